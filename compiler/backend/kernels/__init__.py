@@ -1,0 +1,1 @@
+"""Kernels in kernel IR, one family per module. Must not know LLVM."""

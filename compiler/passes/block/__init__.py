@@ -1,0 +1,1 @@
+"""Passes that look at a small pattern of neighbouring nodes."""

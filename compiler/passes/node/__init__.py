@@ -1,0 +1,1 @@
+"""Passes that look at one node at a time."""

@@ -1,0 +1,1 @@
+"""Loads and runs plans: instances, executors, schedulers. Must never import the compiler, onnx or networkx."""
