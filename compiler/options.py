@@ -1,0 +1,122 @@
+"""CompileOptions: every choice a user has when compiling, with default, doc line and check.
+
+The Python API and the command line are both made from this table. Knows nothing of how an option is honoured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .. import env
+from ..errors import UsageError
+
+HINTS = ("throughput", "latency")
+PRECISIONS = ("fp32",)
+SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _doc(line: str) -> dict[str, str]:
+    return {"doc": line}
+
+
+def _targets() -> tuple[str, ...]:
+    return (env.read("PARAX_TARGET"),)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The choices of one compilation; immutable, checked when made.
+
+    Raises:
+        UsageError: a value is outside what its doc line says.
+    """
+
+    opt_level: int = field(
+        default=2, metadata=_doc("optimisation level: 0 none, 1 local, 2 everything that pays, 3 also slow searches")
+    )
+    shapes: Mapping[str, tuple[int | str, ...]] = field(
+        default_factory=dict, metadata=_doc("input name → its shape; an entry is a size or the name of a symbol")
+    )
+    dims: Mapping[str, int | tuple[int, int]] = field(
+        default_factory=dict, metadata=_doc("symbol → its size, or (least, greatest) to keep it open within bounds")
+    )
+    hint: str = field(
+        default="throughput",
+        metadata=_doc("what to tune for: throughput (one instance a core) or latency (all cores on one)"),
+    )
+    cores: tuple[int, ...] | None = field(
+        default=None, metadata=_doc("the cores to plan for; None: all that this process may use")
+    )
+    instances: int | None = field(
+        default=None, metadata=_doc("the number of instances to plan for; None: chosen from hint and cores")
+    )
+    targets: tuple[str, ...] = field(
+        default_factory=_targets,
+        metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
+    )
+    precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
+    strict_fp: bool = field(default=False, metadata=_doc("keep the model's order of floating-point operations; slower"))
+    dump: Path | None = field(
+        default_factory=lambda: env.read("PARAX_DUMP"),
+        metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),
+    )
+    jobs: int | None = field(default=None, metadata=_doc("threads that compile kernels; None: one per usable core"))
+    cache: bool = field(default=True, metadata=_doc("keep and reuse measured machine facts and compiled code"))
+    cache_dir: Path = field(default_factory=env.cache_dir, metadata=_doc("where they are kept"))
+    check: int = field(default=0, metadata=_doc("after compiling, compare this many random inputs with the reference"))
+    max_memory: int | None = field(
+        default=None, metadata=_doc("refuse a plan whose weights and arenas need more than this, in bytes")
+    )
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in range(4):
+            raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=self.opt_level)
+        _one_of("hint", self.hint, HINTS)
+        _one_of("precision", self.precision, PRECISIONS)
+        for name in ("instances", "jobs", "max_memory"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError("too small", where=name, expected="at least 1", found=value)
+        if self.check < 0:
+            raise UsageError("negative", where="check", expected="0 or more", found=self.check)
+        if not self.targets:
+            raise UsageError("empty", where="targets", expected="at least one target, for example native")
+        if self.cores is not None and not self.cores:
+            raise UsageError("empty", where="cores", expected="at least one core number")
+        for name, shape in self.shapes.items():
+            for entry in shape:
+                _check_entry(f"shape of {name}", entry)
+        for symbol, size in self.dims.items():
+            _check_dim(symbol, size)
+
+
+def documentation() -> dict[str, str]:
+    """Option name → its doc line, in the order of the class."""
+    return {f.name: f.metadata["doc"] for f in fields(CompileOptions)}
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError("no such choice", where=name, expected=" or ".join(allowed), found=value)
+
+
+def _check_entry(where: str, entry: object) -> None:
+    is_size = isinstance(entry, int) and not isinstance(entry, bool) and entry >= 0
+    is_symbol = isinstance(entry, str) and SYMBOL.fullmatch(entry) is not None
+    if not is_size and not is_symbol:
+        raise UsageError("not a dimension", where=where, expected="sizes ≥ 0 or symbol names", found=repr(entry))
+
+
+def _check_dim(symbol: str, size: int | tuple[int, int]) -> None:
+    if isinstance(size, int):
+        if size < 0:
+            raise UsageError("negative", where=f"dim {symbol}", expected="0 or more", found=size)
+        return
+    least, greatest = size
+    if not 1 <= least <= greatest:
+        found = f"{least}..{greatest}"
+        raise UsageError("not a range", where=f"dim {symbol}", expected="1 ≤ least ≤ greatest", found=found)
