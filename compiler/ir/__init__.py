@@ -1,1 +1,1 @@
-"""The intermediate representation: types, graph, text form, verifier, kernel IR, machine facts. Must not know ONNX files or LLVM."""
+"""The intermediate representation: types, graph, text form, verifier, operator catalogue, kernel IR, machine facts."""

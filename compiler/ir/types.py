@@ -1,0 +1,334 @@
+"""Element types and tensor types. Knows nothing of graphs or operators; re-exports the symbolic dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import InvalidModel, UnsupportedOp
+from .dim import (
+    Dim,
+    SymDim,
+    ceil_div,
+    dim_from_json,
+    dim_max,
+    dim_min,
+    dim_to_json,
+    dims_equal,
+    evaluate,
+    floor_div,
+    lower_bound,
+    parse_dim,
+    prod,
+    substitute,
+    symbol,
+    symbols_of,
+    upper_bound,
+)
+
+try:  # numpy's own types cover most models; onnx brings ml_dtypes along for the rest
+    import ml_dtypes as _ml
+except ImportError:
+    _ml = None
+
+__all__ = [
+    "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",
+    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "ceil_div",
+    "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "floor_div", "lower_bound",
+    "parse_dim", "parse_type", "prod", "substitute", "symbol", "symbols_of", "upper_bound",
+]  # fmt: skip
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An ONNX element type: `name` as printed, `code` = onnx.TensorProto.DataType, `bits` per element."""
+
+    name: str
+    code: int
+    bits: int
+    kind: str
+    """One of f (float), i (signed), u (unsigned), b (bool), c (complex), s (string)."""
+    numpy: np.dtype[Any] | None
+    """The numpy type (object for str), None if neither numpy nor ml_dtypes has it."""
+
+    _by_code: ClassVar[dict[int, DType]] = {}
+    _by_name: ClassVar[dict[str, DType]] = {}
+    _by_numpy: ClassVar[dict[np.dtype[Any], DType]] = {}
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        """Signed or unsigned integer; bool is not one."""
+        return self.kind in "iu"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in "fic"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element in memory (sub-byte types stand unpacked, one a byte)."""
+        return max(1, self.bits // 8)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return self.code
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DType) and self.code == other.code)
+
+    @staticmethod
+    def from_code(code: int) -> DType:
+        """The type with ONNX's integer code. Raises UnsupportedOp if there is none."""
+        if code not in DType._by_code:
+            raise UnsupportedOp("unknown element type", expected="an onnx.TensorProto.DataType", found=code)
+        return DType._by_code[code]
+
+    @staticmethod
+    def from_name(name: str) -> DType:
+        """The type printed as `name`. Raises UnsupportedOp if there is none."""
+        if name not in DType._by_name:
+            raise UnsupportedOp("unknown element type", expected=" ".join(DType._by_name), found=repr(name))
+        return DType._by_name[name]
+
+    @staticmethod
+    def from_numpy(dtype: Any) -> DType:
+        """The type of a numpy dtype; str and object count as `str`. Raises UnsupportedOp if there is none."""
+        dtype = np.dtype(dtype)
+        if dtype.kind in "USO":
+            return STR
+        found = DType._by_numpy.get(dtype) or DType._by_numpy.get(dtype.newbyteorder("="))
+        if found is None:
+            raise UnsupportedOp("unsupported numpy type", found=dtype)
+        return found
+
+
+def _define(name: str, code: int, bits: int, kind: str, numpy: str | None) -> DType:
+    """`numpy` names a type of numpy, or of ml_dtypes if it starts with a colon."""
+    resolved: np.dtype[Any] | None = None
+    if numpy is not None:
+        scalar = getattr(_ml, numpy[1:], None) if numpy.startswith(":") else numpy
+        resolved = None if scalar is None else np.dtype(scalar)
+    dtype = DType(name, code, bits, kind, resolved)
+    DType._by_code[code] = DType._by_name[name] = dtype
+    if resolved is not None:
+        DType._by_numpy.setdefault(resolved, dtype)
+    return dtype
+
+
+F32 = _define("f32", 1, 32, "f", "float32")
+U8 = _define("u8", 2, 8, "u", "uint8")
+I8 = _define("i8", 3, 8, "i", "int8")
+U16 = _define("u16", 4, 16, "u", "uint16")
+I16 = _define("i16", 5, 16, "i", "int16")
+I32 = _define("i32", 6, 32, "i", "int32")
+I64 = _define("i64", 7, 64, "i", "int64")
+STR = _define("str", 8, 64, "s", "object")
+BOOL = _define("bool", 9, 8, "b", "bool")
+F16 = _define("f16", 10, 16, "f", "float16")
+F64 = _define("f64", 11, 64, "f", "float64")
+U32 = _define("u32", 12, 32, "u", "uint32")
+U64 = _define("u64", 13, 64, "u", "uint64")
+C64 = _define("c64", 14, 64, "c", "complex64")
+C128 = _define("c128", 15, 128, "c", "complex128")
+BF16 = _define("bf16", 16, 16, "f", ":bfloat16")
+F8E4M3FN = _define("f8e4m3fn", 17, 8, "f", ":float8_e4m3fn")
+F8E4M3FNUZ = _define("f8e4m3fnuz", 18, 8, "f", ":float8_e4m3fnuz")
+F8E5M2 = _define("f8e5m2", 19, 8, "f", ":float8_e5m2")
+F8E5M2FNUZ = _define("f8e5m2fnuz", 20, 8, "f", ":float8_e5m2fnuz")
+U4 = _define("u4", 21, 4, "u", ":uint4")
+I4 = _define("i4", 22, 4, "i", ":int4")
+F4E2M1 = _define("f4e2m1", 23, 4, "f", ":float4_e2m1fn")
+F8E8M0 = _define("f8e8m0", 24, 8, "f", ":float8_e8m0fnu")
+U2 = _define("u2", 25, 2, "u", ":uint2")
+I2 = _define("i2", 26, 2, "i", ":int2")
+F6E2M3 = _define("f6e2m3", 27, 6, "f", ":float6_e2m3fn")
+F6E3M2 = _define("f6e3m2", 28, 6, "f", ":float6_e3m2fn")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor's element type, logical shape (ONNX's) and physical axis order.
+
+    `layout` lists the logical axes from the outermost in memory to the innermost; None means ONNX's own order, and
+    the identity is always stored as None. `shape` None means unknown rank, allowed for values of Host operators only.
+    Raises InvalidModel for a negative dimension or a layout that is no permutation.
+    """
+
+    dtype: DType
+    shape: Shape | None
+    layout: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is None:
+            if self.layout is not None:
+                raise InvalidModel("a tensor of unknown rank cannot have a layout", found=self.layout)
+            return
+        shape = tuple(d if isinstance(d, SymDim) else int(d) for d in self.shape)
+        object.__setattr__(self, "shape", shape)
+        if any(isinstance(d, int) and d < 0 for d in shape):
+            raise InvalidModel("negative dimension", expected="dimensions >= 0", found=shape_text(shape))
+        if self.layout is not None:
+            layout = tuple(self.layout)
+            if sorted(layout) != list(range(len(shape))):
+                raise InvalidModel("layout is no permutation of the axes", found=layout, expected=f"rank {len(shape)}")
+            object.__setattr__(self, "layout", None if layout == tuple(range(len(shape))) else layout)
+
+    @property
+    def dims(self) -> Shape:
+        """The shape of a tensor whose rank is known. Raises InvalidModel if it is not."""
+        if self.shape is None:
+            raise InvalidModel("rank unknown at compile time", found=self)
+        return self.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def axis_order(self) -> tuple[int, ...]:
+        """Logical axes, outermost in memory first."""
+        return self.layout if self.layout is not None else tuple(range(self.rank))
+
+    @property
+    def physical_shape(self) -> Shape:
+        """Dims in memory order, outermost first."""
+        return tuple(self.dims[a] for a in self.axis_order)
+
+    @property
+    def strides(self) -> Shape:
+        """Dense strides in elements, one per LOGICAL axis."""
+        out: list[Dim] = [1] * self.rank
+        step: Dim = 1
+        for axis in reversed(self.axis_order):
+            out[axis] = step
+            step = step * self.dims[axis]
+        return tuple(out)
+
+    @property
+    def numel(self) -> Dim:
+        return prod(self.dims)
+
+    @property
+    def nbytes(self) -> Dim:
+        return self.numel * self.dtype.nbytes
+
+    @property
+    def is_static(self) -> bool:
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints. Raises InvalidModel if a dimension is symbolic."""
+        if not self.is_static:
+            raise InvalidModel("static shape needed", found=self)
+        return tuple(d for d in self.dims if isinstance(d, int))
+
+    def with_layout(self, layout: tuple[int, ...] | None) -> TensorType:
+        return TensorType(self.dtype, self.shape, layout)
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        """Same element type, another shape, ONNX's layout."""
+        return TensorType(self.dtype, shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape, self.layout)
+
+    def substitute(self, values: Mapping[str, Dim]) -> TensorType:
+        """The type with symbols replaced."""
+        if self.shape is None:
+            return self
+        return TensorType(self.dtype, tuple(substitute(d, values) for d in self.shape), self.layout)
+
+    def same_logical(self, other: object) -> bool:
+        """Equal element type and logical shape, whatever the layout."""
+        return isinstance(other, TensorType) and self.dtype == other.dtype and self.shape == other.shape
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}[*]"
+        layout = "" if self.layout is None else "{" + ",".join(map(str, self.layout)) + "}"
+        return f"{self.dtype}{shape_text(self.shape)}{layout}"
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    """An ONNX sequence of `elem`; Host operators only."""
+
+    elem: Type
+
+    def __str__(self) -> str:
+        return f"seq({self.elem})"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    """An ONNX optional of `elem`; Host operators only."""
+
+    elem: Type
+
+    def __str__(self) -> str:
+        return f"opt({self.elem})"
+
+
+Type = TensorType | SequenceType | OptionalType
+
+
+def shape_text(shape: Shape) -> str:
+    """`[N,64,56,56]`"""
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def split_top(text: str) -> list[str]:
+    """Splits at the commas outside of brackets and quotes; '' gives no parts."""
+    parts, depth, start, quoted = [], 0, 0, False
+    skip = False
+    for i, ch in enumerate(text):
+        if skip:
+            skip = False
+        elif quoted:
+            quoted, skip = ch != '"', ch == "\\"
+        elif ch == '"':
+            quoted = True
+        elif ch in "([{":
+            depth += 1
+        elif ch in ")]}":
+            depth -= 1
+        elif ch == "," and not depth:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return [*parts, last] if last or parts else []
+
+
+_TYPE = re.compile(r"([a-z][a-z0-9]*)\[(.*)\](?:\{([0-9,]*)\})?\Z", re.S)
+
+
+def parse_type(text: str) -> Type:
+    """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[*]`, `seq(...)`, `opt(...)`."""
+    text = text.strip()
+    for prefix, kind in (("seq(", SequenceType), ("opt(", OptionalType)):
+        if text.startswith(prefix) and text.endswith(")"):
+            return kind(parse_type(text[len(prefix) : -1]))
+    match = _TYPE.match(text)
+    if not match:
+        raise InvalidModel("malformed type", expected="e.g. f32[N,64,56,56]", found=text[:80])
+    dtype, dims, layout = DType.from_name(match[1]), match[2].strip(), match[3]
+    if dims == "*":
+        return TensorType(dtype, None)
+    order = tuple(int(a) for a in layout.split(",") if a) if layout is not None else None
+    return TensorType(dtype, tuple(parse_dim(d) for d in split_top(dims)), order)
