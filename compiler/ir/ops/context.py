@@ -1,0 +1,143 @@
+"""What an operator may look at while its output types are inferred. Knows types and values, not how graphs are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ....errors import InvalidModel
+from ..types import Dim, Shape, SymDim, TensorType, Type, lower_bound, upper_bound
+from ..types import shape_text as _shape_text
+
+KNOWN_LIMIT = 1024
+"""Integer contents of tensors with more elements than this are not tracked."""
+
+Constraint = tuple[Dim, Dim, str]
+
+
+class InferContext:
+    """Operands of one node: `types[i]`, `known(i)`, `data(i)` (None where omitted or unknown), bodies, constraints."""
+
+    def __init__(
+        self,
+        where: str,
+        values: Sequence[Any],
+        n_outputs: int,
+        bodies: Mapping[str, Any] | None = None,
+        expand: Callable[[Any, InferContext], list[Any]] | None = None,
+    ) -> None:
+        """`values`: objects with .type, .known and .data, or None; `expand` infers a Composite (see graph.py)."""
+        self.where, self.n_outputs, self.bodies = where, n_outputs, dict(bodies or {})
+        self._values = values
+        self._expand = expand
+        self._expansion: list[Any] | None = None
+        self.types: list[Type | None] = [None if v is None else v.type for v in values]
+        self.constraints: list[Constraint] = []
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self._values)
+
+    def has(self, i: int) -> bool:
+        """True iff operand i is given."""
+        return i < len(self._values) and self._values[i] is not None
+
+    def known(self, i: int) -> np.ndarray | None:
+        """Integer (or symbolic) content of operand i: object array of Dims, None if unknown."""
+        return self._values[i].known if self.has(i) else None
+
+    def data(self, i: int) -> np.ndarray | None:
+        """Content of operand i if it is a constant."""
+        return self._values[i].data if self.has(i) else None
+
+    def value(self, i: int) -> Any:
+        """The operand itself (None if omitted)."""
+        return self._values[i] if self.has(i) else None
+
+    def tensor(self, i: int) -> TensorType:
+        """Type of operand i, which must be a tensor."""
+        type_ = self.types[i] if i < len(self.types) else None
+        if not isinstance(type_, TensorType):
+            self.fail(f"input {i} must be a tensor", found=type_)
+        return type_
+
+    def shape(self, i: int) -> Shape:
+        """Shape of operand i, whose rank must be known."""
+        tensor = self.tensor(i)
+        if tensor.shape is None:
+            self.fail(f"rank of input {i} is unknown", hint="give the model static ranks")
+        return tensor.shape
+
+    def rank(self, i: int) -> int:
+        return len(self.shape(i))
+
+    def dims(self, i: int, what: str) -> list[Dim]:
+        """Known content of the 1-D (or scalar) integer operand i; fails if it is not known at compile time."""
+        known = self.known(i)
+        if known is None:
+            self.fail(f"{what} must be known at compile time", found=self.types[i] if self.has(i) else "nothing")
+        return list(known.ravel())
+
+    def ints(self, i: int, what: str) -> list[int]:
+        """As `dims`, but the content must be plain integers."""
+        dims = self.dims(i, what)
+        if any(isinstance(d, SymDim) for d in dims):
+            self.fail(f"{what} must not depend on a symbolic dimension", found=_shape_text(tuple(dims)))
+        return [int(d) for d in dims]
+
+    def fail(self, message: str, expected: object = None, found: object = None, hint: str | None = None) -> NoReturn:
+        """Raises InvalidModel that names the node."""
+        raise InvalidModel(message, where=self.where, expected=expected, found=found, hint=hint)
+
+    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
+        """`axis` counted from the front, in [0, rank)."""
+        if not -rank <= axis < rank:
+            self.fail(f"{what} out of range", expected=f"[{-rank}, {rank})", found=axis)
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes counted from the front, in the given order, without duplicates."""
+        resolved = tuple(self.axis(a, rank) for a in axes)
+        if len(set(resolved)) != len(resolved):
+            self.fail("duplicate axes", found=list(axes))
+        return resolved
+
+    def equal(self, a: Dim, b: Dim, message: str) -> Dim:
+        """The common value of two dims that must agree: an int if one is; else the first.
+
+        Fails if they can never agree; what only the run can tell becomes a constraint of the graph.
+        """
+        if a == b:
+            return a
+        difference = a - b
+        if lower_bound(difference) > 0 or upper_bound(difference) < 0:
+            self.fail(message, expected=a, found=b)
+        self.constraints.append((a, b, f"{self.where}: {message}"))
+        return b if isinstance(b, int) else a
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The numpy broadcast of shapes: 1 gives way; an int > 1 and a symbol, or two symbols, must agree at run time."""
+        rank = max((len(s) for s in shapes), default=0)
+        out: list[Dim] = [1] * rank
+        for shape in shapes:
+            for i, dim in enumerate(shape, rank - len(shape)):
+                if out[i] == 1:
+                    out[i] = dim
+                elif dim != 1 and dim != out[i]:
+                    out[i] = self._broadcast_dim(out[i], dim, shapes)
+        return tuple(out)
+
+    def _broadcast_dim(self, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
+        shown = " and ".join(_shape_text(s) for s in shapes)
+        if isinstance(a, int) and isinstance(b, int):
+            self.fail("shapes do not broadcast", expected="equal dimensions or 1", found=shown)
+        return self.equal(a, b, f"shapes {shown} do not broadcast")
+
+    def expansion(self, op: Any) -> list[Any]:
+        """Output values of a Composite's expansion in a scratch graph, built once."""
+        if self._expansion is None:
+            assert self._expand is not None
+            self._expansion = self._expand(op, self)
+        return self._expansion
