@@ -1,0 +1,171 @@
+"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 1; does no input or output.
+
+Value ids are strings. The plan's inputs and outputs go by their own names; values that only cross steps are listed in
+`values`, constants that host steps read in `constants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dims import Dim, dim_text, shape_text
+from .dtypes import numpy_dtype
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of the plan's signature.
+
+    Attributes:
+        name: the ONNX name.
+        shape: one int, or text such as `N` or `2*S+1`, per axis; None where only the run can tell.
+        dtype: element type by parax's name, such as f32.
+        dims: the shape as checked expressions.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...] | None
+
+    @property
+    def shape(self) -> tuple[int | str, ...] | None:
+        """The shape with expressions as text."""
+        return None if self.dims is None else tuple(d if isinstance(d, int) else dim_text(d) for d in self.dims)
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy element type."""
+        return numpy_dtype(self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{'[*]' if self.dims is None else shape_text(self.dims)}"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dimension known at run time: taken from axis `axis` of input `input`, or bound by a host step (input None)."""
+
+    name: str
+    input: int | None
+    axis: int | None
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`left op right` must hold for the symbols' values; `text` says it in the model's words."""
+
+    op: str
+    left: Dim
+    right: Dim
+    text: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Object code for one kind of CPU: the features it needs, the member that holds it, its SHA-256."""
+
+    name: str
+    arch: str
+    features: tuple[str, ...]
+    code: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """One call of `parax_run_<segment>`; `arena` is the bytes of scratch memory it needs."""
+
+    segment: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    arena: Dim
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A symbol's value read off a host step's output: the length of `axis`, or the integer at flat index `element`."""
+
+    symbol: str
+    output: int
+    axis: int | None
+    element: int | None
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """An operator that Python executes; an omitted optional input is None."""
+
+    op: str
+    domain: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    binds: tuple[Bind, ...]
+
+
+Step = NativeStep | HostStep
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant that a host step reads: a range of the weights, or (strings only) its elements in `data`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    data: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows are independent along these axes, so a request may be cut into pieces.
+
+    Attributes:
+        symbol: the symbol that counts rows.
+        axes: batch axis per input and output name; an input that is absent is shared by all rows.
+        min_rows: the fewest rows worth an instance of their own.
+    """
+
+    symbol: str
+    axes: Mapping[str, int]
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The size in bytes of weights.bin, its SHA-256 and its CRC-32."""
+
+    size: int
+    digest: str
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a plan says about itself."""
+
+    name: str
+    hint: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    symbols: tuple[Symbol, ...]
+    constraints: tuple[Constraint, ...]
+    targets: tuple[Target, ...]
+    steps: tuple[Step, ...]
+    values: Mapping[str, TensorSpec]
+    constants: Mapping[str, Constant]
+    weights: Weights
+    batch: Batch | None
+    micro_batch: int | None
+    errors: Mapping[int, str]
+    graph: str | None
+    graph_digest: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,75 @@
+"""What the fields of a manifest say of each other: unique names, values and symbols defined before they are used."""
+
+from __future__ import annotations
+
+from ..errors import CorruptPlan
+from .dims import Dim, symbols_of
+from .manifest import HostStep, Manifest, NativeStep
+
+
+def _unique(names: list[str], what: str) -> None:
+    if len(set(names)) != len(names):
+        raise CorruptPlan(f"two {what} of one name", where="manifest", found=", ".join(sorted(names)))
+
+
+def check_references(manifest: Manifest) -> None:
+    """Check what fields say of each other: names are unique, values and symbols are defined before they are used.
+
+    Raises:
+        CorruptPlan: a reference to nothing.
+    """
+    for what, names in (
+        ("inputs", [t.name for t in manifest.inputs]),
+        ("outputs", [t.name for t in manifest.outputs]),
+        ("symbols", [s.name for s in manifest.symbols]),
+        ("targets", [t.name for t in manifest.targets]),
+    ):
+        _unique(names, what)
+    for symbol in manifest.symbols:
+        if symbol.input is None or symbol.axis is None:
+            continue
+        dims = manifest.inputs[symbol.input].dims if symbol.input < len(manifest.inputs) else None
+        if dims is None or symbol.axis >= len(dims) or dims[symbol.axis] != symbol.name:
+            raise CorruptPlan("a symbol is not where the manifest says", where=f"manifest.symbols.{symbol.name}")
+    _check_steps(manifest)
+
+
+def _check_steps(manifest: Manifest) -> None:
+    bound = {s.name for s in manifest.symbols if s.input is not None}
+    for spec in manifest.inputs:
+        if spec.dims is not None and not symbols_of(("+", *spec.dims)) <= bound:
+            raise CorruptPlan("an input's shape depends on what no input binds", where=f"manifest.inputs.{spec.name}")
+    defined = {t.name for t in manifest.inputs} | set(manifest.constants)
+    for i, step in enumerate(manifest.steps):
+        where = f"manifest.steps[{i}]"
+        missing = [name for name in step.inputs if name is not None and name not in defined]
+        if missing:
+            raise CorruptPlan("a step reads a value that nothing has written", where=where, found=missing[0])
+        if isinstance(step, HostStep):
+            bound |= {bind.symbol for bind in step.binds}
+        else:
+            _check_native(manifest, step, bound, where)
+        defined |= {name for name in step.outputs if name is not None}
+    lost = [t.name for t in manifest.outputs if t.name not in defined]
+    if lost:
+        raise CorruptPlan("no step writes an output", where="manifest.outputs", found=lost[0])
+
+
+def _check_native(manifest: Manifest, step: NativeStep, bound: set[str], where: str) -> None:
+    specs = {**manifest.values, **{t.name: t for t in (*manifest.outputs, *manifest.inputs)}}
+    dims: list[Dim] = [step.arena]
+    for name in (*step.inputs, *step.outputs):
+        shape: tuple[Dim, ...]
+        if name in manifest.constants:
+            dtype, shape = manifest.constants[name].dtype, manifest.constants[name].shape
+        elif name in specs and (known := specs[name].dims) is not None:
+            dtype, shape = specs[name].dtype, known
+        else:
+            raise CorruptPlan("a native step needs the value's shape", where=where, found=name)
+        if dtype == "str" or "(" in dtype:
+            raise CorruptPlan("a native step cannot read or write this type", where=where, found=f"{name}: {dtype}")
+        dims.extend(shape)
+    if not symbols_of(("+", *dims)) <= bound:
+        raise CorruptPlan("a shape depends on a symbol that is not bound yet", where=where)
+    if not manifest.targets:
+        raise CorruptPlan("a native step without any target", where=where)

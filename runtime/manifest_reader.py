@@ -1,0 +1,274 @@
+"""From untrusted JSON to a checked Manifest. Every malformed or out-of-bounds field ends in CorruptPlan, here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import CorruptPlan, IncompatiblePlan
+from .dims import MAX_INT, Dim, checked_dim
+from .dtypes import NAMES, numpy_dtype
+from .manifest import (
+    FORMAT,
+    Batch,
+    Bind,
+    Constant,
+    Constraint,
+    HostStep,
+    Manifest,
+    NativeStep,
+    Step,
+    Symbol,
+    Target,
+    TensorSpec,
+    Weights,
+)
+from .manifest_checks import check_references
+
+MAX_NBYTES = 1 << 46
+MAX_RANK = 64
+_HINTS = ("throughput", "latency")
+_COMPARISONS = ("==", "<=", "<", ">=", ">")
+T = TypeVar("T")
+
+
+class Fields:
+    """One JSON object being read: every access is typed and says where it failed."""
+
+    def __init__(self, raw: object, where: str) -> None:
+        if not isinstance(raw, dict):
+            raise CorruptPlan("malformed manifest", where=where, expected="an object", found=type(raw).__name__)
+        self.raw: dict[str, Any] = raw
+        self.where = where
+
+    def at(self, key: str) -> str:
+        """The place of a field, for messages."""
+        return f"{self.where}.{key}"
+
+    def bad(self, key: str, expected: str) -> CorruptPlan:
+        """The error for a field that is not as expected."""
+        found = repr(self.raw.get(key))[:80]
+        return CorruptPlan("malformed manifest", where=self.at(key), expected=expected, found=found)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string; the default where absent."""
+        value = self.raw.get(key, default)
+        if not isinstance(value, str):
+            raise self.bad(key, "text")
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...] | frozenset[str], default: str | None = None) -> str:
+        """One of some strings."""
+        value = self.text(key, default)
+        if value not in choices:
+            raise self.bad(key, f"one of {', '.join(sorted(choices))}")
+        return value
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """An integer in [low, high]; a field absent or null takes the default if there is one."""
+        value = self.raw.get(key)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.bad(key, f"an integer in [{low}, {high}]")
+        return value
+
+    def optional_integer(self, key: str, low: int, high: int) -> int | None:
+        """An integer in [low, high] or null."""
+        return None if self.raw.get(key) is None else self.integer(key, low, high)
+
+    def digest(self, key: str) -> str:
+        """64 lower-case hexadecimal digits."""
+        value = self.text(key)
+        if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+            raise self.bad(key, "a SHA-256 in hexadecimal")
+        return value
+
+    def items(self, key: str, read: Callable[[Any, str], T], optional: bool = False) -> tuple[T, ...]:
+        """A list, each element read by `read(raw, where)`."""
+        value = self.raw.get(key, [] if optional else None)
+        if not isinstance(value, list):
+            raise self.bad(key, "a list")
+        return tuple(read(raw, f"{self.at(key)}[{i}]") for i, raw in enumerate(value))
+
+    def mapping(self, key: str, read: Callable[[Any, str], T]) -> dict[str, T]:
+        """An object, each value read by `read(raw, where)`; absent is empty."""
+        value = self.raw.get(key, {})
+        if not isinstance(value, dict):
+            raise self.bad(key, "an object")
+        return {name: read(raw, f"{self.at(key)}.{name}") for name, raw in value.items()}
+
+    def get_object(self, key: str) -> dict[str, Any]:
+        """A free-form object; absent is empty."""
+        value = self.raw.get(key, {})
+        if not isinstance(value, dict):
+            raise self.bad(key, "an object")
+        return value
+
+
+def _name(raw: object, where: str) -> str:
+    if not isinstance(raw, str):
+        raise CorruptPlan("malformed manifest", where=where, expected="text", found=repr(raw)[:80])
+    return raw
+
+
+def _optional_name(raw: object, where: str) -> str | None:
+    return None if raw is None else _name(raw, where)
+
+
+def _symbol(raw: object, where: str) -> Symbol:
+    fields = Fields(raw, where)
+    name = fields.text("name")
+    if not name or name.isdigit():
+        raise fields.bad("name", "a symbol")
+    source = fields.optional_integer("input", 0, 1 << 20)
+    axis = fields.optional_integer("axis", 0, MAX_RANK)
+    if (source is None) != (axis is None):
+        raise fields.bad("axis", "an axis exactly where there is an input")
+    return Symbol(name, source, axis, fields.integer("min", 0, MAX_INT, 1), fields.optional_integer("max", 0, MAX_INT))
+
+
+def _target(raw: object, where: str) -> Target:
+    fields = Fields(raw, where)
+    code = fields.text("code")
+    if not code.startswith("code/"):
+        raise fields.bad("code", "a member in code/")
+    features = fields.items("features", _name, optional=True)
+    return Target(fields.text("name"), fields.text("arch", "x86_64"), features, code, fields.digest("digest"))
+
+
+class ManifestReader:
+    """Reads one manifest; keeps the symbols while the expressions are read."""
+
+    def __init__(self, raw: object) -> None:
+        self.fields = Fields(raw, "manifest")
+        self.symbols: tuple[Symbol, ...] = ()
+        self.names: frozenset[str] = frozenset()
+
+    def dim(self, raw: object, where: str) -> Dim:
+        """A dimension over the manifest's symbols; a plain number must not be negative."""
+        dim = checked_dim(raw, self.names, where)
+        if isinstance(dim, int) and dim < 0:
+            raise CorruptPlan("negative dimension", where=where, found=dim)
+        return dim
+
+    def spec(self, raw: object, where: str, name: str | None = None) -> TensorSpec:
+        """A tensor's name, type and shape."""
+        fields = Fields(raw, where)
+        name = fields.text("name") if name is None else name
+        dtype = fields.text("dtype")
+        if dtype not in NAMES and not (dtype.startswith(("seq(", "opt(")) and dtype.endswith(")")):
+            raise fields.bad("dtype", "an element type")
+        if fields.raw.get("shape") is None:
+            return TensorSpec(name, dtype, None)
+        dims = fields.items("shape", self.dim)
+        if len(dims) > MAX_RANK or math.prod(d for d in dims if isinstance(d, int)) > MAX_NBYTES:
+            raise fields.bad("shape", f"at most {MAX_RANK} axes and {MAX_NBYTES} elements")
+        return TensorSpec(name, dtype, dims)
+
+    def constraint(self, raw: object, where: str) -> Constraint:
+        """A comparison of two dimensions."""
+        fields = Fields(raw, where)
+        left, right = (checked_dim(fields.raw.get(k), self.names, fields.at(k)) for k in ("left", "right"))
+        return Constraint(fields.choice("op", _COMPARISONS, "=="), left, right, fields.text("text", ""))
+
+    def step(self, raw: object, where: str) -> Step:
+        """One step, native or host."""
+        fields = Fields(raw, where)
+        if fields.choice("kind", ("native", "host")) == "native":
+            inputs, outputs = fields.items("inputs", _name), fields.items("outputs", _name)
+            arena = self.dim(fields.raw.get("arena", 0), fields.at("arena"))
+            return NativeStep(fields.integer("segment", 0, 1 << 20), inputs, outputs, arena)
+        results = fields.items("outputs", _optional_name)
+        binds = fields.items("binds", lambda r, w: self.bind(r, w, len(results)), optional=True)
+        attrs = fields.get_object("attrs")
+        operands = fields.items("inputs", _optional_name)
+        return HostStep(fields.text("op"), fields.text("domain", ""), attrs, operands, results, binds)
+
+    def bind(self, raw: object, where: str, n_outputs: int) -> Bind:
+        """A symbol bound by a host step."""
+        fields = Fields(raw, where)
+        symbol = fields.choice("symbol", self.names)
+        if any(s.name == symbol and s.input is not None for s in self.symbols):
+            raise fields.bad("symbol", "a symbol that no input binds")
+        axis, element = (fields.optional_integer(key, 0, MAX_NBYTES) for key in ("axis", "element"))
+        if (axis is None) == (element is None):
+            raise fields.bad("axis", "either axis or element")
+        return Bind(symbol, fields.integer("output", 0, n_outputs - 1), axis, element)
+
+    def constant(self, raw: object, where: str, weights: Weights) -> Constant:
+        """A constant that lies within the weights, or a list of strings."""
+        fields = Fields(raw, where)
+        dtype = fields.choice("dtype", NAMES)
+        shape = fields.items("shape", lambda r, w: Fields({"d": r}, w).integer("d", 0, MAX_NBYTES))
+        if dtype == "str":
+            data = fields.items("data", _name)
+            if len(data) != math.prod(shape):
+                raise fields.bad("data", f"{math.prod(shape)} strings")
+            return Constant(dtype, shape, 0, data)
+        offset = fields.integer("offset", 0, weights.size)
+        from_end = weights.size - offset
+        if len(shape) > MAX_RANK or math.prod(shape) * numpy_dtype(dtype).itemsize > from_end:
+            raise fields.bad("shape", f"a tensor within the weights' {weights.size} bytes")
+        return Constant(dtype, shape, offset, None)
+
+    def batch(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batch | None:
+        """How a request may be cut into pieces; null where it may not."""
+        if self.fields.raw.get("batch") is None:
+            return None
+        fields = Fields(self.fields.raw["batch"], "manifest.batch")
+        symbol = fields.choice("symbol", self.names)
+        raw_axes = fields.get_object("axis")
+        axes = {name: Fields(raw_axes, "manifest.batch.axis").integer(name, 0, MAX_RANK) for name in raw_axes}
+        by_name = {spec.name: spec for spec in (*inputs, *outputs)}
+        for name, axis in axes.items():
+            dims = by_name[name].dims if name in by_name else None
+            if dims is None or axis >= len(dims) or dims[axis] != symbol:
+                raise fields.bad("axis", f"tensors of the signature with {symbol} on that axis")
+        if not {spec.name for spec in outputs} <= set(axes) or not any(spec.name in axes for spec in inputs):
+            raise fields.bad("axis", "an axis for every output and for some input")
+        return Batch(symbol, axes, fields.integer("min_rows", 1, MAX_INT, 1))
+
+    def read(self) -> Manifest:
+        """The manifest.
+
+        Raises:
+            CorruptPlan: a malformed field.
+            IncompatiblePlan: a format of a later parax.
+        """
+        fields = self.fields
+        version = fields.integer("format", 1, MAX_INT)
+        if version != FORMAT:
+            hint = "use the parax that wrote it, or compile the model again"
+            raise IncompatiblePlan("unknown plan format", expected=FORMAT, found=version, hint=hint)
+        self.symbols = fields.items("symbols", _symbol, optional=True)
+        self.names = frozenset(symbol.name for symbol in self.symbols)
+        inputs, outputs = fields.items("inputs", self.spec), fields.items("outputs", self.spec)
+        w = Fields(fields.raw.get("weights"), "manifest.weights")
+        weights = Weights(w.integer("size", 0, MAX_NBYTES), w.digest("digest"), w.integer("crc32", 0, 0xFFFFFFFF))
+        manifest = Manifest(
+            name=fields.text("name", ""),
+            hint=fields.choice("hint", _HINTS, "throughput"),
+            inputs=inputs,
+            outputs=outputs,
+            symbols=self.symbols,
+            constraints=fields.items("constraints", self.constraint, optional=True),
+            targets=fields.items("targets", _target),
+            steps=fields.items("steps", self.step),
+            values={k: self.spec(v, f"manifest.values.{k}", k) for k, v in fields.get_object("values").items()},
+            constants=fields.mapping("constants", lambda r, where: self.constant(r, where, weights)),
+            weights=weights,
+            batch=self.batch(inputs, outputs),
+            micro_batch=fields.optional_integer("micro_batch", 1, MAX_INT),
+            errors={int(k): v for k, v in fields.mapping("errors", _name).items() if self._site(k)},
+            graph=_optional_name(fields.raw.get("graph"), "manifest.graph"),
+            graph_digest=fields.digest("graph_digest"),
+            provenance=fields.get_object("provenance"),
+        )
+        check_references(manifest)
+        return manifest
+
+    def _site(self, key: str) -> bool:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise CorruptPlan("malformed manifest", where="manifest.errors", expected="error site numbers", found=key)
+        return True

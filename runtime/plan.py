@@ -1,0 +1,241 @@
+"""plan.bin: build, write, read, verify. Owns the Plan; knows neither LLVM nor how a plan is run.
+
+Members: manifest.json, code/<target>.o, weights.bin, graph.txt, stored and aligned (see container.py). The archive's
+comment carries the SHA-256 of the manifest, the manifest those of all other members, so a byte that matters cannot
+change unseen. Reading checks the manifest and the CRC-32 of the weights (25 ms per 100 MB; their SHA-256 takes 58 ms
+and is left to `verify="full"`); the SHA-256 of object code is checked before LLVM sees a byte of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import CorruptPlan, InternalError, UsageError
+from .container import Bytes, Container, write_container
+from .manifest import FORMAT, Manifest, Target, TensorSpec
+from .manifest_reader import ManifestReader
+from .memory import aligned_view
+
+if TYPE_CHECKING:
+    from .session import Session
+
+MANIFEST, WEIGHTS, GRAPH = "manifest.json", "weights.bin", "graph.txt"
+_COMMENT = b"parax plan; manifest sha256 "
+_MAX_MANIFEST_NBYTES = 256 << 20
+
+
+class Plan:
+    """A compiled model: its manifest, object code per target, weights, and the graph's text.
+
+    Attributes:
+        manifest: the checked manifest.
+        weights: read-only bytes on a 64-byte boundary (mapped from the file where the plan was loaded).
+        path: the file it was loaded from, or None.
+    """
+
+    def __init__(self, raw: dict[str, Any], members: Mapping[str, Bytes], path: Path | None = None) -> None:
+        """Check the manifest and that its members are there. Use `Plan.build` or `load`.
+
+        Raises:
+            CorruptPlan, IncompatiblePlan: see ManifestReader.read.
+        """
+        self.manifest: Manifest = ManifestReader(raw).read()
+        self.path = path
+        self._raw = raw
+        self._members = members
+        for name in (*(t.code for t in self.manifest.targets), *([self.manifest.graph] if self.manifest.graph else [])):
+            self._member(name)
+        self.weights: memoryview = aligned_view(self._member(WEIGHTS))
+        if len(self.weights) != self.manifest.weights.size:
+            expected, found = self.manifest.weights.size, len(self.weights)
+            raise CorruptPlan("wrong size", where=self._where(WEIGHTS), expected=expected, found=found)
+        self.lock = threading.Lock()  # guards `loaded`
+        self.loaded: Any = None  # the machine code in memory, shared by all sessions: native.py's
+
+    @classmethod
+    def build(cls, manifest: Mapping[str, Any], code: Mapping[str, bytes], weights: Any, graph: str = "") -> Plan:
+        """A plan from the compiler's results.
+
+        Args:
+            manifest: JSON values; format, weights, graph, and every target's code and digest are filled in here.
+            code: relocatable object per target name.
+            weights: one contiguous buffer.
+            graph: the compiled graph's text.
+
+        Raises:
+            InternalError: the manifest breaks the format.
+        """
+        raw = json.loads(json.dumps(dict(manifest), default=_plain))
+        view = memoryview(weights).cast("B") if memoryview(weights).nbytes else memoryview(b"")
+        members: dict[str, Bytes] = {WEIGHTS: view, GRAPH: graph.encode()}
+        for target in raw.get("targets", []):
+            target["code"] = f"code/{target['name']}.o"
+            target["digest"] = _sha256(code[target["name"]])
+            members[target["code"]] = code[target["name"]]
+        raw["format"] = FORMAT
+        raw["weights"] = {"size": len(view), "digest": _sha256(view), "crc32": zlib.crc32(view)}
+        raw["graph"], raw["graph_digest"] = GRAPH, _sha256(members[GRAPH])
+        try:
+            return cls(raw, members)
+        except CorruptPlan as error:
+            raise InternalError("the compiler wrote a manifest that breaks its own format", found=error) from error
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.manifest.name
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The tensors a run takes."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The tensors a run gives."""
+        return self.manifest.outputs
+
+    @property
+    def graph(self) -> str:
+        """The compiled graph's text.
+
+        Raises:
+            CorruptPlan: its digest is wrong.
+        """
+        if self.manifest.graph is None:
+            return ""
+        return str(self._checked(self.manifest.graph, self.manifest.graph_digest), "utf-8")
+
+    def json(self) -> dict[str, Any]:
+        """The manifest as JSON values (a copy)."""
+        copy: dict[str, Any] = json.loads(json.dumps(self._raw))
+        return copy
+
+    def code(self, target: Target) -> Bytes:
+        """The object code of a target, once its digest is right.
+
+        Raises:
+            CorruptPlan: it is not.
+        """
+        return self._checked(target.code, target.digest)
+
+    def verify(self, full: bool = True) -> None:
+        """Check the members against the manifest: all SHA-256 digests, or with `full=False` the weights' CRC-32 only.
+
+        Raises:
+            CorruptPlan: a member is not what the manifest promises.
+        """
+        if zlib.crc32(self.weights) != self.manifest.weights.crc32:
+            raise CorruptPlan("wrong checksum", where=self._where(WEIGHTS), hint="copy or compile the plan again")
+        if full:
+            self._checked(WEIGHTS, self.manifest.weights.digest)
+            for target in self.manifest.targets:
+                self.code(target)
+            _ = self.graph
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write plan.bin: whole or not at all.
+
+        Raises:
+            UsageError: the place cannot be written.
+        """
+        manifest = json.dumps(self._raw, separators=(",", ":")).encode()
+        members: list[tuple[str, Bytes]] = [(MANIFEST, manifest)]
+        members += [(t.code, self._member(t.code)) for t in self.manifest.targets]
+        members.append((WEIGHTS, self.weights))
+        if self.manifest.graph:
+            members.append((self.manifest.graph, self._member(self.manifest.graph)))
+        write_container(Path(path), members, _COMMENT + _sha256(manifest).encode())
+
+    def session(
+        self,
+        instances: int | None = None,
+        cores: Sequence[int] | str | None = None,
+        cores_per_instance: int | None = None,
+        micro_batch: int | None = None,
+    ) -> Session:
+        """Start instances that run this plan; see Session for the meaning of the arguments.
+
+        Raises:
+            UsageError: the machine has not these cores.
+            IncompatiblePlan: no target of the plan suits this CPU.
+        """
+        from .session import Session  # here, so that reading a plan does not load LLVM
+
+        return Session(self, instances, cores, cores_per_instance, micro_batch)
+
+    def _where(self, member: str) -> str:
+        return f"{self.path or self.manifest.name or 'plan'}:{member}"
+
+    def _member(self, name: str) -> Bytes:
+        try:
+            return self._members[name]
+        except KeyError:
+            raise CorruptPlan("member missing", where=self._where(name)) from None
+
+    def _checked(self, name: str, digest: str) -> Bytes:
+        data = self._member(name)
+        if _sha256(data) != digest:
+            raise CorruptPlan("wrong digest", where=self._where(name), hint="copy or compile the plan again")
+        return data
+
+    def __repr__(self) -> str:
+        targets = ", ".join(target.name for target in self.manifest.targets)
+        ins, outs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
+        return f"<Plan {self.name}: {ins} -> {outs}; {targets}; {len(self.weights)} bytes of weights>"
+
+
+def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
+    """Read plan.bin. The weights are mapped, not copied; do not overwrite the file in place while the plan is in use.
+
+    Args:
+        path: the file.
+        verify: "fast" checks the weights' CRC-32, "full" the SHA-256 of every member, "none" neither.
+
+    Raises:
+        UsageError: the file cannot be read.
+        CorruptPlan: the bytes are not what the plan promises.
+        IncompatiblePlan: a sound plan of another format.
+    """
+    if verify not in ("fast", "full", "none"):
+        raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
+    container = Container(Path(path))
+    where = f"{path}:{MANIFEST}"
+    data = container.members.get(MANIFEST)
+    if data is None or not container.comment.startswith(_COMMENT):
+        raise CorruptPlan("not a plan", where=str(path), expected="a file that parax wrote")
+    if len(data) > _MAX_MANIFEST_NBYTES:
+        raise CorruptPlan("manifest too large", where=where, expected=f"≤ {_MAX_MANIFEST_NBYTES}", found=len(data))
+    if container.comment != _COMMENT + _sha256(data).encode():
+        raise CorruptPlan("wrong digest", where=where, hint="copy or compile the plan again")
+    try:
+        raw = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise CorruptPlan("not JSON", where=where, found=error) from error
+    try:
+        plan = Plan(raw, container.members, Path(path))
+    except RecursionError as error:
+        raise CorruptPlan("nested too deeply", where=where) from error
+    if verify != "none":
+        plan.verify(full=verify == "full")
+    return plan
+
+
+def _sha256(data: Bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """numpy numbers and arrays as JSON values."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"not a JSON value: {value!r}")
