@@ -74,6 +74,11 @@ class DType:
     def is_signed(self) -> bool:
         return self.kind in "fic"
 
+    def holds(self, x: int) -> bool:
+        """True iff this integer type can represent x."""
+        low = -(1 << (self.bits - 1)) if self.is_signed else 0
+        return low <= x < low + (1 << self.bits)
+
     @property
     def nbytes(self) -> int:
         """Bytes of one element in memory (sub-byte types stand unpacked, one a byte)."""

@@ -216,11 +216,22 @@ class Elementwise(Operator):
         out = np.empty(arrays[0].shape, object)
         if out.size > KNOWN_LIMIT:
             return None
+        dtype = self.output_dtype(ctx)
         for i in np.ndindex(out.shape):
-            out[i] = self.fold(*(a[i] for a in arrays))
+            out[i] = _as_element(self.fold(*(a[i] for a in arrays)), dtype)
             if out[i] is None:
                 return None
         return out
+
+
+def _as_element(x: PyAny, dtype: DType) -> PyAny:
+    """x as the element type holds it; None where an integer would wrap around."""
+    if isinstance(x, float) and dtype.numpy is not None:
+        with np.errstate(over="ignore"):
+            return float(np.asarray(x, dtype.numpy))
+    if isinstance(x, int) and dtype.is_int and not dtype.holds(x):
+        return None
+    return x
 
 
 class Reduce(Operator):

@@ -1,0 +1,557 @@
+"""The typed SSA graph: values, nodes in a linked list, tracked uses. Knows operators only through their base class.
+
+Invariants: a value has one producer (or is an input or a constant); `value.uses` lists exactly the operands that name
+it; names of values are unique in their graph. Nothing here recurses over the length of a graph, only into bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from ...errors import InternalError, InvalidModel, ParaxError
+from .builder import GraphBuilder
+from .ops.base import Composite, Operator
+from .ops.context import KNOWN_LIMIT, InferContext
+from .types import DType, TensorType, Type
+
+
+class Value:
+    """A tensor in a graph: an input, a constant (`data`) or output `index` of `producer`."""
+
+    __slots__ = ("_known", "data", "graph", "index", "name", "output_uses", "producer", "type", "uses")
+
+    def __init__(self, graph: Graph, name: str, type_: Type, producer: Node | None = None, index: int = 0) -> None:
+        self.graph, self.name, self.type, self.producer, self.index = graph, name, type_, producer, index
+        self.uses: dict[tuple[Node, int], None] = {}
+        """Ordered set of (node, operand index)."""
+        self.output_uses = 0
+        """How often the graph's outputs name this value."""
+        self.data: np.ndarray | None = None
+        self._known: np.ndarray | None = None
+
+    @property
+    def known(self) -> np.ndarray | None:
+        """Content where it is known at compile time: object array of ints and SymDims (bools, floats for constants)."""
+        if self._known is None and self.data is not None and self.data.size <= KNOWN_LIMIT:
+            self._known = known_content(self.data)
+        return self._known
+
+    @known.setter
+    def known(self, content: np.ndarray | None) -> None:
+        self._known = content
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of a value that must be a tensor."""
+        if not isinstance(self.type, TensorType):
+            raise InvalidModel("a tensor is needed", where=str(self), found=self.type)
+        return self.type
+
+    @property
+    def is_constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def is_input(self) -> bool:
+        return self.producer is None and self.data is None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.uses) or self.output_uses > 0
+
+    @property
+    def users(self) -> list[Node]:
+        """The nodes that use this value, each once, in order of first use."""
+        return list(dict.fromkeys(node for node, _ in self.uses))
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+class Node:
+    """One operation. Change operands with `set_input` so that uses stay right."""
+
+    __slots__ = ("_inputs", "bodies", "graph", "name", "next", "op", "outputs", "prev")
+
+    def __init__(self, graph: Graph, op: Operator, name: str) -> None:
+        self.graph: Graph | None = graph
+        self.op, self.name = op, name
+        self._inputs: tuple[Value | None, ...] = ()
+        self.outputs: list[Value] = []
+        self.bodies: dict[str, Graph] = {}
+        self.prev: Node | None = None
+        self.next: Node | None = None
+
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        """Operands; None where an optional one is omitted."""
+        return self._inputs
+
+    @property
+    def operands(self) -> list[Value]:
+        """The operands that are given."""
+        return [v for v in self._inputs if v is not None]
+
+    @property
+    def output(self) -> Value:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def body(self) -> Graph | None:
+        """The body called `body` (fused blocks, Loop, Scan)."""
+        return self.bodies.get("body")
+
+    @property
+    def where(self) -> str:
+        """How errors name this node: `Conv "layer1.0.conv1"`."""
+        return _where(self.op, self.name, self.outputs[0].name if self.outputs else "")
+
+    def set_input(self, index: int, value: Value | None) -> None:
+        """Replaces one operand. Types are not inferred anew."""
+        inputs = list(self._inputs)
+        inputs[index] = value
+        self.set_inputs(inputs)
+
+    def set_inputs(self, values: Sequence[Value | None]) -> None:
+        """Replaces all operands."""
+        for i, old in enumerate(self._inputs):
+            if old is not None:
+                del old.uses[self, i]
+        self._inputs = tuple(values)
+        for i, value in enumerate(self._inputs):
+            if value is not None:
+                if value.graph is not self.graph:
+                    raise InternalError(f"operand {value} belongs to another graph", where=self.where)
+                value.uses[self, i] = None
+
+    def context(self) -> InferContext:
+        """What `op.infer`, `op.known` and `Movement.index_map` look at."""
+        return InferContext(self.where, self._inputs, len(self.outputs), self.bodies, _expand)
+
+    def __repr__(self) -> str:
+        return f"<{self.where}>"
+
+
+class Graph:
+    """Inputs, constants, nodes in order and outputs. Iterating gives the nodes; erasing them meanwhile is fine."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.constraints: dict[tuple[Any, Any], str] = {}
+        """Pairs of dims that must be equal at run time -> where this is needed."""
+        self.output_names: list[str] = []
+        """What the outputs are called from outside, one per output; the values' own names may change."""
+        self._inputs: list[Value] = []
+        self._outputs: list[Value] = []
+        self._values: dict[str, Value] = {}
+        self._constants: dict[Value, None] = {}
+        self._first: Node | None = None
+        self._last: Node | None = None
+        self._n_nodes = 0
+        self._next_number = 1
+
+    # Reading
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(self._inputs)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return tuple(self._outputs)
+
+    @property
+    def constants(self) -> tuple[Value, ...]:
+        """Constant values, in order of creation."""
+        return tuple(self._constants)
+
+    @property
+    def first(self) -> Node | None:
+        return self._first
+
+    @property
+    def last(self) -> Node | None:
+        return self._last
+
+    def __len__(self) -> int:
+        return self._n_nodes
+
+    def __iter__(self) -> Iterator[Node]:
+        node = self._first
+        while node is not None:
+            yield node
+            node = node.next  # an erased node keeps its `next`, which leads back to a living one
+            while node is not None and node.graph is not self:
+                node = node.next
+
+    def __reversed__(self) -> Iterator[Node]:
+        node = self._last
+        while node is not None:
+            yield node
+            node = node.prev
+            while node is not None and node.graph is not self:
+                node = node.prev
+
+    def nodes_in_order(self) -> list[Node]:
+        """The nodes as a list, safe against any change while it is walked."""
+        return list(self)
+
+    def value(self, name: str) -> Value:
+        """The value called `name`. Raises KeyError if there is none."""
+        return self._values[name]
+
+    def values(self) -> list[Value]:
+        """Every value: inputs, constants and results of nodes."""
+        return list(self._values.values())
+
+    # Building
+
+    def add_input(self, name: str, type_: Type) -> Value:
+        """Appends an input. The name must be free."""
+        if name in self._values:
+            raise InvalidModel(f"two values are called {name!r}", where=f"graph {self.name}")
+        value = self._new_value(name, type_)
+        self._inputs.append(value)
+        return value
+
+    def add_constant(self, array: Any, name: str | None = None) -> Value:
+        """A value with fixed content; the array is shared, not copied, and must not be changed afterwards."""
+        array = np.asarray(array).view()
+        array.flags.writeable = False
+        value = self._new_value(name, TensorType(DType.from_numpy(array.dtype), array.shape))
+        value.data = array
+        self._constants[value] = None
+        return value
+
+    def add_node(
+        self,
+        op: Operator,
+        inputs: Sequence[Value | None],
+        names: Sequence[str | None] | None = None,
+        *,
+        name: str = "",
+        before: Node | None = None,
+        after: Node | None = None,
+        types: Sequence[Type] | None = None,
+        n_outputs: int | None = None,
+        bodies: Mapping[str, Graph] | None = None,
+    ) -> Node:
+        """Appends a node (or puts it before / after another one) and infers its types unless `types` are given.
+
+        `names`: names of the outputs, None or "" for a number; taken names get a suffix. The number of outputs is
+        that of `names`, else of `types`, else `n_outputs`, else the operator's required ones. `name`: the ONNX node's.
+        Raises InvalidModel that names the node if operands, attributes or shapes break the operator's rules.
+        """
+        count = next((len(x) for x in (names, types) if x is not None), n_outputs)
+        count = max(1, op.signature.min_outputs) if count is None else count
+        where = _where(op, name, (names[0] if names else "") or str(self._next_number))
+        inputs = _without_trailing_none(inputs)
+        check_operands(op, inputs, count, bodies or {}, where)
+        ctx = InferContext(where, inputs, count, bodies, _expand)
+        if types is None:
+            types = _infer(op, ctx)
+        for a, b, reason in ctx.constraints:
+            self.add_constraint(a, b, reason)
+        node = Node(self, op, name)
+        node.bodies = dict(bodies or {})
+        node.set_inputs(inputs)
+        output_names = list(names or []) + [None] * (count - len(names or []))
+        node.outputs = [
+            self._new_value(n, t, node, i) for i, (n, t) in enumerate(zip(output_names, types, strict=True))
+        ]
+        self._set_known(node, ctx)
+        self._link(node, before, after)
+        return node
+
+    def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
+        """Replaces all outputs; names default to the values' own."""
+        for old in self._outputs:
+            old.output_uses -= 1
+        self._outputs = list(values)
+        for value in self._outputs:
+            if value.graph is not self:
+                raise InternalError(f"output {value} belongs to another graph", where=f"graph {self.name}")
+            value.output_uses += 1
+        self.output_names = list(names) if names is not None else [v.name for v in values]
+
+    def add_constraint(self, a: Any, b: Any, where: str) -> None:
+        """Records that two dims must be equal at run time."""
+        if (b, a) not in self.constraints:
+            self.constraints.setdefault((a, b), where)
+
+    # Changing
+
+    def replace_all_uses_with(self, old: Value, new: Value) -> None:
+        """Lets every use of `old`, graph outputs included, use `new`."""
+        if old is new:
+            return
+        if new.graph is not self:
+            raise InternalError(f"{new} belongs to another graph", where=f"graph {self.name}")
+        for node, i in list(old.uses):
+            node.set_input(i, new)
+        if old.output_uses:
+            names = self.output_names
+            self.set_outputs([new if v is old else v for v in self._outputs], names)
+
+    def erase(self, node: Node) -> None:
+        """Removes a node. Raises InternalError if one of its outputs is used."""
+        for value in node.outputs:
+            if value.is_used:
+                raise InternalError(f"cannot erase a node while {value} is used", where=node.where)
+        node.set_inputs(())
+        self._unlink(node)
+        for value in node.outputs:
+            del self._values[value.name]
+        node.graph = None
+        self._n_nodes -= 1
+
+    def erase_constant(self, value: Value) -> None:
+        """Removes a constant. Raises InternalError if it is used."""
+        self._refuse_used(value)
+        del self._constants[value]
+        del self._values[value.name]
+
+    def erase_input(self, value: Value) -> None:
+        """Removes an input. Raises InternalError if it is used."""
+        self._refuse_used(value)
+        self._inputs.remove(value)
+        del self._values[value.name]
+
+    def move(self, node: Node, before: Node | None = None, after: Node | None = None) -> None:
+        """Moves a node before or after another one (to the end if neither is given)."""
+        if node is before or node is after:
+            return
+        self._unlink(node)
+        self._n_nodes -= 1
+        self._link(node, before, after)
+
+    def rename(self, value: Value, name: str) -> None:
+        """Renames a value; raises InternalError if the name is taken."""
+        if value.name == name:
+            return
+        if name in self._values:
+            raise InternalError(f"the name {name!r} is taken", where=f"graph {self.name}")
+        del self._values[value.name]
+        self._values[name] = value
+        value.name = name
+
+    def inline(
+        self, source: Graph, arguments: Sequence[Value | None], before: Node | None = None, after: Node | None = None
+    ) -> list[Value]:
+        """Copies the nodes of `source` in here, its inputs replaced by `arguments`; returns its outputs' copies."""
+        mapping: dict[Value, Value | None] = dict(zip(source.inputs, arguments, strict=True))
+        self._copy(source, mapping, before, after)
+        outputs = [mapping[v] for v in source.outputs]
+        return [v for v in outputs if v is not None]
+
+    def clone(self, mapping: dict[Value, Value | None] | None = None) -> Graph:
+        """A copy with the same names; constants share their arrays. `mapping` is filled with old -> new values."""
+        mapping = {} if mapping is None else mapping
+        copy = Graph(self.name)
+        for value in self._inputs:
+            mapping[value] = new = copy.add_input(value.name, value.type)
+            new.known = value._known
+        copy._copy(self, mapping, None, None)
+        outputs = [mapping[v] for v in self._outputs]
+        copy.set_outputs([v for v in outputs if v is not None], self.output_names)
+        return copy
+
+    # Order and graph theory
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Nodes as vertices, an edge from each producer to each consumer."""
+        result = nx.DiGraph(name=self.name)
+        result.add_nodes_from(self)
+        for node in self:
+            result.add_edges_from((v.producer, node) for v in node.operands if v.producer is not None)
+        return result
+
+    def topological(self) -> list[Node]:
+        """The nodes with producers before consumers. Raises InvalidModel if there is a cycle."""
+        try:
+            return list(nx.topological_sort(self.to_networkx()))
+        except nx.NetworkXUnfeasible:
+            raise InvalidModel("the graph has a cycle", where=f"graph {self.name}") from None
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self._inputs)} inputs, {self._n_nodes} nodes, {len(self._outputs)} outputs>"
+
+    # Inside
+
+    def _new_value(self, name: str | None, type_: Type, producer: Node | None = None, index: int = 0) -> Value:
+        name = self._free_name(name)
+        value = self._values[name] = Value(self, name, type_, producer, index)
+        return value
+
+    def _free_name(self, name: str | None) -> str:
+        if not name:
+            while str(self._next_number) in self._values:
+                self._next_number += 1
+            self._next_number += 1
+            return str(self._next_number - 1)
+        if name not in self._values:
+            return name
+        suffix = 1
+        while f"{name}_{suffix}" in self._values:
+            suffix += 1
+        return f"{name}_{suffix}"
+
+    def _link(self, node: Node, before: Node | None, after: Node | None) -> None:
+        if after is not None:
+            before, prev = after.next, after
+        else:
+            prev_or_none = before.prev if before is not None else self._last
+            prev = prev_or_none  # type: ignore[assignment]
+        node.prev, node.next = prev, before
+        if prev is None:
+            self._first = node
+        else:
+            prev.next = node
+        if before is None:
+            self._last = node
+        else:
+            before.prev = node
+        self._n_nodes += 1
+
+    def _unlink(self, node: Node) -> None:
+        if node.graph is not self:
+            raise InternalError("the node belongs to another graph", where=node.where)
+        if node.prev is None:
+            self._first = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is None:
+            self._last = node.prev
+        else:
+            node.next.prev = node.prev
+
+    def _refuse_used(self, value: Value) -> None:
+        if value.is_used:
+            raise InternalError(f"cannot erase {value} while it is used", where=f"graph {self.name}")
+
+    def _set_known(self, node: Node, ctx: InferContext) -> None:
+        if type(node.op).known is Operator.known:
+            return
+        found = node.op.known(ctx)
+        contents = found if isinstance(found, list) else [found]
+        for value, content in zip(node.outputs, contents, strict=False):
+            if content is None or content.size > KNOWN_LIMIT:
+                continue
+            if isinstance(value.type, TensorType) and value.type.shape != content.shape:
+                raise InternalError("known content has another shape than the tensor", where=node.where)
+            value.known = content
+
+    def _copy(self, source: Graph, mapping: dict[Value, Value | None], before: Node | None, after: Node | None) -> None:
+        for constant in source._constants:
+            new = self.add_constant(constant.data, constant.name)
+            new.type = constant.type
+            mapping[constant] = new
+        for node in source:
+            copied = Node(self, node.op, node.name)
+            copied.bodies = {name: body.clone() for name, body in node.bodies.items()}
+            copied.set_inputs([None if v is None else mapping[v] for v in node.inputs])
+            for value in node.outputs:
+                name = None if value.name.isdigit() and value.name in self._values else value.name
+                new = self._new_value(name, value.type, copied, value.index)
+                new.known = value._known
+                mapping[value] = new
+                copied.outputs.append(new)
+            self._link(copied, before, after)
+            after = copied if after is not None else None
+        for (a, b), where in source.constraints.items():
+            self.add_constraint(a, b, where)
+
+
+def known_content(data: np.ndarray) -> np.ndarray | None:
+    """The content of a constant as an object array of Python numbers, None for element types that have none."""
+    if data.dtype.kind not in "iubf" or not data.dtype.isbuiltin:
+        return None
+    known = np.empty(data.shape, object)
+    known[...] = data.tolist()
+    return known
+
+
+def check_operands(
+    op: Operator, inputs: Sequence[Value | None], n_outputs: int, bodies: Mapping[str, Graph], where: str
+) -> None:
+    """Checks counts, element types and bodies against the operator's signature. Raises InvalidModel."""
+    signature = op.signature
+    _check_count("inputs", len(inputs), signature.min_inputs, signature.max_inputs, where)
+    _check_count("outputs", n_outputs, signature.min_outputs, signature.max_outputs, where)
+    if set(bodies) != set(signature.bodies):
+        raise InvalidModel("wrong bodies", where=where, expected=list(signature.bodies), found=list(bodies))
+    bound: dict[type, tuple[DType, str]] = {}
+    for i, value in enumerate(inputs):
+        spec = signature.input_spec(i)
+        if value is None:
+            if spec.kind == "in":
+                raise InvalidModel(f"required input {spec.name} is missing", where=where)
+            continue
+        group = spec.group
+        if not group.accepts(value.type):
+            message = f"input {spec.name} has the wrong type"
+            raise InvalidModel(message, where=where, expected=group.text(), found=f"{value.type} in {value}")
+        if group.shared and isinstance(value.type, TensorType):
+            dtype, first = bound.setdefault(group, (value.type.dtype, spec.name))
+            if dtype != value.type.dtype:
+                message = f"inputs {first} and {spec.name} must have the same element type"
+                raise InvalidModel(message, where=where, expected=dtype, found=value.type.dtype)
+
+
+def _check_count(what: str, found: int, low: int, high: int | None, where: str) -> None:
+    if found < low or (high is not None and found > high):
+        expected = str(low) if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+        raise InvalidModel(f"wrong number of {what}", where=where, expected=expected, found=found)
+
+
+def infer_types(node: Node) -> list[Type]:
+    """The types that the node's operator infers for its outputs now; the node is not changed."""
+    return _infer(node.op, node.context())
+
+
+def _infer(op: Operator, ctx: InferContext) -> list[Type]:
+    try:
+        types = list(op.infer(ctx))
+    except ParaxError as error:
+        if error.where is not None:
+            raise
+        details = {"expected": error.expected, "found": error.found, "hint": error.hint}
+        raise type(error)(error.message, where=ctx.where, **details) from error  # type: ignore[arg-type]
+    if len(types) < ctx.n_outputs:
+        ctx.fail("too many outputs", expected=len(types), found=ctx.n_outputs)
+    return types[: ctx.n_outputs]
+
+
+def _expand(op: Composite, ctx: InferContext) -> list[Value]:
+    """Expands a composite operator in a scratch graph and hands its constraints to the node."""
+    scratch = Graph("expansion")
+    arguments: list[Value | None] = []
+    for i, type_ in enumerate(ctx.types):
+        data = ctx.data(i)
+        if type_ is None:
+            arguments.append(None)
+        elif data is not None:
+            arguments.append(scratch.add_constant(data, f"c{i}"))
+        else:
+            value = scratch.add_input(f"x{i}", type_)
+            value.known = ctx.known(i)
+            arguments.append(value)
+    result = op.expand(GraphBuilder(scratch, name=ctx.where), *arguments)
+    ctx.constraints += [(a, b, where) for (a, b), where in scratch.constraints.items()]
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def _where(op: Operator, name: str, output: str) -> str:
+    return f'{op.name} "{name}"' if name else f"{op.name} %{output}"
+
+
+def _without_trailing_none(inputs: Iterable[Value | None]) -> list[Value | None]:
+    kept = list(inputs)
+    while kept and kept[-1] is None:
+        kept.pop()
+    return kept

@@ -1,0 +1,242 @@
+"""Element-wise arithmetic, activations, Cast, Where and Identity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any as PyAny
+
+import numpy as np
+
+from ..types import Dim, DType, SymDim, lower_bound
+from .base import (
+    Any,
+    Attr,
+    Bool,
+    Elementwise,
+    Float,
+    In,
+    InferContext,
+    Mixed,
+    Numeric,
+    Opt,
+    Signed,
+    op,
+)
+
+
+@op(since=14)
+class Add(Elementwise):
+    """a + b."""
+
+    a: In[Numeric]
+    b: In[Numeric]
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a + b
+
+    def fold(self, a: PyAny, b: PyAny) -> PyAny:
+        return a + b
+
+
+@op(since=14)
+class Sub(Elementwise):
+    """a - b."""
+
+    a: In[Numeric]
+    b: In[Numeric]
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a - b
+
+    def fold(self, a: PyAny, b: PyAny) -> PyAny:
+        return a - b
+
+
+@op(since=14)
+class Mul(Elementwise):
+    """a * b."""
+
+    a: In[Numeric]
+    b: In[Numeric]
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a * b
+
+    def fold(self, a: PyAny, b: PyAny) -> PyAny:
+        return a * b
+
+
+@op(since=14)
+class Div(Elementwise):
+    """a / b; integers round towards zero."""
+
+    a: In[Numeric]
+    b: In[Numeric]
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a / b
+
+    def known(self, ctx: InferContext) -> np.ndarray | None:
+        return super().known(ctx) if ctx.tensor(0).dtype.is_int else None
+
+    def fold(self, a: Dim, b: Dim) -> Dim | None:
+        if b == 0:
+            return None
+        if isinstance(a, int) and isinstance(b, int):
+            quotient = abs(a) // abs(b)
+            return quotient if (a < 0) == (b < 0) else -quotient
+        return a // b if lower_bound(a) >= 0 and lower_bound(b) >= 1 else None
+
+
+@op(since=14)
+class Relu(Elementwise):
+    """max(x, 0); NaN stays NaN."""
+
+    x: In[Signed]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.max(x, 0)
+
+
+@op(since=13)
+class Sigmoid(Elementwise):
+    """1 / (1 + exp(-x))."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.sigmoid(x)
+
+
+@op(since=13)
+class Tanh(Elementwise):
+    """Hyperbolic tangent."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.tanh(x)
+
+
+@op(since=13)
+class Exp(Elementwise):
+    """e to the power x."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.exp(x)
+
+
+@op(since=13)
+class Sqrt(Elementwise):
+    """Square root; NaN for negative x."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.sqrt(x)
+
+
+@op(since=13)
+class Clip(Elementwise):
+    """min(max(x, low), high) with scalar bounds; either may be left out. low > high gives high."""
+
+    x: In[Numeric]
+    min: Opt[Numeric]
+    max: Opt[Numeric]
+
+    def compute(self, e: PyAny, x: PyAny, low: PyAny = None, high: PyAny = None) -> PyAny:
+        if low is not None:
+            x = e.max(x, low)
+        return x if high is None else e.min(x, high)
+
+    def infer(self, ctx: InferContext) -> list[PyAny]:
+        for i, bound in ((1, "min"), (2, "max")):
+            if ctx.has(i) and any(d != 1 for d in ctx.shape(i)):
+                ctx.fail(f"{bound} must be a scalar", found=ctx.types[i])
+        return [ctx.tensor(0)]
+
+
+@op(since=16)
+class LeakyRelu(Elementwise):
+    """x for x >= 0, else alpha * x."""
+
+    x: In[Float]
+    alpha: Attr[float] = 0.01
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.select(x < 0, x * self.alpha, x)
+
+
+@op(since=6)
+class HardSigmoid(Elementwise):
+    """max(0, min(1, alpha * x + beta))."""
+
+    x: In[Float]
+    alpha: Attr[float] = 0.2
+    beta: Attr[float] = 0.5
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.max(e.min(x * self.alpha + self.beta, 1), 0)
+
+
+@op(since=13)
+class Cast(Elementwise):
+    """x converted to the element type `to`. Float to int rounds towards zero, anything to bool is x != 0."""
+
+    x: In[Any]
+    to: Attr[DType]
+    saturate: Attr[int] = 1
+    round_mode: Attr[str] = "up"
+
+    def output_dtype(self, ctx: InferContext) -> DType:
+        return self.to
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.cast(x, self.to)
+
+    def fold(self, x: PyAny) -> PyAny:
+        if isinstance(x, SymDim):
+            return x if self.to.is_int and self.to.bits >= 32 else None
+        if isinstance(x, float) and not math.isfinite(x):
+            return x if self.to.is_float else None
+        if self.to.kind == "b":
+            return bool(x)
+        if self.to.is_int:
+            return int(x) if self.to.holds(int(x)) else None
+        return float(x) if self.to.is_float and self.to.bits >= 32 else None
+
+
+@op(since=16)
+class Where(Elementwise):
+    """x where the condition holds, else y."""
+
+    condition: In[Bool]
+    x: In[Any]
+    y: In[Any]
+
+    def output_dtype(self, ctx: InferContext) -> DType:
+        return ctx.tensor(1).dtype
+
+    def compute(self, e: PyAny, condition: PyAny, x: PyAny, y: PyAny) -> PyAny:
+        return e.select(condition, x, y)
+
+    def fold(self, condition: PyAny, x: PyAny, y: PyAny) -> PyAny:
+        return x if condition else y
+
+
+@op(since=14)
+class Identity(Elementwise):
+    """x itself; sequences and optionals pass too."""
+
+    x: In[Mixed]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return x
+
+    def infer(self, ctx: InferContext) -> list[PyAny]:
+        return [ctx.types[0]]
+
+    def fold(self, x: PyAny) -> PyAny:
+        return x
