@@ -22,13 +22,13 @@ class GraphBuilder:
         self.graph, self.before, self.after, self.name = graph, before, after, name
 
     def __getattr__(self, op_name: str) -> Callable[..., Any]:
-        """`g.OpName(*inputs, **attributes)`: the catalogue's operator of that name (ONNX's domain, then parax's)."""
+        """`g.OpName(*inputs, **attributes)`: the catalogue's operator of that name (parax's own domain first)."""
         if op_name.startswith("_"):
             raise AttributeError(op_name)
-        cls = CATALOGUE.get(("", op_name)) or lookup("parax", op_name)
+        cls = CATALOGUE.get(("parax", op_name)) or lookup("", op_name)
 
         def build(*inputs: Any, n_outputs: int | None = None, **attributes: Any) -> Any:
-            return self.add(cls.from_attributes(attributes, self.name or None), inputs, n_outputs=n_outputs)
+            return self.add(cls.from_attributes(attributes, self.name), inputs, n_outputs=n_outputs)
 
         return build
 

@@ -78,10 +78,10 @@ class Operator:
         self._bind(attributes, None)
 
     @classmethod
-    def from_attributes(cls, attributes: Mapping[str, PyAny], where: str | None = None) -> Operator:
-        """As the constructor; errors name `where`."""
+    def from_attributes(cls, attributes: Mapping[str, PyAny], node_name: str = "") -> Operator:
+        """As the constructor; errors name the node."""
         self = cls.__new__(cls)
-        self._bind(attributes, where or cls.name)
+        self._bind(attributes, f'{cls.name} "{node_name}"' if node_name else None)
         return self
 
     def _bind(self, attributes: Mapping[str, PyAny], where: str | None) -> None:

@@ -118,7 +118,7 @@ class InferContext:
         return b if isinstance(b, int) else a
 
     def broadcast(self, *shapes: Shape) -> Shape:
-        """The numpy broadcast of shapes: 1 gives way; a symbol and an int > 1 or another symbol must agree at run time."""
+        """The numpy broadcast of shapes: 1 gives way; a symbol must equal other symbols and ints > 1 at run time."""
         rank = max((len(s) for s in shapes), default=0)
         out: list[Dim] = [1] * rank
         for shape in shapes:
