@@ -10,7 +10,7 @@ ROOMS = {"parax": "parax", "parax.compiler": "compiler", "parax.runtime": "runti
 
 def packages() -> list[str]:
     """Every package of the three rooms, by its installed name."""
-    return [name for root, folder in ROOMS.items() for name in [root, *(f"{root}.{sub}" for sub in find_packages(folder))]]
+    return [f"{root}.{sub}".rstrip(".") for root, folder in ROOMS.items() for sub in ("", *find_packages(folder))]
 
 
 setup(packages=packages(), package_dir=ROOMS)

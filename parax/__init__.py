@@ -1,3 +1,60 @@
-"""The public face of parax. Owns the public names; knows nothing of how they work."""
+"""The public face of parax: re-exports only, each loaded when first used.
+
+`import parax` costs nothing; `parax.load` brings in the runtime alone, `parax.compile` the compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compiler import onnx_backend as onnx_backend
+    from .compiler.api import compile as compile
+    from .compiler.options import CompileOptions as CompileOptions
+    from .errors import AccuracyMismatch as AccuracyMismatch
+    from .errors import CorruptPlan as CorruptPlan
+    from .errors import IncompatiblePlan as IncompatiblePlan
+    from .errors import InternalError as InternalError
+    from .errors import InvalidInput as InvalidInput
+    from .errors import InvalidModel as InvalidModel
+    from .errors import ParaxError as ParaxError
+    from .errors import ResourceLimit as ResourceLimit
+    from .errors import UnsupportedOp as UnsupportedOp
+    from .errors import UsageError as UsageError
+    from .runtime.plan import Plan as Plan
+    from .runtime.plan import load as load
 
 __version__ = "0.1.0"
+
+# public name → the module it lives in; a name equal to the module's last part is the module itself
+_HOMES = {
+    "compile": ".compiler.api",
+    "onnx_backend": ".compiler.onnx_backend",
+    "CompileOptions": ".compiler.options",
+    "load": ".runtime.plan",
+    "Plan": ".runtime.plan",
+    **dict.fromkeys(
+        (
+            "AccuracyMismatch", "CorruptPlan", "IncompatiblePlan", "InternalError", "InvalidInput", "InvalidModel",
+            "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
+        ),
+        ".errors",
+    ),
+}  # fmt: skip
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'parax' has no attribute {name!r}")
+    module = import_module(home, __name__)
+    value = module if home.endswith(f".{name}") else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

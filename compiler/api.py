@@ -1,0 +1,56 @@
+"""`parax.compile`: the Python way in. Owns how arguments become CompileOptions; the work is the driver's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import check, driver
+from .options import CompileOptions
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from ..runtime.plan import Plan
+
+
+def compile(
+    model: str | Path | bytes | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    hint: str | None = None,
+    target: str | Sequence[str] | None = None,
+    options: CompileOptions | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Plan:
+    """Compile an ONNX model into a plan.
+
+    Args:
+        model: a file's path, its bytes, or a ModelProto (external data is looked up beside the file only).
+        shapes: input name → shape; an entry is a size or the name of a symbol.
+        dims: symbol → size, or (least, greatest).
+        hint: "throughput" or "latency".
+        target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4.
+        options: everything else; the arguments above win over it.
+        progress: called with (phase, fraction of the whole work done).
+
+    Raises:
+        UnsupportedOp, InvalidModel, ResourceLimit, UsageError; AccuracyMismatch with `options.check`.
+    """
+    given: dict[str, Any] = {}
+    if shapes is not None:
+        given["shapes"] = {name: tuple(shape) for name, shape in shapes.items()}
+    if dims is not None:
+        given["dims"] = dict(dims)
+    if hint is not None:
+        given["hint"] = hint
+    if target is not None:
+        given["targets"] = (target,) if isinstance(target, str) else tuple(target)
+    chosen = replace(options or CompileOptions(), **given)
+    plan = driver.compile_model(model, chosen, progress)
+    if chosen.check:
+        check.check(plan, model, times=chosen.check)
+    return plan

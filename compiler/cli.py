@@ -1,0 +1,152 @@
+"""`parax` and `paraxc`: which verb runs, and what every verb shares: exit codes, error messages, signals.
+
+Owns the way out of the process; knows nothing of what the verbs do (they are in `commands/`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn, Protocol
+
+from .. import __version__
+from ..errors import ParaxError
+from .commands import arguments, bench, doctor, inspect, run, verify
+from .commands import compile as compile_verb
+from .commands.console import Console
+
+INTERNAL, USAGE, RESOURCE = 1, 2, 6
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
+EXIT_CODES = """exit codes:
+  0 ok                              4 invalid, corrupt or incompatible file
+  1 internal failure                5 accuracy mismatch
+  2 usage                           6 resource limit or timeout
+  3 unsupported operator or type    130 interrupted, 143 terminated"""
+
+
+class Verb(Protocol):
+    """What a module of `commands/` offers."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's own options."""
+        ...
+
+    def execute(self, args: argparse.Namespace, console: Console) -> int:
+        """Do it; the exit code."""
+        ...
+
+
+VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, verify, doctor)
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived. Not an Exception, like KeyboardInterrupt: clean-up runs and no handler takes it for an error."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`parax VERB …`; returns the exit code."""
+    return _guarded(_parax_parser, argv)
+
+
+def paraxc(argv: Sequence[str] | None = None) -> int:
+    """`paraxc MODEL.onnx …`, the same as `parax compile …`; returns the exit code."""
+    return _guarded(_paraxc_parser, argv)
+
+
+def _parax_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="parax",
+        description="Compile ONNX models to native code and run them.",
+        epilog=f"`parax VERB --help` lists a verb's options.\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"parax {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in VERBS:
+        _fill(verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP, allow_abbrev=False), verb)
+    return parser
+
+
+def _paraxc_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="paraxc",
+        description=compile_verb.HELP,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"paraxc {__version__}")
+    _fill(parser, compile_verb)
+    return parser
+
+
+def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
+    verb.add_arguments(parser)
+    arguments.add_common(parser)
+    parser.set_defaults(verb=verb)
+
+
+def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None) -> int:
+    """Parse and run; whatever happens becomes one message on stderr and the right exit code."""
+    verbose = 0
+    try:
+        with _sigterm_raises():
+            args = make_parser().parse_args(argv)
+            verbose = args.verbose
+            code: int = args.verb.execute(args, Console(args.format, args.quiet, args.verbose))
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated:
+        return TERMINATED
+    except BrokenPipeError:
+        # Whoever read stdout has left (`parax … | head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        message, code = _explain(error)
+        print(f"error: {message}", file=sys.stderr)
+        if verbose:
+            traceback.print_exception(error, file=sys.stderr)
+        return code
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The one message and the exit code of an error that ended a command."""
+    if isinstance(error, ParaxError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory; try --max-memory, a smaller batch or fewer instances", RESOURCE
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}", USAGE
+    what = f"internal failure ({type(error).__name__}: {error})"
+    return f"{what}; please report it with the output of the same command under -v", INTERNAL
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM becomes an exception while the body runs, so that temporary files are removed."""
+
+    def handler(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    try:
+        previous = signal.signal(signal.SIGTERM, handler)
+    except ValueError:  # not the main thread: called as a function, and signals are not ours
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

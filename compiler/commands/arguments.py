@@ -1,0 +1,176 @@
+"""Argument types and the flags that every verb has. Owns the command line's spelling; knows nothing of the work."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from ... import env
+from ...errors import UsageError
+from ..options import HINTS, PRECISIONS, CompileOptions, documentation
+
+_UNITS = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
+
+
+def _wrong(expected: str, found: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"expected {expected}, found {found!r}")
+
+
+def shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """`x:1x3x224x224` or `x:N,3,224,224`, `x:` for a scalar. The name ends at the last colon, for `input:0:1x3`."""
+    name, colon, sizes = text.rpartition(":")
+    entries = sizes.split("," if "," in sizes else "x") if sizes else []
+    if not colon or not name or not all(re.fullmatch(r"\d+|[A-Za-z_]\w*", entry) for entry in entries):
+        raise _wrong("NAME:1x3x224x224 or NAME:N,3,224,224", text)
+    return name, tuple(int(entry) if entry.isdigit() else entry for entry in entries)
+
+
+def dim(text: str) -> tuple[str, int | tuple[int, int]]:
+    """`N=8` or `N=1..64`."""
+    symbol, _, size = text.rpartition("=")
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", size)
+    if not symbol or not match:
+        raise _wrong("SYMBOL=8 or SYMBOL=1..64", text)
+    least, greatest = match.groups()
+    return symbol, int(least) if greatest is None else (int(least), int(greatest))
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """`x=@x.npy`: a tensor's name and where its value is or goes."""
+    name, equals, value = text.partition("=")
+    if "=@" in text:
+        name, equals, value = text.partition("=@")
+        value = "@" + value
+    if not name or not equals or not value:
+        raise _wrong("NAME=@FILE.npy", text)
+    return name, value
+
+
+def nbytes(text: str) -> int:
+    """`8GiB`, `500MB`, `1024`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if not match or match[2].upper() not in _UNITS:
+        raise _wrong("a size like 8GiB", text)
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def cores(text: str) -> tuple[int, ...]:
+    """`0-31` or `0,2,4-7`."""
+    try:
+        return env.parse_cores(text)
+    except ValueError as error:
+        raise _wrong(str(error), text) from error
+
+
+def positive(text: str) -> int:
+    """A whole number, at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise _wrong("a whole number, at least 1", text)
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """A whole number, at least 0."""
+    if not text.isdigit():
+        raise _wrong("a whole number, at least 0", text)
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A duration above zero, in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise _wrong("seconds, above 0", text)
+    return value
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The flags of every verb: --format, -v, -q."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--format", choices=("table", "json"), default="table", help="how results go to stdout")
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument("-v", "--verbose", action="count", default=0, help="tell more on stderr; tracebacks")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="only errors on stderr")
+
+
+def add_sizes(parser: argparse._ActionsContainer) -> None:
+    """--shape and --dim, for verbs that need a model's sizes."""
+    parser.add_argument("--shape", type=shape, action="append", default=[], metavar="NAME:1x3x224x224",
+                        help="an input's shape; repeatable")  # fmt: skip
+    parser.add_argument("--dim", type=dim, action="append", default=[], metavar="SYMBOL=8|1..64",
+                        help="a symbolic dimension's size, or its bounds; repeatable")  # fmt: skip
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """What CompileOptions holds, as flags (compile, and every verb that compiles a model on the way)."""
+    doc, default = documentation(), CompileOptions()
+    group = parser.add_argument_group("compilation")
+    group.add_argument(
+        "-O",
+        dest="opt_level",
+        type=int,
+        choices=range(4),
+        default=default.opt_level,
+        help=f"{doc['opt_level']} (default {default.opt_level})",
+    )
+    add_sizes(group)
+    group.add_argument("--hint", choices=HINTS, default=default.hint, help=f"{doc['hint']} (default {default.hint})")
+    group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
+    group.add_argument("--instances", type=positive, metavar="N", help=doc["instances"])
+    group.add_argument(
+        "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
+    )
+    group.add_argument("--precision", choices=PRECISIONS, default=default.precision, help=doc["precision"])
+    group.add_argument("--strict-fp", action="store_true", help=doc["strict_fp"])
+    group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
+    group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
+    cache = group.add_mutually_exclusive_group()
+    cache.add_argument("--cache-dir", type=Path, metavar="DIR", help=f"{doc['cache_dir']} ({default.cache_dir})")
+    cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
+    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"])
+
+
+def compile_options(args: argparse.Namespace) -> CompileOptions:
+    """CompileOptions from the flags of `add_compile_options` (flags left out keep the default or the environment's)."""
+    given = {
+        "cores": args.cores, "instances": args.instances, "targets": tuple(args.target) if args.target else None,
+        "dump": args.dump, "jobs": args.jobs, "cache_dir": args.cache_dir, "max_memory": args.max_memory,
+    }  # fmt: skip
+    return CompileOptions(
+        opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint,
+        precision=args.precision, strict_fp=args.strict_fp, cache=not args.no_cache,
+        **{name: value for name, value in given.items() if value is not None},
+    )  # fmt: skip
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """How a plan's session is set up: --instances, --cores-per-instance, --cores."""
+    group = parser.add_argument_group("session")
+    group.add_argument("--instances", type=positive, metavar="N", help="instances (default: as the plan hints)")
+    group.add_argument("--cores-per-instance", type=positive, metavar="X", help="cores of one instance")
+    group.add_argument("--cores", type=cores, metavar="0-31", help="the cores to use (default: all that are allowed)")
+
+
+def session_options(args: argparse.Namespace) -> dict[str, object]:
+    """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
+    names = ("instances", "cores_per_instance", "cores")
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def fixed_dims(dims: list[tuple[str, int | tuple[int, int]]]) -> dict[str, int]:
+    """--dim values where a range makes no sense.
+
+    Raises:
+        UsageError: one is a range.
+    """
+    for symbol, size in dims:
+        if not isinstance(size, int):
+            raise UsageError("one size is needed here", where=f"--dim {symbol}", found=f"{size[0]}..{size[1]}")
+    return {symbol: size for symbol, size in dims if isinstance(size, int)}

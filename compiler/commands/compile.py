@@ -1,0 +1,135 @@
+"""`paraxc MODEL.onnx -o plan.bin`, also `parax compile`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import UsageError
+from . import arguments
+from .console import Console, size
+
+if TYPE_CHECKING:
+    from ...runtime.manifest import TensorSpec
+    from ...runtime.plan import Plan
+    from ..options import CompileOptions
+
+NAME = "compile"
+HELP = "compile an ONNX model into a plan of native code"
+SUFFIX = {"plan": ".plan.bin", "ir": ".txt", "llvm-ir": ".ll", "asm": ".s", "obj": ".o"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write, - is stdout (default MODEL.plan.bin)")
+    parser.add_argument("--emit", choices=tuple(SUFFIX), default="plan",
+                        help="what to write: the plan, or what it is made of, for reading (default plan)")  # fmt: skip
+    arguments.add_compile_options(parser)
+    parser.add_argument("--check", type=arguments.positive, default=0, metavar="N",
+                        help="compare with the reference on N random inputs; write nothing if it differs")  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="do everything but write the file")
+
+
+def execute(args: argparse.Namespace, console: Console) -> int:
+    """Compile and write; the exit code."""
+    from .. import api
+
+    options = replace(arguments.compile_options(args), check=args.check)
+    output = output_path(args.model, args.output, args.emit)
+    if not args.dry_run:
+        check_writable(output)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="parax-") as scratch:
+        if args.emit in ("llvm-ir", "asm") and options.dump is None:
+            options = replace(options, dump=Path(scratch))
+        with console.progress(args.model.name) as progress:
+            plan = api.compile(args.model, options=options, progress=progress)
+        content = None if args.emit == "plan" else emitted(plan, args.emit, options)
+    seconds = time.perf_counter() - began
+    if not args.dry_run:
+        write(plan, content, output)
+    report(args, plan, output, seconds, console)
+    return 0
+
+
+def output_path(model: Path, given: str | None, emit: str) -> Path | None:
+    """Where the result goes: `given`, else the model's name with the kind's suffix, here; None is stdout."""
+    if given == "-":
+        return None
+    return Path(given) if given else Path(model.stem + SUFFIX[emit])
+
+
+def check_writable(output: Path | None) -> None:
+    """Refuse before the work rather than after it.
+
+    Raises:
+        UsageError: nothing can be written there.
+    """
+    if output is None:
+        return
+    if output.is_dir():
+        raise UsageError("is a folder", where=str(output), expected="a file to write")
+    if not output.parent.is_dir():
+        raise UsageError("no such folder", where=str(output.parent), hint="make it first")
+    target = output if output.exists() else output.parent
+    if not os.access(target, os.W_OK):
+        raise UsageError("cannot be written", where=str(output), hint="check the permissions, or give another -o")
+
+
+def emitted(plan: Plan, emit: str, options: CompileOptions) -> bytes:
+    """What --emit asks for, as bytes: the last graph, the object code of the first target, or the dumped text."""
+    if emit == "ir":
+        return plan.graph.encode()
+    if emit == "obj":
+        return bytes(plan.code(plan.manifest.targets[0]))
+    assert options.dump is not None
+    files = sorted(options.dump.rglob(f"*{SUFFIX[emit]}"))
+    return b"\n".join(file.read_bytes() for file in files)
+
+
+def write(plan: Plan, content: bytes | None, output: Path | None) -> None:
+    """Write the plan (or the content), whole or not at all."""
+    if output is None:
+        if content is None:
+            with tempfile.TemporaryDirectory(prefix="parax-") as scratch:
+                plan.save(Path(scratch) / "plan.bin")
+                content = (Path(scratch) / "plan.bin").read_bytes()
+        sys.stdout.buffer.write(content)
+        return
+    if content is None:
+        plan.save(output)
+        return
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def report(args: argparse.Namespace, plan: Plan, output: Path | None, seconds: float, console: Console) -> None:
+    """Say what was made: a line on stderr, or a document on stdout with --format json."""
+    nbytes = output.stat().st_size if output is not None and not args.dry_run else None
+    targets = [target.name for target in plan.manifest.targets]
+    document = {
+        "model": args.model, "output": output, "written": not args.dry_run, "nbytes": nbytes,
+        "seconds": round(seconds, 3), "targets": targets,
+        "inputs": [described(spec) for spec in plan.inputs], "outputs": [described(spec) for spec in plan.outputs],
+    }  # fmt: skip
+    if console.form == "json" and output is not None:
+        console.result(document)
+        return
+    made = f"{args.model} → {output or 'stdout'}" if not args.dry_run else f"{args.model} compiles (nothing written)"
+    console.note(f"{made}{f', {size(nbytes)}' if nbytes else ''}, {seconds:.1f} s, for {', '.join(targets)}")
+
+
+def described(spec: TensorSpec) -> dict[str, object]:
+    """A tensor of a signature as a document."""
+    return {"name": spec.name, "dtype": spec.dtype, "shape": spec.shape}

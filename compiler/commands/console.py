@@ -1,0 +1,131 @@
+"""What a command prints: results to stdout as tables or JSON, messages and progress to stderr.
+
+Knows rich, which it loads when first needed; knows nothing of what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+WIDTH_OF_A_PIPE = 200
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under column names; a cell is anything with a str()."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass
+class Console:
+    """The two streams of one command.
+
+    Args:
+        form: "table" or "json".
+        quiet: only errors on stderr.
+        verbose: 0, 1 (also details), 2…
+    """
+
+    form: str = "table"
+    quiet: bool = False
+    verbose: int = 0
+    started: dict[str, float] = field(default_factory=dict)
+
+    def result(self, document: dict[str, Any], *tables: Table) -> None:
+        """Print the result on stdout: the document with --format json, else the tables."""
+        if self.form == "json":
+            print(json.dumps(plain(document), ensure_ascii=False, indent=2))
+            return
+        from rich.console import Console as Rich
+        from rich.table import Table as RichTable
+
+        rich = Rich(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
+        for number, table in enumerate(tables):
+            drawn = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+            for column in table.columns:
+                drawn.add_column(column, overflow="fold")
+            for row in table.rows:
+                drawn.add_row(*(_escaped(cell) for cell in row))
+            if number:
+                rich.print()
+            rich.print(drawn)
+
+    def note(self, message: str) -> None:
+        """A message for the person, on stderr; silent under -q."""
+        if not self.quiet:
+            print(message, file=sys.stderr)
+
+    def detail(self, message: str) -> None:
+        """A message that only -v shows."""
+        if self.verbose:
+            print(message, file=sys.stderr)
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Progress]:
+        """A bar on stderr while the body runs; the yielded function takes (phase, fraction of the whole).
+
+        Off a terminal there is no bar; with -v each new phase is a line.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield _lines(self.detail)
+            return
+        from rich.console import Console as Rich
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        with Bar(*columns, TimeElapsedColumn(), console=Rich(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=1.0)
+            yield lambda phase, done: bar.update(task, description=f"{title}: {phase}", completed=done)
+
+
+def _lines(say: Callable[[str], None]) -> Progress:
+    last = ""
+
+    def tell(phase: str, done: float) -> None:
+        nonlocal last
+        if phase != last:
+            say(f"{done:4.0%}  {phase}")
+            last = phase
+
+    return tell
+
+
+def _escaped(cell: object) -> str:
+    """The text of a cell with rich's markup brackets made literal."""
+    return ("" if cell is None else str(cell)).replace("[", "\\[")
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types: NumPy scalars and arrays unpacked, NaN and infinities as text (JSON has none)."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def size(nbytes: float) -> str:
+    """A byte count for people: 512 B, 4.0 KiB, 97.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    raise AssertionError("the loop ends at GiB")

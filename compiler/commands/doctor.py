@@ -1,0 +1,121 @@
+"""`parax doctor`: the machine as parax sees it, versions, environment variables, and what to do about what is amiss."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ... import __version__, env
+from .console import Console, Table, size
+
+if TYPE_CHECKING:
+    from ...runtime.topology import Topology
+
+NAME = "doctor"
+HELP = "describe this machine and installation, and say what is amiss"
+PACKAGES = ("llvmlite", "numpy", "onnx", "networkx", "rich", "onnxruntime", "openvino", "ml_dtypes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This verb has no options of its own."""
+
+
+def execute(args: argparse.Namespace, console: Console) -> int:
+    """Show it; the exit code."""
+    from ...runtime.topology import machine
+
+    found = machine()
+    facts = machine_facts(found)
+    versions = {"parax": __version__, "python": platform.python_version(), **package_versions()}
+    variables = [
+        [name, os.environ.get(name), "unset" if v.default is None else v.default, v.doc]
+        for name, v in env.VARIABLES.items()
+    ]
+    advice = what_is_amiss(found)
+    document = {
+        "machine": facts, "versions": versions, "environment": {name: text for name, text, *_ in variables},
+        "advice": advice,
+    }  # fmt: skip
+    console.result(
+        document,
+        Table("machine", ("", ""), list(facts.items())),
+        Table("versions", ("", ""), [[name, version or "not installed"] for name, version in versions.items()]),
+        Table("environment", ("variable", "set to", "default", "what it does"), variables),
+        Table("advice", ("",), [[line] for line in advice or ["nothing is amiss"]]),
+    )
+    return 0
+
+
+def machine_facts(found: Topology) -> dict[str, str]:
+    """CPU, instruction sets, cores, caches and quota, in words."""
+    caches = [f"L{c.level} {size(c.nbytes)} for {cores(len(c.shared_by))}" for c in found.caches]
+    return {
+        "cpu": cpu_name(),
+        "vector instructions": " ".join(sorted(vector_features())) or "none known",
+        "usable cores": " ".join(str(core.number) for core in found.cores),
+        "default cores": " ".join(map(str, found.default_cores())),
+        "NUMA nodes": str(len({core.node for core in found.cores})),
+        "cpu quota": "none" if found.quota is None else f"{found.quota:.2f} cores",
+        "caches": ", ".join(caches) or "unknown",
+        "memory": size(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cache folder": str(env.cache_dir()),
+    }
+
+
+def package_versions() -> dict[str, str | None]:
+    """Version of each package that parax uses or is compared with; None where it is not installed."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def what_is_amiss(found: Topology) -> list[str]:
+    """Advice, one line each; empty when there is none to give."""
+    advice = [f"{name} is not a variable of parax: a spelling mistake?" for name in env.unknown()]
+    features = vector_features()
+    if "avx2" not in features or "fma" not in features:
+        advice.append("no AVX2 and FMA: the portable kernels are several times slower")
+    if found.quota is not None and found.quota < len(found.default_cores()):
+        advice.append(f"the control group grants {found.quota:.2f} cores: more instances would only take turns")
+    if found.quota is not None and found.quota < 1:
+        advice.append("less than one whole core is granted: latencies will be uneven")
+    files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    governors = {file.read_text().strip() for file in files}
+    if governors - {"performance"}:
+        advice.append(f"frequency governor {', '.join(sorted(governors))}: set performance before measuring")
+    return advice
+
+
+def cores(n: int) -> str:
+    """`1 core`, `2 cores`."""
+    return f"{n} core{'' if n == 1 else 's'}"
+
+
+def cpu_name() -> str:
+    """The CPU's own name for itself."""
+    return _cpuinfo().get("model name", platform.processor() or platform.machine())
+
+
+def vector_features() -> set[str]:
+    """The vector instruction sets that kernels can use, in Linux' spelling."""
+    flags = set(_cpuinfo().get("flags", "").split())
+    return {flag for flag in flags if flag.startswith(("avx", "amx")) or flag in ("fma", "f16c", "sse4_2")}
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's block of /proc/cpuinfo; empty where there is none."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,139 @@
+"""`parax inspect MODEL.onnx|plan.bin`: what is in the file, without running it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UnsupportedOp
+from .console import Console, Table, size
+from .models import is_plan
+
+if TYPE_CHECKING:
+    from ...runtime.manifest import TensorSpec
+    from ...runtime.plan import Plan
+
+NAME = "inspect"
+HELP = "show what is in an ONNX model or a plan"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("file", type=Path, metavar="MODEL.onnx|plan.bin")
+    parser.add_argument("--version-only", action="store_true", help="only the format's version")
+    parser.add_argument("--graph", action="store_true", help="also the compiled graph's text (of a plan)")
+
+
+def execute(args: argparse.Namespace, console: Console) -> int:
+    """Show it; the exit code: 3 for a model with operators that parax lacks, 4 for a damaged file."""
+    if is_plan(args.file):
+        return show_plan(args, console)
+    return show_model(args, console)
+
+
+def show_model(args: argparse.Namespace, console: Console) -> int:
+    """Operators, signature, parameters, and what is unsupported."""
+    from ..frontend.survey import survey
+
+    found = survey(args.file)
+    if args.version_only:
+        table = Table("", ("ir version", "operator sets"), [[found.ir_version, _opsets(found.opsets)]])
+        console.result({"ir_version": found.ir_version, "opsets": found.opsets}, table)
+        return 0
+    facts = [
+        ["model", found.name], ["producer", found.producer], ["ir version", found.ir_version],
+        ["operator sets", _opsets(found.opsets)], ["operators", sum(found.operators.values())],
+        ["parameters", f"{found.n_parameters:,} ({size(found.parameter_nbytes)})"],
+        ["unsupported", ", ".join(_operator(key) for key in found.unsupported) or "nothing"],
+    ]  # fmt: skip
+    signature = [
+        [side, name, dtype, _shape(shape)]
+        for side, values in (("input", found.inputs), ("output", found.outputs))
+        for name, dtype, shape in values
+    ]
+    uses = [[_operator(key), n, "" if key not in found.unsupported else "no"] for key, n in found.operators.items()]
+    document = {
+        **vars(found),
+        "operators": {_operator(key): n for key, n in found.operators.items()},
+        "unsupported": [_operator(key) for key in found.unsupported],
+    }
+    console.result(document, Table(str(args.file), ("", ""), facts), Table("signature", _SIGNATURE, signature),
+                   Table("operators", ("operator", "uses", "supported"), uses))  # fmt: skip
+    return UnsupportedOp.exit_code if found.unsupported else 0
+
+
+def show_plan(args: argparse.Namespace, console: Console) -> int:
+    """Manifest, steps, code, memory, weights, targets, once every digest is right."""
+    from ...runtime import plan as plans
+
+    plan = plans.load(args.file, verify="none" if args.version_only else "full")
+    if args.version_only:
+        version = plan.json()["format"]
+        console.result({"format": version}, Table("", ("plan format",), [[version]]))
+        return 0
+    document = plan.json()
+    document["nbytes"] = args.file.stat().st_size
+    document["digests"] = "right"
+    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan)]
+    if args.graph:
+        document["graph_text"] = plan.graph
+    console.result(document, *tables)
+    if args.graph and console.form == "table":
+        print(plan.graph)
+    return 0
+
+
+_SIGNATURE = ("", "name", "type", "shape")
+
+
+def _facts(path: Path, plan: Plan) -> Table:
+    manifest = plan.manifest
+    symbols = [f"{s.name} ({s.min}..{'' if s.max is None else s.max})" for s in manifest.symbols]
+    facts: list[list[Any]] = [
+        ["model", plan.name], ["file", size(path.stat().st_size)], ["plan format", plan.json()["format"]],
+        ["hint", manifest.hint], ["weights", size(manifest.weights.size)], ["symbols", ", ".join(symbols) or "none"],
+        ["batch", f"{manifest.batch.symbol}: rows are independent" if manifest.batch else "not split"],
+        ["digests", "all right"],
+        *([key, value] for key, value in manifest.provenance.items() if isinstance(value, (str, int, float))),
+    ]  # fmt: skip
+    return Table(str(path), ("", ""), facts)
+
+
+def _signature(plan: Plan) -> Table:
+    def rows(side: str, specs: tuple[TensorSpec, ...]) -> list[list[Any]]:
+        return [[side, spec.name, spec.dtype, _shape(spec.shape)] for spec in specs]
+
+    return Table("signature", _SIGNATURE, [*rows("input", plan.inputs), *rows("output", plan.outputs)])
+
+
+def _targets(plan: Plan) -> Table:
+    rows = [[t.name, size(len(plan.code(t))), " ".join(t.features)] for t in plan.manifest.targets]
+    return Table("code", ("target", "size", "needs"), rows)
+
+
+def _steps(plan: Plan) -> Table:
+    from ...runtime.dims import dim_text
+    from ...runtime.manifest import NativeStep
+
+    rows = []
+    for step in plan.manifest.steps:
+        native = isinstance(step, NativeStep)
+        what = f"segment {step.segment}" if isinstance(step, NativeStep) else step.op
+        arena = dim_text(step.arena) if isinstance(step, NativeStep) else ""
+        if arena.isdigit():
+            arena = size(int(arena))
+        rows.append(["native" if native else "host", what, len(step.inputs), len(step.outputs), arena])
+    return Table("steps", ("kind", "what", "inputs", "outputs", "arena"), rows)
+
+
+def _opsets(opsets: dict[str, int]) -> str:
+    return ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in opsets.items())
+
+
+def _operator(key: tuple[str, str]) -> str:
+    return f"{key[0]}.{key[1]}" if key[0] else key[1]
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "any" if shape is None else "×".join(map(str, shape)) or "scalar"

@@ -1,0 +1,176 @@
+"""`parax run plan.bin --input x=@x.npy --output y=@y.npy`; without a model, the bundled one on its bundled pictures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AccuracyMismatch, UsageError
+from . import arguments
+from .console import Console, Table
+from .models import open_plan
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...runtime.plan import Plan
+    from ..compare import Difference
+
+NAME = "run"
+HELP = "run a plan, or compile an ONNX model and run it; without either, the bundled digit recogniser"
+FEW_VALUES, MANY_VALUES = 6, 10_000  # of an output: shown in a table, written in JSON
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("plan", type=Path, nargs="?", metavar="plan.bin|MODEL.onnx")
+    parser.add_argument("--input", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
+                        help="an input: @FILE.npy, @FILE.npz, a JSON value, or random; repeatable")  # fmt: skip
+    parser.add_argument("--output", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
+                        help="write an output to a file; repeatable")  # fmt: skip
+    parser.add_argument("--expect", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
+                        help="compare an output with a file, exit code 5 when they differ; repeatable")  # fmt: skip
+    parser.add_argument("--rtol", type=float, default=1e-3, help="allowed |Δ| per |expected| (default 1e-3)")
+    parser.add_argument("--atol", type=float, default=1e-4, help="allowed |Δ| besides (default 1e-4)")
+    parser.add_argument("--dim", type=arguments.dim, action="append", default=[], metavar="SYMBOL=8",
+                        help="size of a symbolic dimension of random inputs; repeatable")  # fmt: skip
+    parser.add_argument("--seed", type=arguments.natural, default=0, help="of random inputs (default 0)")
+    arguments.add_session(parser)
+
+
+def execute(args: argparse.Namespace, console: Console) -> int:
+    """Run once and show the outputs; the exit code (5 when an expectation fails)."""
+    if args.plan is None:
+        from . import demo
+
+        return demo.execute(console)
+    plan = open_plan(args.plan, None, console)
+    _check_names(plan, args)
+    inputs = gather(plan, args)
+    with plan.session(**arguments.session_options(args)) as session:
+        began = time.perf_counter()
+        outputs = session.run(inputs)
+        seconds = time.perf_counter() - began
+    for name, place in args.output:
+        save(outputs[name], place)
+    checks = compare(outputs, args)
+    show(outputs, checks, seconds, console)
+    return 0 if all(check.passed for check in checks) else AccuracyMismatch.exit_code
+
+
+def _check_names(plan: Plan, args: argparse.Namespace) -> None:
+    for flag, given, specs in (
+        ("--input", args.input, plan.inputs),
+        ("--output", args.output, plan.outputs),
+        ("--expect", args.expect, plan.outputs),
+    ):
+        known = [spec.name for spec in specs]
+        for name, _ in given:
+            if name not in known:
+                raise UsageError("no such tensor", where=f"{flag} {name}", expected=" or ".join(known))
+
+
+def gather(plan: Plan, args: argparse.Namespace) -> dict[str, np.ndarray]:
+    """The inputs' arrays, from files, JSON texts or at random.
+
+    Raises:
+        UsageError: one is missing, unreadable, or does not parse.
+    """
+    import numpy as np
+
+    from .. import samples
+
+    given = dict(args.input)
+    missing = [str(spec) for spec in plan.inputs if spec.name not in given]
+    if missing:
+        hint = f"give --input {plan.inputs[0].name}=@FILE.npy, or =random"
+        raise UsageError("inputs missing", expected=", ".join(missing), hint=hint)
+    wanted = [spec for spec in plan.inputs if given[spec.name] == "random"]
+    sizes = samples.symbol_sizes(plan.inputs, arguments.fixed_dims(args.dim), None, 1) if wanted else {}
+    arrays = samples.random_inputs(wanted, sizes, np.random.default_rng(args.seed))
+    for spec in plan.inputs:
+        if spec.name not in arrays:
+            arrays[spec.name] = read(spec.name, given[spec.name], spec.numpy)
+    return arrays
+
+
+def read(name: str, text: str, dtype: np.dtype) -> np.ndarray:
+    """An array from `@FILE.npy`, `@FILE.npz` (the member called `name`, or the only one) or a JSON text."""
+    import numpy as np
+
+    if not text.startswith("@"):
+        try:
+            return np.asarray(json.loads(text), dtype=dtype)
+        except (ValueError, TypeError) as error:
+            raise UsageError("not a value", where=name, expected=f"JSON numbers for {dtype}", found=text) from error
+    path = Path(text[1:])
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return np.asarray(loaded[name if name in loaded or len(loaded.files) != 1 else loaded.files[0]])
+    except OSError as error:
+        raise UsageError("cannot be read", where=str(path), found=error.strerror or error) from error
+    except (ValueError, KeyError, EOFError) as error:
+        raise UsageError("not a .npy file, or .npz with that name", where=str(path), found=error) from error
+
+
+def save(array: np.ndarray, place: str) -> None:
+    """Write an output to `@FILE.npy`.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    import numpy as np
+
+    path = Path(place.removeprefix("@"))
+    try:
+        with path.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError("cannot be written", where=str(path), found=error) from error
+
+
+def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Difference]:
+    """One difference per --expect."""
+    from ..compare import difference
+
+    results = []
+    for name, place in args.expect:
+        expected = read(name, place if place.startswith("@") else f"@{place}", outputs[name].dtype)
+        results.append(difference(name, outputs[name], expected, args.rtol, args.atol))
+    return results
+
+
+def show(outputs: dict[str, np.ndarray], checks: list[Difference], seconds: float, console: Console) -> None:
+    """The outputs' shapes and values, and how the expectations went."""
+    document = {
+        "seconds": seconds,
+        "outputs": {name: _described(array) for name, array in outputs.items()},
+        "expectations": [
+            {"name": c.name, "max_abs": c.max_abs, "passed": c.passed, "problem": c.problem} for c in checks
+        ],
+    }
+    rows = [[name, array.dtype, list(array.shape), _first_values(array)] for name, array in outputs.items()]
+    tables = [Table(f"outputs after {seconds * 1e3:.2f} ms", ("name", "type", "shape", "values"), rows)]
+    if checks:
+        rows = [[c.name, f"{c.max_abs:.3g}", "same" if c.passed else f"DIFFERS {c.problem}"] for c in checks]
+        tables.append(Table("expectations", ("output", "max |Δ|", "result"), rows))
+    console.result(document, *tables)
+
+
+def _described(array: np.ndarray) -> dict[str, Any]:
+    described: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    if array.size <= MANY_VALUES:
+        described["values"] = array
+    return described
+
+
+def _first_values(array: np.ndarray) -> str:
+    first = array.reshape(-1)[:FEW_VALUES].tolist()
+    texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first]
+    return " ".join(texts) + (f" … ({array.size})" if array.size > FEW_VALUES else "")

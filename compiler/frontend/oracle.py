@@ -1,0 +1,69 @@
+"""Other implementations of ONNX, asked for the right answer: ONNX Runtime without optimisations, or onnx.reference.
+
+Knows how to load a model into them and run it; knows nothing of parax's IR or plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ...errors import UnsupportedOp, UsageError
+
+KINDS = ("onnxruntime", "reference")
+Model = str | Path | bytes | onnx.ModelProto
+Oracle = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def best_kind() -> str:
+    """ONNX Runtime where it is installed, else onnx.reference, which is always there."""
+    return "onnxruntime" if find_spec("onnxruntime") else "reference"
+
+
+def oracle(model: Model, kind: str) -> Oracle:
+    """A function from inputs by name to outputs by name.
+
+    Raises:
+        UsageError: the package is not installed.
+        UnsupportedOp: it cannot run this model.
+    """
+    return _reference(model) if kind == "reference" else _onnxruntime(model)
+
+
+def _onnxruntime(model: Model) -> Oracle:
+    try:
+        import onnxruntime as ort  # optional: the extra "test" or "bench"
+    except ImportError as error:
+        raise UsageError("onnxruntime is not installed", hint="or --against reference") from error
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+    try:
+        session = ort.InferenceSession(
+            source if isinstance(source, bytes) else str(source), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # its exceptions have no common base below Exception
+        raise UnsupportedOp(f"ONNX Runtime cannot load the model: {error}", hint="try --against reference") from error
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def _reference(model: Model) -> Oracle:
+    from onnx.reference import ReferenceEvaluator  # brings in hundreds of modules: only for who verifies
+
+    loaded = model if isinstance(model, onnx.ModelProto) else _load(model)
+    try:
+        evaluator = ReferenceEvaluator(loaded)
+    except Exception as error:  # as above
+        raise UnsupportedOp(f"onnx.reference cannot load the model: {error}") from error
+    names = list(evaluator.output_names)
+    return lambda inputs: dict(zip(names, evaluator.run(None, dict(inputs)), strict=True))
+
+
+def _load(model: str | Path | bytes) -> onnx.ModelProto:
+    return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model)

@@ -1,0 +1,120 @@
+"""What is in an ONNX file, without compiling it: operators and how often, parameters, inputs, what parax lacks.
+
+Reads the protobuf and the catalogue's names; builds no graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from ...errors import InvalidModel, UsageError
+from ..ir.ops import CATALOGUE
+
+Signature = tuple[str, str, tuple[int | str, ...] | None]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The contents of a model file.
+
+    Attributes:
+        inputs, outputs: (name, element type, shape); "?" is an unnamed unknown size, a None shape an unknown rank.
+        operators: (domain, name) → uses, in the graph, its nested graphs and the functions it calls, each once.
+        n_parameters, parameter_nbytes: over all initialisers.
+        unsupported: those of `operators` that the catalogue lacks.
+    """
+
+    name: str
+    producer: str
+    ir_version: int
+    opsets: dict[str, int]
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    operators: dict[tuple[str, str], int]
+    n_parameters: int
+    parameter_nbytes: int
+    unsupported: tuple[tuple[str, str], ...]
+
+
+def survey(path: Path) -> Survey:
+    """Survey a file (external data is not read).
+
+    Raises:
+        UsageError: the file cannot be read.
+        InvalidModel: it is no ONNX model.
+    """
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise UsageError("cannot be read", where=str(path), found=error.strerror) from error
+    except Exception as error:  # protobuf's DecodeError has moved between its versions
+        raise InvalidModel("not an ONNX model", where=str(path), found=error) from error
+    if not model.graph.node and not model.graph.output:
+        raise InvalidModel("not an ONNX model, or an empty one", where=str(path), expected="a graph with outputs")
+    return survey_model(model)
+
+
+def survey_model(model: ModelProto) -> Survey:
+    """Survey a model in memory."""
+    graphs = [model.graph, *_nested(model.graph.node)]
+    functions = {(f.domain, f.name): f for f in model.functions}
+    nodes = [node for graph in graphs for node in graph.node]
+    for function in model.functions:
+        nodes += [*function.node, *(node for graph in _nested(function.node) for node in graph.node)]
+    used = Counter((_domain(node.domain), node.op_type) for node in nodes)
+    operators = {key: uses for key, uses in used.most_common() if key not in functions}
+    constants = [tensor for graph in graphs for tensor in graph.initializer]
+    names = {tensor.name for tensor in model.graph.initializer}
+    return Survey(
+        name=model.graph.name,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        ir_version=model.ir_version,
+        opsets={_domain(opset.domain): opset.version for opset in model.opset_import},
+        inputs=tuple(_signature(value) for value in model.graph.input if value.name not in names),
+        outputs=tuple(_signature(value) for value in model.graph.output),
+        operators=operators,
+        n_parameters=sum(prod(tensor.dims) for tensor in constants),
+        parameter_nbytes=sum(_nbytes(tensor) for tensor in constants),
+        unsupported=tuple(key for key in operators if key not in CATALOGUE),
+    )
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _nested(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """Every graph inside the nodes' attributes, at any depth."""
+    front = list(nodes)
+    while front:
+        for attribute in front.pop().attribute:
+            graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+            for graph in graphs:
+                yield graph
+                front.extend(graph.node)
+
+
+def _signature(value: ValueInfoProto) -> Signature:
+    kind = value.type.WhichOneof("value") or "unknown"
+    if kind != "tensor_type":
+        return value.name, kind.removesuffix("_type"), None
+    tensor = value.type.tensor_type
+    dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
+    if not tensor.HasField("shape"):
+        return value.name, dtype, None
+    dims = tensor.shape.dim
+    return value.name, dtype, tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
+
+
+def _nbytes(tensor: TensorProto) -> int:
+    bits = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.STRING: 0}.get(tensor.data_type)
+    if bits is None:
+        bits = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return prod(tensor.dims) * bits // 8
