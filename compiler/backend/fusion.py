@@ -1,0 +1,178 @@
+"""Fused blocks as the kernels see them: a root and an element-wise tail applied to its results.
+
+Owns the evaluation of element-wise bodies on vectors and the addressing of their extra operands. Knows kernel IR and
+the catalogue; must not know any one root kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import InternalError
+from ..ir.graph import Graph, Node, Value
+from ..ir.kernel_builder import Builder, KValue
+from ..ir.loops import PtrType
+from ..ir.ops.base import Elementwise, Fused
+from ..ir.types import BF16, F16, F32, Dim, DType, TensorType
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The type a value of `dtype` has in registers: half precisions compute in f32."""
+    return F32 if dtype in (F16, BF16) else dtype
+
+
+def widen(k: Builder, v: KValue) -> KValue:
+    return k.cast(v, register_dtype(v.dtype))
+
+
+def load(k: Builder, ptr: KValue, index: KValue | int, lanes: int, mask: KValue | None = None) -> KValue:
+    """Load and widen half precisions to f32."""
+    return widen(k, k.load(ptr, index, lanes, mask))
+
+
+def store(k: Builder, ptr: KValue, index: KValue | int, value: KValue, mask: KValue | None = None) -> None:
+    """Round to the pointer's element type and store."""
+    k.store(ptr, index, k.cast(value, ptr.dtype), mask)
+
+
+def scalar_constant(v: Value) -> bool:
+    """Whether a constant is one element, small enough to be written into the kernel's text."""
+    return v.data is not None and v.producer is None and v.data.size == 1
+
+
+def constant_value(k: Builder, v: Value) -> KValue:
+    """A one-element constant as a kernel constant."""
+    assert v.data is not None
+    return k.const(v.data.reshape(-1)[0].item(), register_dtype(v.type.dtype))
+
+
+def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) -> None:
+    """Compute element-wise `nodes` lane by lane; `values` holds their inputs and receives their outputs."""
+
+    def get(v: Value | None) -> KValue | None:
+        if v is None:
+            return None
+        if v not in values and scalar_constant(v):
+            return constant_value(k, v)
+        return values[v]
+
+    for node in nodes:
+        out = node.op.compute(k, *(get(v) for v in node.inputs))
+        results = out if isinstance(out, (list, tuple)) else [out]
+        for v, r in zip(node.outputs, results):
+            if v.type.dtype in (F16, BF16):  # keep the rounding of the unfused operator
+                r = k.cast(k.cast(r, v.type.dtype), F32)
+            elif r.dtype != register_dtype(v.type.dtype):
+                raise InternalError(f"compute gave {r.dtype}, the graph says {v.type.dtype}", where=f"{node.op.name} \"{node.name}\"")
+            values[v] = r
+
+
+@dataclass
+class Fusion:
+    """A node seen as root + tail.
+
+    Attributes:
+        node: the outer node. root: the node whose kernel this is (the node itself when nothing is fused).
+        tail: element-wise nodes after the root, in order. result: the root's output inside the block.
+        extras: the outer operands that only the tail reads, with the body's name for each.
+        outputs: pairs (value in the block, outer output).
+    """
+
+    node: Node
+    root: Node
+    tail: list[Node]
+    result: Value
+    root_inputs: list[Value | None]
+    extras: list[tuple[Value, Value]]
+    outputs: list[tuple[Value, Value]]
+
+    @staticmethod
+    def of(node: Node) -> Fusion:
+        """Take a node apart; body inputs that are the same outer value stay separate."""
+        if not isinstance(node.op, Fused):
+            return Fusion(node, node, [], node.outputs[0], list(node.inputs), [], list(zip(node.outputs, node.outputs)))
+        body = node.body
+        assert isinstance(body, Graph)
+        nodes = list(body)
+        root, tail = nodes[0], nodes[1:]
+        outer = dict(zip(body.inputs, node.inputs))
+        used = {v for n in tail for v in n.inputs}
+        extras = [(b, outer[b]) for b in body.inputs if b in used]
+        root_inputs = [None if v is None else outer.get(v, v) for v in root.inputs]
+        if not all(isinstance(n.op, Elementwise) for n in tail):
+            raise InternalError("only element-wise operators may follow a fused root", where=node.name)
+        return Fusion(node, root, tail, root.outputs[0], root_inputs, extras, list(zip(body.outputs, node.outputs)))  # type: ignore[arg-type]
+
+    def params(self) -> list[tuple[str, PtrType]]:
+        """Pointer parameters x0, x1, … of the extras and y0, y1, … of the outputs."""
+        return ([(f"x{i}", PtrType(o.type.dtype)) for i, (_, o) in enumerate(self.extras)]
+                + [(f"y{i}", PtrType(o.type.dtype)) for i, (_, o) in enumerate(self.outputs)])
+
+    def operands(self) -> list[Value]:
+        """The values behind `params`, in the same order."""
+        return [o for _, o in self.extras] + [o for _, o in self.outputs]
+
+
+class Epilogue:
+    """Applies a fusion's tail to vectors of the root's result and stores the outputs.
+
+    The result tensor is seen as rows × columns in memory order: columns = its innermost physical axis. All outputs of
+    the block must have the root's shape and layout.
+    """
+
+    def __init__(self, k: Builder, fusion: Fusion) -> None:
+        self.k, self.fusion = k, fusion
+        t = fusion.result.type
+        assert isinstance(t, TensorType)
+        self.type = t
+        order = t.axis_order
+        self.row_axes = order[:-1]
+        self.columns: Dim = t.physical_shape[-1] if order else 1
+        self.column_axis = order[-1] if order else None
+        self.strides = [self._aligned_strides(o.type) for _, o in fusion.extras]
+
+    def _aligned_strides(self, t: TensorType) -> tuple[Dim, ...]:
+        """Element strides of an extra operand per axis of the result (0 where it broadcasts)."""
+        lead = self.type.rank - t.rank
+        own = t.strides
+        return tuple(0 if a < lead or t.dims[a - lead] == 1 else own[a - lead] for a in range(self.type.rank))
+
+    def row_base(self, extra: int, row: KValue) -> KValue:
+        """Offset of an extra operand's element for (row, column 0)."""
+        k, strides = self.k, self.strides[extra]
+        whole = self.type.strides
+        if all(strides[a] == whole[a] for a in self.row_axes):
+            return row * k.index(self.columns)
+        offset, rest = k.index(0), row
+        axes = [a for a in self.row_axes if self.type.dims[a] != 1]
+        for i, a in enumerate(reversed(axes)):
+            size = k.index(self.type.dims[a])
+            last = i == len(axes) - 1
+            here = rest if last else k.urem(rest, size)
+            rest = rest if last else k.udiv(rest, size)
+            if strides[a] != 0:
+                offset = offset + here * k.index(strides[a])
+        return offset
+
+    def _load_extra(self, i: int, row: KValue, column: KValue, lanes: int, mask: KValue | None) -> KValue:
+        k, strides = self.k, self.strides[i]
+        ptr = k[f"x{i}"]
+        step = strides[self.column_axis] if self.column_axis is not None else 0
+        base = self.row_base(i, row)
+        if step == 0:
+            return load(k, ptr, base, 1)
+        if step == 1:
+            return load(k, ptr, base + column, lanes, mask)
+        index = k.splat(base + column * k.index(step), lanes) + k.ramp(lanes) * k.splat(k.index(step), lanes)
+        return widen(k, k.gather(ptr, index, mask))
+
+    def apply(self, row: KValue, column: KValue, value: KValue, mask: KValue | None = None) -> None:
+        """Finish `value` = result[row, column : column + lanes] and store every output of the block."""
+        k, f = self.k, self.fusion
+        values = {f.result: value}
+        for i, (inner, _) in enumerate(f.extras):
+            values[inner] = self._load_extra(i, row, column, value.lanes, mask)
+        evaluate_body(k, f.tail, values)
+        for i, (inner, outer) in enumerate(f.outputs):
+            v = k.splat(values[inner], value.lanes)
+            store(k, k[f"y{i}"], row * k.index(self.columns) + column, v, mask)

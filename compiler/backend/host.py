@@ -1,0 +1,32 @@
+"""The machine the compiler runs on, as LLVM sees it. Owns the choice of the native target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from ...errors import UnsupportedOp
+from ..ir.target import Target, best_target, named_target
+
+
+@lru_cache(maxsize=1)
+def host_features() -> frozenset[str]:
+    """LLVM's names of the features this CPU has."""
+    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+@lru_cache(maxsize=8)
+def resolve_target(name: str) -> Target:
+    """The target called `name`; "native" is the best portable one that this CPU runs, tuned for this CPU.
+
+    Raises:
+        UsageError: for an unknown name. UnsupportedOp: the CPU is below x86-64-v2.
+    """
+    if name != "native":
+        return named_target(name)
+    best = best_target(host_features())
+    if best is None:
+        raise UnsupportedOp("this CPU is older than x86-64-v2 (2008), the least parax makes code for")
+    return replace(best, tune=llvm.get_host_cpu_name())

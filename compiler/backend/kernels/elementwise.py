@@ -1,0 +1,59 @@
+"""Element-wise operators, alone or fused: one loop nest over the broadcast result, any layout, any mix of types.
+
+Loops: see `nest`. Each output vector evaluates the whole fused expression in registers.
+"""
+
+from __future__ import annotations
+
+from ...ir.graph import Node
+from ...ir.loops import KFunc, PtrType
+from ...ir.ops.base import Elementwise, Fused
+from ...ir.types import TensorType
+from ..fusion import constant_value, evaluate_body, scalar_constant, widen
+from ..lowering import KernelCall, LowerContext, lowers
+from .nest import Lane, broadcast_strides, emit_nest, iteration_axes, load_lane, store_lane
+
+
+@lowers(Elementwise)
+def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
+    """One kernel for an element-wise operator or a fused block of them."""
+    if isinstance(node.op, Fused):
+        assert node.body is not None
+        nodes = list(node.body)
+        pairs = list(zip(node.body.inputs, node.inputs))
+        outs = list(zip(node.body.outputs, node.outputs))
+    else:
+        nodes = [node]
+        pairs = [(v, v) for v in dict.fromkeys(node.inputs) if v is not None]
+        outs = [(v, v) for v in node.outputs]
+    reads = [(inner, outer) for inner, outer in pairs if outer is not None and not scalar_constant(outer)]
+    scalars = [(inner, outer) for inner, outer in pairs if outer is not None and scalar_constant(outer)]
+    result = outs[0][1].type
+    assert isinstance(result, TensorType)
+    types = [v.type for _, v in reads] + [v.type for _, v in outs]
+    axes = iteration_axes(result, [broadcast_strides(t, result) for t in types])
+    lanes = ctx.lanes
+
+    def build(name: str) -> KFunc:
+        params = [(f"x{i}", PtrType(v.type.dtype)) for i, (_, v) in enumerate(reads)]
+        params += [(f"y{i}", PtrType(v.type.dtype)) for i, (_, v) in enumerate(outs)]
+        k = ctx.kernel(name, params)
+
+        def body(lane: Lane) -> None:
+            values = {inner: widen(k, load_lane(k, k[f"x{i}"], lane, i)) for i, (inner, _) in enumerate(reads)}
+            for inner, outer in scalars:
+                values[inner] = constant_value(k, outer)
+            evaluate_body(k, nodes, values)
+            for i, (inner, _) in enumerate(outs):
+                ptr = k[f"y{i}"]
+                store_lane(k, ptr, lane, len(reads) + i, k.cast(values[inner], ptr.dtype))
+
+        emit_nest(k, axes, lanes, body)
+        return k.func
+
+    constants = tuple((i, v.data.tobytes()) for i, v in enumerate(node.inputs) if v is not None and v.data is not None
+                      and scalar_constant(v))
+    func = ctx.function("elementwise", node, build, constants, lanes)
+    operands = tuple(v for _, v in reads) + tuple(v for _, v in outs)
+    return KernelCall(func, operands, axes.work, node.name, nbytes=sum((v.type.nbytes for v in operands), 0))
+

@@ -1,0 +1,127 @@
+"""Kernel calls → one native function per segment → object code: the last step before the plan.
+
+Owns the native interface that the runtime calls:
+`i32 parax_run_<S>(ptr io, ptr weights, ptr arena, ptr dims, i64 tid, i64 nt, ptr sync)`, io holding the pointers of
+inputs, then outputs; and the barrier between kernels when several cores share an instance. It must not know how
+kernels are made.
+
+The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
+then yield the core, because the machine may be shared.
+"""
+
+from __future__ import annotations
+
+from ..ir.kernel_builder import BYTES, I64PTR, Builder, KValue
+from ..ir.loops import INDEX, KFunc
+from ..ir.target import Target
+from ..ir.types import ceil_div
+from .emit_llvm import ModuleEmitter
+from .lower import ALIGN, Arena, CoreScratch, Input, Output, Place, Segment
+
+ERROR_OFFSET = 64  # bytes into the sync block; kernels report failures there
+SPINS = 20000  # iterations of `pause` before a waiting core yields
+
+_BARRIER = f"""
+declare void @llvm.x86.sse2.pause()
+declare i32 @sched_yield()
+define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
+entry:
+  %generation = getelementptr i8, ptr %sync, i64 32
+  %mine = load atomic i32, ptr %generation monotonic, align 4
+  %n = trunc i64 %nt to i32
+  %before = atomicrmw add ptr %sync, i32 1 acq_rel
+  %arrived = add i32 %before, 1
+  %last = icmp eq i32 %arrived, %n
+  br i1 %last, label %open, label %wait
+open:
+  store atomic i32 0, ptr %sync monotonic, align 4
+  %next = add i32 %mine, 1
+  store atomic i32 %next, ptr %generation release, align 4
+  ret void
+wait:
+  %spins = phi i32 [ 0, %entry ], [ %more, %again ], [ 0, %yield ]
+  %seen = load atomic i32, ptr %generation acquire, align 4
+  %go = icmp ne i32 %seen, %mine
+  br i1 %go, label %done, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  %more = add i32 %spins, 1
+  %tired = icmp ugt i32 %more, {SPINS}
+  br i1 %tired, label %yield, label %again
+again:
+  br label %wait
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %wait
+done:
+  ret void
+}}
+"""
+
+
+def segment_function(segment: Segment, number: int, symbols: tuple[str, ...]) -> KFunc:
+    """The function that runs a segment's kernels in order, in kernel IR.
+
+    Parameters: the caller's pointers, weights, arena, dims, sync, tid, nt.
+    """
+    pointers = [(f"in{i}", BYTES) for i in range(segment.n_inputs)]
+    pointers += [(f"out{i}", BYTES) for i in range(segment.n_outputs)]
+    pointers += [("weights", BYTES), ("arena", BYTES), ("dims", I64PTR), ("sync", BYTES)]
+    k = Builder(f"segment_{number}", [*pointers, ("tid", INDEX), ("nt", INDEX)], symbols, inline="never")
+    k.func.noalias = False  # operands of different kernels share the arena
+    stride = k.index(ceil_div(segment.scratch, ALIGN) * ALIGN)
+    scratch = k.gep(k["arena"], k.index(segment.arena) + k["tid"] * stride) if segment.scratch != 0 else None
+    shared = k["nt"] > 1
+    for i, placed in enumerate(segment.calls):
+        call = placed.call
+        args: list[KValue] = [_pointer(k, place, scratch) for place in placed.places]
+        work = k.index(call.work)
+
+        def split(work: KValue = work) -> list[KValue]:
+            return [k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])]
+
+        begin, end = k.if_(shared, split, lambda work=work: [k.index(0), work])  # type: ignore[misc]
+        k.call(call.func, [*args, k["dims"], k["sync"], begin, end])
+        if i + 1 < len(segment.calls):
+            k.if_(shared, lambda: k.barrier())
+    return k.func
+
+
+def _pointer(k: Builder, place: Place, scratch: KValue | None) -> KValue:
+    if isinstance(place, Input):
+        return k[f"in{place.index}"]
+    if isinstance(place, Output):
+        return k[f"out{place.index}"]
+    if isinstance(place, Arena):
+        return k.gep(k["arena"], place.offset if isinstance(place.offset, int) else k.index(place.offset))
+    if isinstance(place, CoreScratch):
+        assert scratch is not None
+        return k.gep(scratch, k.index(place.offset))
+    return k.gep(k["weights"], place.offset)
+
+
+def entry_text(segment: Segment, number: int) -> str:
+    """The exported entry of a segment: unpacks the pointers, runs, returns the error site."""
+    n = segment.n_inputs + segment.n_outputs
+    lines = [f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, "
+             "ptr %sync) #0 {"]
+    for i in range(n):
+        lines += [f"  %at{i} = getelementptr ptr, ptr %io, i64 {i}", f"  %a{i} = load ptr, ptr %at{i}"]
+    args = ", ".join([f"ptr %a{i}" for i in range(n)] + ["ptr %weights", "ptr %arena", "ptr %dims", "ptr %sync",
+                                                         "i64 %tid", "i64 %nt"])
+    lines += [f"  call void @segment_{number}({args})",
+              "  %many = icmp ugt i64 %nt, 1", "  br i1 %many, label %meet, label %done",
+              "meet:", "  call void @parax_barrier(ptr %sync, i64 %nt)", "  br label %done",
+              "done:", f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
+              "  %site = load atomic i32, ptr %slot monotonic, align 4", "  ret i32 %site", "}"]
+    return "\n".join(lines)
+
+
+def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...]) -> str:
+    """LLVM text of all segments of a plan for one target."""
+    module = ModuleEmitter(target)
+    extra = [_BARRIER]
+    for number, segment in enumerate(segments):
+        module.add([segment_function(segment, number, symbols)])
+        extra.append(entry_text(segment, number))
+    return module.text(extra="\n".join(extra))

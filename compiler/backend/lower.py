@@ -1,0 +1,166 @@
+"""Graph → kernel calls with the place of every operand: the algorithm meets its schedule here.
+
+Owns the walk over nodes and the assignment of storage. Kernel generators are found in `lowering.LOWERINGS`; text and
+object code are `link`'s.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+
+from ...errors import InternalError, UnsupportedOp
+from ..ir.graph import Graph, Node, Value
+from ..ir.ops.base import Operator
+from ..ir.types import Dim, TensorType, ceil_div, dim_max
+from ..ir.views import MemoryPlan, roots, view_source
+from . import kernels
+from .lowering import KernelCall, LowerContext, Scratch, Weight, lowering_of
+
+for _module in pkgutil.iter_modules(kernels.__path__):  # every kernel file registers itself
+    importlib.import_module(f"{kernels.__name__}.{_module.name}")
+
+
+@dataclass(frozen=True)
+class Input:
+    """The caller's buffer number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """The caller's output buffer number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """`offset` bytes into the instance's arena."""
+
+    offset: Dim
+
+
+@dataclass(frozen=True)
+class CoreScratch:
+    """`offset` bytes into the running core's scratch, which lies behind the arena."""
+
+    offset: Dim
+
+
+ALIGN = 64
+Place = Union[Input, Output, Arena, Weight, CoreScratch]
+
+
+@dataclass(frozen=True)
+class PlacedCall:
+    """A kernel call whose operands have a place."""
+
+    call: KernelCall
+    places: tuple[Place, ...]
+
+
+@dataclass
+class Segment:
+    """One native function's worth of calls.
+
+    Attributes:
+        n_inputs, n_outputs: pointers the caller passes. arena: bytes; scratch: bytes per core behind it.
+    """
+
+    calls: list[PlacedCall] = field(default_factory=list)
+    n_inputs: int = 0
+    n_outputs: int = 0
+    arena: Dim = 0
+    scratch: Dim = 0
+
+
+def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> Segment:
+    """Generate the kernels of every node.
+
+    Raises:
+        UnsupportedOp: one error that lists all operators without a kernel.
+    """
+    _check_supported(graph)
+    places = _Places(graph, ctx, memory)
+    segment = Segment(n_inputs=len(graph.inputs), n_outputs=len(graph.outputs), arena=memory.total)
+    for node in graph:
+        if view_source(node) is not None or not any(v.uses or v in graph.outputs for v in node.outputs):
+            continue
+        lowering = lowering_of(_root_op(node))
+        assert lowering is not None
+        result = lowering(ctx, node)
+        for call in result if isinstance(result, list) else [result]:
+            segment.calls.append(_place(call, places, segment))
+    return segment
+
+
+def _place(call: KernelCall, places: _Places, segment: Segment) -> PlacedCall:
+    """Scratch operands of one call lie side by side; calls reuse the same scratch."""
+    used: Dim = 0
+    own: list[Place] = []
+    for o in call.operands:
+        if isinstance(o, Scratch):
+            own.append(CoreScratch(used))
+            used = used + ceil_div(o.nbytes, ALIGN) * ALIGN
+        else:
+            own.append(places.of(o))
+    segment.scratch = dim_max(segment.scratch, used)
+    return PlacedCall(call, tuple(own))
+
+
+def _root_op(node: Node) -> Operator:
+    if node.body is None:
+        return node.op
+    return next(iter(node.body)).op
+
+
+def _check_supported(graph: Graph) -> None:
+    missing: dict[str, int] = {}
+    for node in graph:
+        op = _root_op(node)
+        if view_source(node) is None and lowering_of(op) is None:
+            missing[op.name] = missing.get(op.name, 0) + 1
+    if missing:
+        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
+        raise UnsupportedOp(f"operators without a kernel: {listed}", where=f"graph {graph.name}")
+
+
+class _Places:
+    """Finds the place of an operand; constants enter weights.bin on first use, in their physical order."""
+
+    def __init__(self, graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> None:
+        self.ctx, self.memory = ctx, memory
+        self.roots = roots(graph)
+        self.fixed: dict[Value, Place] = {v: Input(i) for i, v in enumerate(graph.inputs)}
+        for i, v in enumerate(graph.outputs):
+            root = self.roots.get(v, v)
+            if root in self.fixed or root.data is not None:
+                raise InternalError("a graph output shares its bytes with an input, a constant or another output; "
+                                    "the memory planner should have copied it", where=f"output {v.name}")
+            self.fixed[root] = Output(i)
+
+    def of(self, operand: Value | Weight) -> Place:
+        """Where an operand's bytes lie."""
+        if isinstance(operand, Weight):
+            return operand
+        root = self.roots.get(operand, operand)
+        if root in self.fixed:
+            return self.fixed[root]
+        if root.data is not None and root.producer is None:
+            self.fixed[root] = self.ctx.weights.add(physical_array(root))
+        else:
+            self.fixed[root] = Arena(self.memory.offsets[root])
+        return self.fixed[root]
+
+
+def physical_array(v: Value) -> np.ndarray:
+    """A constant's elements in memory order."""
+    assert v.data is not None and isinstance(v.type, TensorType)
+    data = v.data.transpose(v.type.axis_order) if v.type.layout is not None else v.data
+    return np.ascontiguousarray(data)

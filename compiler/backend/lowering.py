@@ -1,0 +1,188 @@
+"""What every kernel generator receives and returns: the context, the call record, the registry by operator class.
+
+Owns the table from operator classes to kernel generators and the sharing of equal kernels and equal packed weights.
+It must not know any one kernel, LLVM or the plan's format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+
+from ...errors import UnsupportedOp
+from ..ir.graph import Graph, Node, Value
+from ..ir.kernel_builder import Builder, kernel
+from ..ir.loops import KFunc, PtrType
+from ..ir.ops.base import Operator
+from ..ir.target import Target
+from ..ir.types import Dim
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant at a 64-byte aligned offset of weights.bin."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Working memory of one core inside one kernel call, 64-byte aligned, contents undefined."""
+
+    nbytes: Dim
+
+
+Operand = Union[Value, Weight, Scratch]
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One kernel to run: operands in the order of the function's pointer parameters.
+
+    Attributes:
+        work: number of independent work items; cores split [0, work).
+        label: provenance for dumps and profiles (ONNX node name).
+        flops, nbytes: arithmetic and compulsory memory traffic of the call, for reports (0 = not counted).
+    """
+
+    func: KFunc
+    operands: tuple[Operand, ...]
+    work: Dim
+    label: str = ""
+    flops: Dim = 0
+    nbytes: Dim = 0
+
+
+class WeightStore:
+    """weights.bin while it is built: aligned, equal contents stored once."""
+
+    ALIGN = 64
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, np.ndarray]] = []
+        self.nbytes = 0
+        self._seen: dict[bytes, Weight] = {}
+
+    def add(self, array: np.ndarray) -> Weight:
+        """Store a C-contiguous copy of `array`."""
+        data = np.ascontiguousarray(array)
+        flat = data.reshape(-1).view(np.uint8) if data.size else np.zeros(0, np.uint8)
+        digest = hashlib.blake2b(flat.data, digest_size=16).digest() + str(flat.nbytes).encode()
+        found = self._seen.get(digest)
+        if found is None:
+            found = Weight(self.nbytes, flat.nbytes)
+            self.chunks.append((found.offset, flat))
+            self.nbytes += -(-max(flat.nbytes, 1) // self.ALIGN) * self.ALIGN
+            self._seen[digest] = found
+        return found
+
+    def to_bytes(self) -> bytearray:
+        """The whole blob."""
+        blob = bytearray(self.nbytes)
+        view = np.frombuffer(blob, np.uint8) if self.nbytes else np.zeros(0, np.uint8)
+        for offset, chunk in self.chunks:
+            view[offset : offset + chunk.nbytes] = chunk
+        return blob
+
+
+@dataclass
+class LowerContext:
+    """Everything a kernel generator may ask for.
+
+    Attributes:
+        target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
+        weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
+        cache_nbytes_target: L2 size to block for is `target.l2_nbytes`.
+    """
+
+    target: Target
+    symbols: tuple[str, ...]
+    weights: WeightStore
+    errors: list[str] = field(default_factory=list)
+    functions: dict[tuple, KFunc] = field(default_factory=dict)
+
+    @property
+    def lanes(self) -> int:
+        """f32 elements of a vector register."""
+        return self.target.f32_lanes
+
+    def function(self, kind: str, node: Node, build: Callable[[str], KFunc], *extra: object) -> KFunc:
+        """The kernel for this node, built once for all nodes of equal operator, types and fused body.
+
+        Args:
+            kind: name stem. build: makes the function under the given unique name.
+            extra: whatever else `build` depends on that is not in the node's operator, types and body.
+        """
+        key = (kind, node_signature(node), extra)
+        if key not in self.functions:
+            self.functions[key] = build(f"{kind}_{len(self.functions)}")
+        return self.functions[key]
+
+    def kernel(self, name: str, operands: Sequence[tuple[str, PtrType]]) -> Builder:
+        """A builder in the kernels' calling convention."""
+        return kernel(name, operands, self.symbols)
+
+    def error_site(self, node: Node, message: str) -> int:
+        """A number for `Builder.fail` that the runtime turns into `message`."""
+        self.errors.append(f"{node.op.name} \"{node.name}\": {message}")
+        return len(self.errors)
+
+
+def node_signature(node: Node) -> tuple:
+    """Equal for nodes that one kernel function can serve: operators, types and scalar constants, not names."""
+    head = (node.op.key(), tuple(str(v.type) if v is not None else None for v in node.inputs),
+            tuple(str(v.type) for v in node.outputs))
+    return head if node.body is None else (*head, graph_signature(node.body))
+
+
+def graph_signature(graph: Graph) -> tuple:
+    """Structure of a fused body with values numbered in order of appearance."""
+    number = {v: i for i, v in enumerate(graph.inputs)}
+    rows: list[tuple] = []
+
+    def ref(v: Value | None) -> object:
+        if v is None:
+            return None
+        if v.data is not None and v.producer is None:
+            return ("const", str(v.type), v.data.tobytes())
+        return number[v]
+
+    for node in graph:
+        rows.append((node_signature(node), tuple(ref(v) for v in node.inputs)))
+        for v in node.outputs:
+            number[v] = len(number)
+    return (*rows, tuple(ref(v) for v in graph.outputs))
+
+
+Lowering = Callable[[LowerContext, Node], "KernelCall | list[KernelCall]"]
+LOWERINGS: dict[type[Operator], Lowering] = {}
+
+
+def lowers(*classes: type[Operator]) -> Callable[[Lowering], Lowering]:
+    """Register a kernel generator for operator classes (or kinds: the nearest base class wins).
+
+    For a fused block the class of its root decides; `Fusion.of(node)` shows root and tail alike for both cases.
+    """
+
+    def register(fn: Lowering) -> Lowering:
+        for c in classes:
+            LOWERINGS[c] = fn
+        return fn
+
+    return register
+
+
+def lowering_of(op: Operator) -> Lowering | None:
+    """The kernel generator of an operator, None if it has none."""
+    return next((LOWERINGS[c] for c in type(op).__mro__ if c in LOWERINGS), None)
+
+
+def unsupported(node: Node, reason: str) -> UnsupportedOp:
+    """The error for a node that no kernel serves."""
+    return UnsupportedOp(f"no kernel: {reason}", where=f"{node.op.name} \"{node.name}\"",
+                         found=", ".join(str(v.type) if v is not None else "-" for v in node.inputs))

@@ -1,0 +1,75 @@
+"""Machine facts that schedules need: vector width, registers, features, caches, cores.
+
+Owns the named targets. The host's own facts are filled in by the caller (backend.host asks LLVM, so that this file
+need not); measured peaks live in `machine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import UsageError
+
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for.
+
+    Attributes:
+        name: "x86-64-v4" or such; also the stem of the object file in a plan.
+        cpu: LLVM's CPU name. features: the features the code may use, which a machine must have to run it.
+        vector_bits: width of the vector registers. n_registers: how many of them.
+        l1_nbytes, l2_nbytes, l3_nbytes: cache sizes of one core (l3 shared).
+        tune: LLVM's name of the CPU whose instruction costs to schedule for ("" = generic).
+    """
+
+    name: str
+    cpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+    n_registers: int
+    l1_nbytes: int = 32 << 10
+    l2_nbytes: int = 1 << 20
+    l3_nbytes: int = 32 << 20
+    tune: str = ""
+
+    @property
+    def f32_lanes(self) -> int:
+        """Elements of f32 in one vector register."""
+        return self.vector_bits // 32
+
+    @property
+    def has_fma(self) -> bool:
+        return "fma" in self.features
+
+    def supported_by(self, features: set[str] | frozenset[str]) -> bool:
+        """Whether a machine with these features can run the code."""
+        return set(self.features) <= features
+
+
+TARGETS = {
+    "x86-64-v4": Target("x86-64-v4", "x86-64-v4", _V4, 512, 32),
+    "x86-64-v3": Target("x86-64-v3", "x86-64-v3", _V3, 256, 16),
+    "x86-64-v2": Target("x86-64-v2", "x86-64-v2", _V2, 128, 16),
+}
+"""Portable targets, best first."""
+
+
+def named_target(name: str) -> Target:
+    """The portable target of that name.
+
+    Raises:
+        UsageError: for an unknown name.
+    """
+    if name not in TARGETS:
+        raise UsageError("unknown target", expected=f"native or one of {', '.join(TARGETS)}", found=name)
+    return TARGETS[name]
+
+
+def best_target(features: set[str] | frozenset[str]) -> Target | None:
+    """The best portable target that a machine with these features runs."""
+    return next((t for t in TARGETS.values() if t.supported_by(features)), None)

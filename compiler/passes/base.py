@@ -1,0 +1,112 @@
+"""What a pass is, and how a pipeline of passes runs. Owns order, timing, dumping and verification between passes.
+
+A pass is a frozen dataclass whose fields are its options; `FuseElementwise` is `--pass fuse-elementwise` and lives in
+`fuse_elementwise.py`. It must not know the frontend or the backend.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ...errors import ParaxError
+from ..ir.graph import Graph
+from ..ir.verify import verify
+from .rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One transformation of a graph."""
+
+    room: ClassVar[str] = ""
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """Transform `graph` through `rw`; True iff something changed."""
+        raise NotImplementedError(type(self).__name__)
+
+    @classmethod
+    def pass_name(cls) -> str:
+        """`FuseElementwise` → `fuse-elementwise`."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+
+
+class NodePass(Pass):
+    """Looks at one node at a time."""
+
+    room = "node"
+
+
+class BlockPass(Pass):
+    """Looks at a node and its neighbours: algebra, fusion, decomposition."""
+
+    room = "block"
+
+
+class DataflowPass(Pass):
+    """Looks at the whole graph."""
+
+    room = "dataflow"
+
+
+@dataclass
+class PassReport:
+    """What one pass did: its name, seconds spent, whether it changed the graph, nodes left."""
+
+    name: str
+    seconds: float
+    changed: bool
+    n_nodes: int
+
+
+@dataclass
+class Pipeline:
+    """Passes in order; a nested sequence is repeated until nothing changes (at most `max_rounds` times).
+
+    Attributes:
+        verify: check the graph after every pass. dump: called with (number, pass name, graph) after each pass.
+        trace: name of the pass whose refused matches are recorded.
+    """
+
+    steps: Sequence[Pass | Sequence[Pass]]
+    verify: bool = False
+    dump: Callable[[int, str, Graph], None] | None = None
+    trace: str | None = None
+    max_rounds: int = 8
+    reports: list[PassReport] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
+
+    def run(self, graph: Graph) -> None:
+        """Run all steps on `graph`.
+
+        Raises:
+            ParaxError: from a pass or the verifier, with the pass's name attached.
+        """
+        for step in self.steps:
+            if isinstance(step, Pass):
+                self._apply(step, graph)
+                continue
+            for _ in range(self.max_rounds):
+                if not any([self._apply(p, graph) for p in step]):
+                    break
+
+    def _apply(self, p: Pass, graph: Graph) -> bool:
+        rw = Rewriter(graph)
+        start = time.perf_counter()
+        try:
+            changed = p.run(graph, rw)
+            if self.verify:
+                verify(graph)
+        except ParaxError as error:
+            if hasattr(error, "add_note"):
+                error.add_note(f"in pass {p.pass_name()}")
+            raise
+        self.reports.append(PassReport(p.pass_name(), time.perf_counter() - start, changed, len(graph)))
+        if self.trace == p.pass_name():
+            self.misses += rw.misses
+        if self.dump is not None and (changed or not self.reports[:-1]):
+            self.dump(len(self.reports), p.pass_name(), graph)
+        return changed
