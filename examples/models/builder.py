@@ -19,9 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 OPSET = 17
 IR_VERSION = 10
 
-RECTIFIED = 2.93
-"""1 / Var(max(z, 0)) for normal z: zero-sum weights of variance RECTIFIED / fan-in keep the variance after a ReLU
-(He et al. 2015 derive 2 from E[max(z, 0)²] for weights that let the mean through)."""
+RECTIFIED = 2.5
+"""Variance times fan-in of zero-sum weights behind a ReLU. 1 / Var(max(z, 0)) = 2.93 would keep the variance of normal
+z, but lets differences between inputs, and rounding errors, grow with depth; 2 (He et al. 2015) lets the variance fade.
+"""
 
 Size = int | str
 """A number, or the name of an int64 scalar in the graph that holds it (see `ModelBuilder.size`)."""
@@ -145,15 +146,16 @@ class ModelBuilder:
     def conv(
         self, x: str, layer: str, cin: int, cout: int, kernel: int | tuple[int, int], *, stride: int = 1,
         pad: int | tuple[int, int] | None = None, group: int = 1, bias: bool = False, gain: float | None = None,
+        centred: bool = True,
     ) -> str:  # fmt: skip
-        """Conv of NCHW with weights of variance gain / fan-in, zero-sum unless depthwise. pad None keeps the size."""
+        """Conv of NCHW with weights of variance gain / fan-in, zero-sum if `centred`. pad None keeps the size."""
         kh, kw = (kernel, kernel) if isinstance(kernel, int) else kernel
         ph, pw = (kh // 2, kw // 2) if pad is None else (pad, pad) if isinstance(pad, int) else pad
         if gain is None:
-            gain = RECTIFIED if cin > group else 2.0
+            gain = RECTIFIED if centred else 2.0
         std = (gain * group / (cin * kh * kw)) ** 0.5
         values = self.normal(cout, cin // group, kh, kw, std=std)
-        if cin > group:  # rectified inputs have a mean, which must not swamp what differs between images
+        if centred:  # rectified inputs have a mean, which must not swamp what differs between images
             values -= values.mean(axis=(1, 2, 3), keepdims=True)
         w = self.weight(f"{layer}.weight", values)
         b = [self.weight(f"{layer}.bias", self.normal(cout, std=0.05))] if bias else []

@@ -20,7 +20,7 @@ def mobilenet_v1(b: ModelBuilder, image: str, *, classes: int, **_: object) -> N
     x = b.op("Relu", b.batch_norm(x, "features.0.bn", channels))
     for i, (width, stride) in enumerate(V1, 1):
         with b.scope(f"features.{i}"):
-            x = b.conv(x, "depthwise", channels, channels, 3, stride=stride, group=channels)
+            x = b.conv(x, "depthwise", channels, channels, 3, stride=stride, group=channels, centred=False)
             x = b.op("Relu", b.batch_norm(x, "depthwise_bn", channels))
             x = b.op("Relu", b.batch_norm(b.conv(x, "pointwise", channels, width, 1), "pointwise_bn", width))
         channels = width
@@ -45,7 +45,7 @@ def _inverted_residual(b: ModelBuilder, x: str, cin: int, cout: int, stride: int
     y, hidden = x, cin * expansion
     if expansion != 1:  # the input is linear, not rectified: variance 1 / fan-in keeps its scale
         y = _relu6(b, b.batch_norm(b.conv(y, "0.0", cin, hidden, 1, gain=1.0), "0.1", hidden))
-    y = b.conv(y, "1.0", hidden, hidden, 3, stride=stride, group=hidden)
+    y = b.conv(y, "1.0", hidden, hidden, 3, stride=stride, group=hidden, centred=False)
     y = _relu6(b, b.batch_norm(y, "1.1", hidden))
     residual = stride == 1 and cin == cout
     y = b.batch_norm(b.conv(y, "2", hidden, cout, 1), "3", cout, gamma=0.6 if residual else 1.0)

@@ -12,14 +12,14 @@ def vgg16(b: ModelBuilder, image: str, *, size: int, classes: int, hidden: int, 
     x, channels, index = image, 3, 0
     for stage in VGG16:
         for width in stage:
-            x = b.op("Relu", b.conv(x, f"features.{index}", channels, width, 3, bias=True))
+            x = b.op("Relu", b.conv(x, f"features.{index}", channels, width, 3, bias=True, centred=False))
             channels, index = width, index + 2
         x = b.max_pool(x, 2, 2)
         index += 1
     x = b.op("Flatten", x, axis=1)
     x = b.op("Relu", b.gemm(x, "classifier.0", channels * (size // 32) ** 2, hidden, gain=1.0))
     x = b.op("Relu", b.gemm(x, "classifier.3", hidden, hidden, gain=RECTIFIED))
-    b.output(b.gemm(x, "classifier.6", hidden, classes, gain=RECTIFIED), "logits", [b.batch, classes])
+    b.output(b.gemm(x, "classifier.6", hidden, classes), "logits", [b.batch, classes])
 
 
 def mlp(b: ModelBuilder, x: str, *, features: int, hidden: int, layers: int, classes: int, **_: object) -> None:
