@@ -1,0 +1,1 @@
+"""Comparisons of parax with its peers, run from the repository's root as `python -m benchmarks.NAME`."""
