@@ -1,4 +1,4 @@
-"""The typed SSA graph: values, nodes in a linked list, tracked uses. Knows operators only through their base class.
+"""The typed SSA graph: nodes in a linked list, values with tracked uses. Knows operators only through their base class.
 
 Invariants: a value has one producer (or is an input or a constant); `value.uses` lists exactly the operands that name
 it; names of values are unique in their graph. Nothing here recurses over the length of a graph, only into bodies.
@@ -12,129 +12,15 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from ...errors import InternalError, InvalidModel, ParaxError
+from ...errors import InternalError, InvalidModel
 from .builder import GraphBuilder
+from .inference import check_operands, infer_with
 from .ops.base import Composite, Operator
 from .ops.context import KNOWN_LIMIT, InferContext
 from .types import DType, TensorType, Type
+from .values import Node, Value, node_where
 
-
-class Value:
-    """A tensor in a graph: an input, a constant (`data`) or output `index` of `producer`."""
-
-    __slots__ = ("_known", "data", "graph", "index", "name", "output_uses", "producer", "type", "uses")
-
-    def __init__(self, graph: Graph, name: str, type_: Type, producer: Node | None = None, index: int = 0) -> None:
-        self.graph, self.name, self.type, self.producer, self.index = graph, name, type_, producer, index
-        self.uses: dict[tuple[Node, int], None] = {}
-        """Ordered set of (node, operand index)."""
-        self.output_uses = 0
-        """How often the graph's outputs name this value."""
-        self.data: np.ndarray | None = None
-        self._known: np.ndarray | None = None
-
-    @property
-    def known(self) -> np.ndarray | None:
-        """Content where it is known at compile time: object array of ints and SymDims (bools, floats for constants)."""
-        if self._known is None and self.data is not None and self.data.size <= KNOWN_LIMIT:
-            self._known = known_content(self.data)
-        return self._known
-
-    @known.setter
-    def known(self, content: np.ndarray | None) -> None:
-        self._known = content
-
-    @property
-    def tensor(self) -> TensorType:
-        """The type of a value that must be a tensor."""
-        if not isinstance(self.type, TensorType):
-            raise InvalidModel("a tensor is needed", where=str(self), found=self.type)
-        return self.type
-
-    @property
-    def is_constant(self) -> bool:
-        return self.data is not None
-
-    @property
-    def is_input(self) -> bool:
-        return self.producer is None and self.data is None
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self.uses) or self.output_uses > 0
-
-    @property
-    def users(self) -> list[Node]:
-        """The nodes that use this value, each once, in order of first use."""
-        return list(dict.fromkeys(node for node, _ in self.uses))
-
-    def __repr__(self) -> str:
-        return f"%{self.name}"
-
-
-class Node:
-    """One operation. Change operands with `set_input` so that uses stay right."""
-
-    __slots__ = ("_inputs", "bodies", "graph", "name", "next", "op", "outputs", "prev")
-
-    def __init__(self, graph: Graph, op: Operator, name: str) -> None:
-        self.graph: Graph | None = graph
-        self.op, self.name = op, name
-        self._inputs: tuple[Value | None, ...] = ()
-        self.outputs: list[Value] = []
-        self.bodies: dict[str, Graph] = {}
-        self.prev: Node | None = None
-        self.next: Node | None = None
-
-    @property
-    def inputs(self) -> tuple[Value | None, ...]:
-        """Operands; None where an optional one is omitted."""
-        return self._inputs
-
-    @property
-    def operands(self) -> list[Value]:
-        """The operands that are given."""
-        return [v for v in self._inputs if v is not None]
-
-    @property
-    def output(self) -> Value:
-        """The first output."""
-        return self.outputs[0]
-
-    @property
-    def body(self) -> Graph | None:
-        """The body called `body` (fused blocks, Loop, Scan)."""
-        return self.bodies.get("body")
-
-    @property
-    def where(self) -> str:
-        """How errors name this node: `Conv "layer1.0.conv1"`."""
-        return _where(self.op, self.name, self.outputs[0].name if self.outputs else "")
-
-    def set_input(self, index: int, value: Value | None) -> None:
-        """Replaces one operand. Types are not inferred anew."""
-        inputs = list(self._inputs)
-        inputs[index] = value
-        self.set_inputs(inputs)
-
-    def set_inputs(self, values: Sequence[Value | None]) -> None:
-        """Replaces all operands."""
-        for i, old in enumerate(self._inputs):
-            if old is not None:
-                del old.uses[self, i]
-        self._inputs = tuple(values)
-        for i, value in enumerate(self._inputs):
-            if value is not None:
-                if value.graph is not self.graph:
-                    raise InternalError(f"operand {value} belongs to another graph", where=self.where)
-                value.uses[self, i] = None
-
-    def context(self) -> InferContext:
-        """What `op.infer`, `op.known` and `Movement.index_map` look at."""
-        return InferContext(self.where, self._inputs, len(self.outputs), self.bodies, _expand)
-
-    def __repr__(self) -> str:
-        return f"<{self.where}>"
+__all__ = ["Graph", "GraphBuilder", "Node", "Value"]
 
 
 class Graph:
@@ -142,6 +28,8 @@ class Graph:
 
     def __init__(self, name: str = "graph") -> None:
         self.name = name
+        self.scope = ""
+        """Prefix of the symbols made for data-dependent sizes; set where a graph stands for a part of another."""
         self.constraints: dict[tuple[Any, Any], str] = {}
         """Pairs of dims that must be equal at run time -> where this is needed."""
         self.output_names: list[str] = []
@@ -249,24 +137,30 @@ class Graph:
         """
         count = next((len(x) for x in (names, types) if x is not None), n_outputs)
         count = max(1, op.signature.min_outputs) if count is None else count
-        where = _where(op, name, (names[0] if names else "") or str(self._next_number))
+        output_names = self._free_names(names, count)
+        where = node_where(op, name, output_names[0])
         inputs = _without_trailing_none(inputs)
-        check_operands(op, inputs, count, bodies or {}, where)
-        ctx = InferContext(where, inputs, count, bodies, _expand)
+        bodies = dict(bodies or {})
+        check_operands(op, inputs, count, bodies, where)
+        ctx = InferContext(where, inputs, count, bodies, _expand, self.scope + output_names[0])
         if types is None:
-            types = _infer(op, ctx)
+            types = infer_with(op, ctx)
         for a, b, reason in ctx.constraints:
             self.add_constraint(a, b, reason)
         node = Node(self, op, name)
-        node.bodies = dict(bodies or {})
+        node.bodies = bodies
         node.set_inputs(inputs)
-        output_names = list(names or []) + [None] * (count - len(names or []))
         node.outputs = [
             self._new_value(n, t, node, i) for i, (n, t) in enumerate(zip(output_names, types, strict=True))
         ]
         self._set_known(node, ctx)
         self._link(node, before, after)
         return node
+
+    def context(self, node: Node) -> InferContext:
+        """What the operator of `node` may look at."""
+        scope = self.scope + node.outputs[0].name
+        return InferContext(node.where, node.inputs, len(node.outputs), node.bodies, _expand, scope)
 
     def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
         """Replaces all outputs; names default to the values' own."""
@@ -388,25 +282,28 @@ class Graph:
         value = self._values[name] = Value(self, name, type_, producer, index)
         return value
 
-    def _free_name(self, name: str | None) -> str:
+    def _free_names(self, names: Sequence[str | None] | None, count: int) -> list[str]:
+        taken: list[str] = []
+        for name in [*(names or ()), *[None] * (count - len(names or ()))]:
+            taken.append(self._free_name(name, taken))
+        return taken
+
+    def _free_name(self, name: str | None, also_taken: Sequence[str] = ()) -> str:
         if not name:
-            while str(self._next_number) in self._values:
+            while str(self._next_number) in self._values or str(self._next_number) in also_taken:
                 self._next_number += 1
             self._next_number += 1
             return str(self._next_number - 1)
-        if name not in self._values:
-            return name
-        suffix = 1
-        while f"{name}_{suffix}" in self._values:
+        free, suffix = name, 0
+        while free in self._values or free in also_taken:
             suffix += 1
-        return f"{name}_{suffix}"
+            free = f"{name}_{suffix}"
+        return free
 
     def _link(self, node: Node, before: Node | None, after: Node | None) -> None:
+        prev = after if after is not None else before.prev if before is not None else self._last
         if after is not None:
-            before, prev = after.next, after
-        else:
-            prev_or_none = before.prev if before is not None else self._last
-            prev = prev_or_none  # type: ignore[assignment]
+            before = after.next
         node.prev, node.next = prev, before
         if prev is None:
             self._first = node
@@ -467,69 +364,10 @@ class Graph:
             self.add_constraint(a, b, where)
 
 
-def known_content(data: np.ndarray) -> np.ndarray | None:
-    """The content of a constant as an object array of Python numbers, None for element types that have none."""
-    if data.dtype.kind not in "iubf" or not data.dtype.isbuiltin:
-        return None
-    known = np.empty(data.shape, object)
-    known[...] = data.tolist()
-    return known
-
-
-def check_operands(
-    op: Operator, inputs: Sequence[Value | None], n_outputs: int, bodies: Mapping[str, Graph], where: str
-) -> None:
-    """Checks counts, element types and bodies against the operator's signature. Raises InvalidModel."""
-    signature = op.signature
-    _check_count("inputs", len(inputs), signature.min_inputs, signature.max_inputs, where)
-    _check_count("outputs", n_outputs, signature.min_outputs, signature.max_outputs, where)
-    if set(bodies) != set(signature.bodies):
-        raise InvalidModel("wrong bodies", where=where, expected=list(signature.bodies), found=list(bodies))
-    bound: dict[type, tuple[DType, str]] = {}
-    for i, value in enumerate(inputs):
-        spec = signature.input_spec(i)
-        if value is None:
-            if spec.kind == "in":
-                raise InvalidModel(f"required input {spec.name} is missing", where=where)
-            continue
-        group = spec.group
-        if not group.accepts(value.type):
-            message = f"input {spec.name} has the wrong type"
-            raise InvalidModel(message, where=where, expected=group.text(), found=f"{value.type} in {value}")
-        if group.shared and isinstance(value.type, TensorType):
-            dtype, first = bound.setdefault(group, (value.type.dtype, spec.name))
-            if dtype != value.type.dtype:
-                message = f"inputs {first} and {spec.name} must have the same element type"
-                raise InvalidModel(message, where=where, expected=dtype, found=value.type.dtype)
-
-
-def _check_count(what: str, found: int, low: int, high: int | None, where: str) -> None:
-    if found < low or (high is not None and found > high):
-        expected = str(low) if low == high else f"at least {low}" if high is None else f"{low} to {high}"
-        raise InvalidModel(f"wrong number of {what}", where=where, expected=expected, found=found)
-
-
-def infer_types(node: Node) -> list[Type]:
-    """The types that the node's operator infers for its outputs now; the node is not changed."""
-    return _infer(node.op, node.context())
-
-
-def _infer(op: Operator, ctx: InferContext) -> list[Type]:
-    try:
-        types = list(op.infer(ctx))
-    except ParaxError as error:
-        if error.where is not None:
-            raise
-        details = {"expected": error.expected, "found": error.found, "hint": error.hint}
-        raise type(error)(error.message, where=ctx.where, **details) from error  # type: ignore[arg-type]
-    if len(types) < ctx.n_outputs:
-        ctx.fail("too many outputs", expected=len(types), found=ctx.n_outputs)
-    return types[: ctx.n_outputs]
-
-
 def _expand(op: Composite, ctx: InferContext) -> list[Value]:
     """Expands a composite operator in a scratch graph and hands its constraints to the node."""
     scratch = Graph("expansion")
+    scratch.scope = ctx.scope + "."
     arguments: list[Value | None] = []
     for i, type_ in enumerate(ctx.types):
         data = ctx.data(i)
@@ -544,10 +382,6 @@ def _expand(op: Composite, ctx: InferContext) -> list[Value]:
     result = op.expand(GraphBuilder(scratch, name=ctx.where), *arguments)
     ctx.constraints += [(a, b, where) for (a, b), where in scratch.constraints.items()]
     return list(result) if isinstance(result, (list, tuple)) else [result]
-
-
-def _where(op: Operator, name: str, output: str) -> str:
-    return f'{op.name} "{name}"' if name else f"{op.name} %{output}"
 
 
 def _without_trailing_none(inputs: Iterable[Value | None]) -> list[Value | None]:

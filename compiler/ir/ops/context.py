@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ....errors import InvalidModel
-from ..types import Dim, Shape, SymDim, TensorType, Type, lower_bound, upper_bound
+from ..types import Dim, Shape, SymDim, TensorType, Type, lower_bound, symbol, upper_bound
 from ..types import shape_text as _shape_text
 
 KNOWN_LIMIT = 1024
@@ -27,9 +28,15 @@ class InferContext:
         n_outputs: int,
         bodies: Mapping[str, Any] | None = None,
         expand: Callable[[Any, InferContext], list[Any]] | None = None,
+        scope: str = "",
     ) -> None:
-        """`values`: objects with .type, .known and .data, or None; `expand` infers a Composite (see graph.py)."""
+        """`values`: objects with .type, .known and .data, or None; `expand` infers a Composite (see graph.py).
+
+        `scope` is unique to the node and makes the names of its fresh symbols.
+        """
         self.where, self.n_outputs, self.bodies = where, n_outputs, dict(bodies or {})
+        self.scope = scope
+        self.fresh_symbols: set[str] = set()
         self._values = values
         self._expand = expand
         self._expansion: list[Any] | None = None
@@ -134,6 +141,12 @@ class InferContext:
         if isinstance(a, int) and isinstance(b, int):
             self.fail("shapes do not broadcast", expected="equal dimensions or 1", found=shown)
         return self.equal(a, b, f"shapes {shown} do not broadcast")
+
+    def fresh(self, hint: str) -> SymDim:
+        """A new symbol for a size that only the data decide, e.g. `NonZero.7`; the same on every inference."""
+        made = symbol(re.sub(r"[^A-Za-z0-9_.]", "_", f"{hint}.{self.scope}"))
+        self.fresh_symbols.add(str(made))
+        return made
 
     def expansion(self, op: Any) -> list[Any]:
         """Output values of a Composite's expansion in a scratch graph, built once."""

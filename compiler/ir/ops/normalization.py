@@ -1,0 +1,241 @@
+"""Normalisations. Those with a kernel of their own keep a whole row in cache; the rest expand into other operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any as PyAny
+
+import numpy as np
+
+from ....errors import UnsupportedOp
+from ..types import F32, Dim, TensorType, Type
+from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
+
+
+@op(since=15)
+class BatchNormalization(Composite):
+    """(x - mean) / sqrt(var + epsilon) * scale + b per channel (axis 1): x * s + (b - mean * s)."""
+
+    x: In[Float]
+    scale: In[Float2]
+    b: In[Float2]
+    mean: In[Float]
+    var: In[Float]
+    y: Out
+    running_mean: OptOut
+    running_var: OptOut
+    epsilon: Attr[float] = 1e-5
+    momentum: Attr[float] = 0.9
+    training_mode: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.training_mode or ctx.n_outputs > 1:
+            raise UnsupportedOp(
+                "batch statistics (training_mode) are not supported", hint="export the model for inference"
+            )
+        shape = ctx.shape(0)
+        if len(shape) < 2:
+            ctx.fail("BatchNormalization needs [N, C, ...]", found=ctx.tensor(0))
+        for i, name in ((1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")):
+            per_channel(ctx, i, shape[1], name)
+        return [ctx.tensor(0)]
+
+    def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:
+        s = g.Div(scale, g.Sqrt(g.Add(var, self.epsilon)))
+        t = g.Sub(b, g.Mul(mean, s))
+        return g.Add(g.Mul(x, along_channels(g, s, x)), along_channels(g, t, x))
+
+
+def per_channel(ctx: InferContext, i: int, channels: Dim, name: str) -> None:
+    """Fails unless operand i is a vector with one element per channel."""
+    shape = ctx.shape(i)
+    if len(shape) != 1:
+        ctx.fail(f"{name} must be a vector", expected=f"[{channels}]", found=ctx.tensor(i))
+    ctx.equal(channels, shape[0], f"{name} needs one element per channel")
+
+
+def along_channels(g: PyAny, v: PyAny, x: PyAny) -> PyAny:
+    """A per-channel vector [C] as [C, 1, ...], so that it broadcasts along axis 1 of `x`."""
+    spatial = x.type.rank - 2
+    return g.Reshape(v, [-1] + [1] * spatial) if spatial else v
+
+
+class Normalize(Operator):
+    """Scales lines of the tensor by their own statistics. The kernel computes in f32 (f64 for f64)."""
+
+    epsilon: float
+
+    def normalized_axes(self, rank: int) -> tuple[int, ...]:
+        """The axes over which the statistics run."""
+        raise NotImplementedError(f"{self.name}.normalized_axes")
+
+
+@op(since=6)
+class InstanceNormalization(Normalize):
+    """(x - mean) / sqrt(var + epsilon) * scale + b, statistics over the spatial axes of each sample and channel."""
+
+    x: In[Float]
+    scale: In[Float]
+    b: In[Float]
+    epsilon: Attr[float] = 1e-5
+
+    def normalized_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(2, rank))
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if ctx.rank(0) < 3:
+            ctx.fail("InstanceNormalization needs [N, C, spatial...]", found=ctx.tensor(0))
+        per_channel(ctx, 1, ctx.shape(0)[1], "scale")
+        per_channel(ctx, 2, ctx.shape(0)[1], "B")
+        return [ctx.tensor(0)]
+
+
+class NormalizeLast(Normalize):
+    """Statistics over the axes from `axis` on."""
+
+    axis: int
+    stash_type: int
+
+    def normalized_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(self.axis % rank if rank else 0, rank))
+
+    def check(self, ctx: InferContext) -> tuple[Dim, ...]:
+        """The shape of the statistics; fails on a bad axis or a scale or bias that does not broadcast."""
+        shape = ctx.shape(0)
+        axis = ctx.axis(self.axis, len(shape))
+        if self.stash_type != 1:
+            raise UnsupportedOp("stash_type other than 1 (float)", where=ctx.where, found=self.stash_type)
+        for i in (1, 2):
+            if ctx.has(i) and ctx.broadcast(shape, ctx.shape(i)) != shape:
+                ctx.fail("scale and bias must broadcast to x", expected=ctx.tensor(0), found=ctx.tensor(i))
+        return (*shape[:axis], *[1] * (len(shape) - axis))
+
+
+@op(since=17)
+class LayerNormalization(NormalizeLast):
+    """(x - mean) / sqrt(var + epsilon) * scale + b over the axes from `axis` on; also mean and 1 / sqrt(var + eps)."""
+
+    x: In[Float]
+    scale: In[Float]
+    b: Opt[Float]
+    y: Out
+    mean: OptOut
+    inv_std_dev: OptOut
+    axis: Attr[int] = -1
+    epsilon: Attr[float] = 1e-5
+    stash_type: Attr[int] = 1
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        statistics = TensorType(F32, self.check(ctx))
+        return [ctx.tensor(0), statistics, statistics]
+
+
+@op(since=23)
+class RMSNormalization(NormalizeLast):
+    """x / sqrt(mean(x²) + epsilon) * scale over the axes from `axis` on."""
+
+    x: In[Float]
+    scale: In[Float2]
+    axis: Attr[int] = -1
+    epsilon: Attr[float] = 1e-5
+    stash_type: Attr[int] = 1
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        self.check(ctx)
+        return [ctx.tensor(0).with_dtype(ctx.tensor(1).dtype)]
+
+
+@op(since=21)
+class GroupNormalization(Composite):
+    """Instance normalisation of [N, groups, the rest], then scale and bias per channel."""
+
+    x: In[Float]
+    scale: In[Float]
+    bias: In[Float]
+    num_groups: Attr[int]
+    epsilon: Attr[float] = 1e-5
+    stash_type: Attr[int] = 1
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        shape = ctx.shape(0)
+        if len(shape) < 3:
+            ctx.fail("GroupNormalization needs [N, C, spatial...]", found=ctx.tensor(0))
+        if self.num_groups < 1 or (isinstance(shape[1], int) and shape[1] % self.num_groups):
+            ctx.fail("channels must divide into groups", expected=f"C % num_groups = 0, C = {shape[1]}",
+                     found=self.num_groups)
+        per_channel(ctx, 1, shape[1], "scale")
+        per_channel(ctx, 2, shape[1], "bias")
+        return [ctx.tensor(0)]
+
+    def expand(self, g: PyAny, x: PyAny, scale: PyAny, bias: PyAny) -> PyAny:
+        dtype = x.type.dtype.numpy
+        groups = g.Reshape(x, [0, self.num_groups, -1])
+        ones, zeros = np.ones(self.num_groups, dtype), np.zeros(self.num_groups, dtype)
+        normal = g.InstanceNormalization(groups, ones, zeros, epsilon=self.epsilon)
+        y = g.Reshape(normal, g.Shape(x))
+        return g.Add(g.Mul(y, along_channels(g, scale, x)), along_channels(g, bias, x))
+
+
+@op(since=22)
+class LpNormalization(Composite):
+    """x / ||x||_p along an axis, 0 where the norm is 0; p is 1 or 2."""
+
+    x: In[Float]
+    axis: Attr[int] = -1
+    p: Attr[int] = 2
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        ctx.axis(self.axis, ctx.rank(0))
+        if self.p not in (1, 2):
+            ctx.fail("unknown norm", expected="p = 1 or 2", found=self.p)
+        return [ctx.tensor(0)]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        norm = (g.ReduceL1 if self.p == 1 else g.ReduceL2)(x, [self.axis])
+        zero = np.zeros((), x.type.dtype.numpy)
+        return g.Where(g.Equal(norm, zero), zero, g.Div(x, norm))
+
+
+@op(since=13)
+class LRN(Composite):
+    """x / (bias + alpha / size * sum of x² over `size` neighbouring channels)^beta (Krizhevsky et al., 2012).
+
+    The mean over neighbours, zeros beyond the ends, is an average pool over the channels.
+    """
+
+    x: In[Float]
+    size: Attr[int]
+    alpha: Attr[float] = 1e-4
+    beta: Attr[float] = 0.75
+    bias: Attr[float] = 1.0
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if ctx.rank(0) < 3:
+            ctx.fail("LRN needs [N, C, spatial...]", found=ctx.tensor(0))
+        if self.size < 1:
+            ctx.fail("size must be positive", expected=">= 1", found=self.size)
+        return [ctx.tensor(0)]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        before, after = (self.size - 1) // 2, self.size // 2
+        rest = [0] * (x.type.rank - 2)
+        window = {"kernel_shape": [self.size] + [1] * len(rest), "pads": [before, *rest, after, *rest]}
+        mean = g.AveragePool(g.Unsqueeze(g.Mul(x, x), [1]), count_include_pad=1, **window)
+        return g.Div(x, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), self.beta))
+
+
+@op(since=13)
+class MeanVarianceNormalization(Composite):
+    """(x - mean) / (sqrt(mean(x²) - mean²) + 1e-9) over `axes`, the variance taken about the mean."""
+
+    x: In[Float]
+    axes: Attr[Ints] = (0, 2, 3)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        ctx.axes(self.axes, ctx.rank(0))
+        return [ctx.tensor(0)]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        centred = g.Sub(x, g.ReduceMean(x, list(self.axes)))
+        variance = g.ReduceMean(g.Mul(centred, centred), list(self.axes))
+        return g.Div(centred, g.Add(g.Sqrt(variance), 1e-9))

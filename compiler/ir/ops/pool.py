@@ -1,0 +1,179 @@
+"""Pools: reductions over a sliding window, and over all spatial axes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any as PyAny
+from typing import ClassVar
+
+from ..types import I8, I64, U8, DType, TensorType, Type
+from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Window, op
+from .geometry import WindowGeometry, window_geometry
+from .reduce import lowest
+from .signature import TypeGroup
+
+
+class FloatOrByte(TypeGroup):
+    """What MaxPool takes."""
+
+    dtypes = Float.dtypes | {I8, U8}
+
+
+class Pool(Window):
+    """A pool over [N, C, spatial...]; subclasses declare the attributes and the three expressions."""
+
+    kernel_shape: Attr[Ints]
+    auto_pad: Attr[str] = "NOTSET"
+    ceil_mode: Attr[int] = 0
+    dilations: Attr[Ints] = None  # type: ignore[assignment]
+    pads: Attr[Ints] = None  # type: ignore[assignment]
+    strides: Attr[Ints] = None  # type: ignore[assignment]
+
+    def geometry(self, ctx: InferContext) -> WindowGeometry:
+        """The window over input 0."""
+        shape = ctx.shape(0)
+        if len(shape) < 3:
+            ctx.fail("a pool needs [N, C, spatial...]", found=ctx.tensor(0))
+        if len(self.kernel_shape) != len(shape) - 2:
+            ctx.fail("malformed kernel_shape", expected=f"{len(shape) - 2} sizes", found=list(self.kernel_shape))
+        g = window_geometry(
+            shape[2:],
+            self.kernel_shape,
+            strides=self.strides,
+            pads=self.pads,
+            dilations=self.dilations,
+            auto_pad=self.auto_pad,
+            ceil_mode=bool(self.ceil_mode),
+        )
+        for pad in (g.pads_begin, g.pads_end):
+            for p, extent in zip(pad, g.extent, strict=True):
+                if isinstance(p, int) and p >= extent:
+                    ctx.fail("a window may lie in the padding alone", expected=f"pads < {extent}", found=p)
+        return g
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        t = ctx.tensor(0)
+        return [TensorType(t.dtype, (*t.dims[:2], *self.geometry(ctx).output), t.layout)]
+
+
+@op(since=12)
+class MaxPool(Pool):
+    """The greatest element of each window. Indices: its position in the whole tensor, in ONNX's element order
+    (`storage_order` 1: the last two spatial axes count column by column)."""
+
+    x: In[FloatOrByte]
+    y: Out
+    indices: OptOut
+    storage_order: Attr[int] = 0
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return lowest(dtype)
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return e.max(acc, x)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        (y,) = super().infer(ctx)
+        assert isinstance(y, TensorType)
+        return [y, TensorType(I64, y.shape, y.layout)]
+
+
+@op(since=19)
+class AveragePool(Pool):
+    """The mean of each window, over the elements inside the input, or over the padding too (count_include_pad)."""
+
+    x: In[Float]
+    count_include_pad: Attr[int] = 0
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 0
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc + x
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return acc / count
+
+
+@op(since=18)
+class LpPool(Pool):
+    """(sum |x|^p)^(1/p) of each window."""
+
+    x: In[Float]
+    p: Attr[int] = 2
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 0
+
+    def map(self, e: PyAny, x: PyAny) -> PyAny:
+        return power(e, x, self.p)
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc + x
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return root(e, acc, self.p)
+
+
+def power(e: PyAny, x: PyAny, p: int) -> PyAny:
+    """|x|^p."""
+    return e.abs(x) if p == 1 else x * x if p == 2 else e.pow(e.abs(x), float(p))
+
+
+def root(e: PyAny, x: PyAny, p: int) -> PyAny:
+    """x^(1/p)."""
+    return x if p == 1 else e.sqrt(x) if p == 2 else e.pow(x, 1.0 / p)
+
+
+class GlobalPool(Reduce):
+    """Reduces all spatial axes of [N, C, spatial...] to size 1."""
+
+    keepdims: ClassVar[int] = 1  # type: ignore[assignment,misc]
+
+    def reduced_axes(self, ctx: InferContext) -> tuple[int, ...]:
+        if ctx.rank(0) < 3:
+            ctx.fail("a pool needs [N, C, spatial...]", found=ctx.tensor(0))
+        return tuple(range(2, ctx.rank(0)))
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 0
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc + x
+
+
+@op(since=1)
+class GlobalAveragePool(GlobalPool):
+    """The mean of each channel."""
+
+    x: In[Float]
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return acc / count
+
+
+@op(since=1)
+class GlobalMaxPool(GlobalPool):
+    """The greatest element of each channel."""
+
+    x: In[Float]
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return lowest(dtype)
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return e.max(acc, x)
+
+
+@op(since=2)
+class GlobalLpPool(GlobalPool):
+    """(sum |x|^p)^(1/p) of each channel."""
+
+    x: In[Float]
+    p: Attr[int] = 2
+
+    def map(self, e: PyAny, x: PyAny) -> PyAny:
+        return power(e, x, self.p)
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return root(e, acc, self.p)

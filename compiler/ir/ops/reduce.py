@@ -1,0 +1,260 @@
+"""Reductions along axes, ArgMax, ArgMin and CumSum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any as PyAny
+
+import numpy as np
+
+from ..types import BOOL, I64, DType, TensorType, Type
+from .base import (
+    Attr,
+    Composite,
+    Float,
+    In,
+    Index,
+    InferContext,
+    Int64,
+    Numeric,
+    NumericOrBool,
+    Operator,
+    Opt,
+    Reduce,
+    op,
+)
+
+
+def lowest(dtype: DType) -> float | int:
+    """The least value of an element type, -inf for floats."""
+    return -math.inf if dtype.is_float else 0 if dtype == BOOL or not dtype.is_signed else -(2 ** (dtype.bits - 1))
+
+
+def highest(dtype: DType) -> float | int:
+    """The greatest value of an element type, inf for floats."""
+    if dtype.is_float:
+        return math.inf
+    return 1 if dtype == BOOL else 2 ** (dtype.bits - dtype.is_signed) - 1
+
+
+def through_float(e: PyAny, x: PyAny, fn: str) -> PyAny:
+    """A float function of an integer, as onnx.reference has it: computed in f64 and truncated."""
+    if x.dtype.is_float:
+        return getattr(e, fn)(x)
+    return e.cast(getattr(e, fn)(e.cast(x, DType.from_name("f64"))), x.dtype)
+
+
+class _Sum(Reduce):
+    """Adds `map` of the elements."""
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 0
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc + x
+
+
+@op(since=13)
+class ReduceSum(_Sum):
+    """sum x."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+
+@op(since=18)
+class ReduceMean(_Sum):
+    """sum x / count; integers round towards zero."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return acc / count
+
+
+@op(since=18)
+class ReduceL1(_Sum):
+    """sum |x|."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def map(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.abs(x) if x.dtype.is_signed else x
+
+
+@op(since=18)
+class ReduceSumSquare(_Sum):
+    """sum x²."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def map(self, e: PyAny, x: PyAny) -> PyAny:
+        return x * x
+
+
+@op(since=18)
+class ReduceL2(_Sum):
+    """sqrt(sum x²)."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def map(self, e: PyAny, x: PyAny) -> PyAny:
+        return x * x
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return through_float(e, acc, "sqrt")
+
+
+@op(since=18)
+class ReduceLogSum(_Sum):
+    """log(sum x)."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
+        return through_float(e, acc, "log")
+
+
+@op(since=18)
+class ReduceProd(Reduce):
+    """The product."""
+
+    x: In[Numeric]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 1
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc * x
+
+
+@op(since=20)
+class ReduceMax(Reduce):
+    """The greatest; NaN if there is one; the least value of the type if there are no elements."""
+
+    x: In[NumericOrBool]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return lowest(dtype)
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return e.max(acc, x)
+
+
+@op(since=20)
+class ReduceMin(Reduce):
+    """The least; NaN if there is one; the greatest value of the type if there are no elements."""
+
+    x: In[NumericOrBool]
+    axes: Opt[Int64]
+    noop_with_empty_axes: Attr[int] = 0
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return highest(dtype)
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return e.min(acc, x)
+
+
+@op(since=18)
+class ReduceLogSumExp(Composite):
+    """log(sum(exp x)) = m + log(sum(exp(x - m))) with m = max x, or 0 where that is infinite."""
+
+    x: In[Float]
+    axes: Opt[Int64]
+    keepdims: Attr[int] = 1
+    noop_with_empty_axes: Attr[int] = 0
+
+    def expand(self, g: PyAny, x: PyAny, axes: PyAny) -> PyAny:
+        noop = self.noop_with_empty_axes
+        greatest = g.ReduceMax(x, axes, noop_with_empty_axes=noop)
+        m = g.Where(g.IsInf(greatest), np.zeros((), x.type.dtype.numpy), greatest)
+        total = g.ReduceSum(g.Exp(g.Sub(x, m)), axes, noop_with_empty_axes=noop)
+        result = g.Add(g.Log(total), m)
+        # a sum over axes of size 1 drops them and leaves the values alone
+        return result if self.keepdims else g.ReduceSum(result, axes, keepdims=0, noop_with_empty_axes=noop)
+
+
+class ArgReduce(Operator):
+    """Position of an extreme along one axis; `better` says when a later element takes over."""
+
+    axis: int
+    keepdims: int
+    select_last_index: int
+
+    def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
+        """Whether `x`, which comes after `best`, replaces it."""
+        raise NotImplementedError(f"{self.name}.better")
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        shape = ctx.shape(0)
+        axis = ctx.axis(self.axis, len(shape))
+        if shape[axis] == 0:
+            ctx.fail("no extreme along an empty axis", expected=f"axis {axis} not empty", found=ctx.tensor(0))
+        kept = (1,) if self.keepdims else ()
+        return [TensorType(I64, (*shape[:axis], *kept, *shape[axis + 1 :]))]
+
+
+@op(since=13)
+class ArgMax(ArgReduce):
+    """Position of the greatest element, of the first one unless `select_last_index`."""
+
+    x: In[Numeric]
+    axis: Attr[int] = 0
+    keepdims: Attr[int] = 1
+    select_last_index: Attr[int] = 0
+
+    def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
+        return x >= best if self.select_last_index else x > best
+
+
+@op(since=13)
+class ArgMin(ArgReduce):
+    """Position of the least element, of the first one unless `select_last_index`."""
+
+    x: In[Numeric]
+    axis: Attr[int] = 0
+    keepdims: Attr[int] = 1
+    select_last_index: Attr[int] = 0
+
+    def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
+        return x <= best if self.select_last_index else x < best
+
+
+@op(since=14)
+class CumSum(Operator):
+    """Running sums along an axis; `exclusive` leaves out the element itself, `reverse` runs from the end."""
+
+    x: In[Numeric]
+    axis: In[Index]
+    exclusive: Attr[int] = 0
+    reverse: Attr[int] = 0
+
+    def summed_axis(self, ctx: InferContext) -> int:
+        """The axis, counted from the front; must be known at compile time."""
+        axes = ctx.ints(1, "axis")
+        if len(axes) != 1:
+            ctx.fail("axis must be one number", found=axes)
+        return ctx.axis(axes[0], ctx.rank(0))
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.exclusive not in (0, 1) or self.reverse not in (0, 1):
+            ctx.fail("exclusive and reverse are flags", expected="0 or 1", found=(self.exclusive, self.reverse))
+        self.summed_axis(ctx)
+        return [ctx.tensor(0)]

@@ -1,0 +1,42 @@
+"""Softmax, LogSoftmax and Hardmax along one axis (the meaning since opset 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..types import Type
+from .base import Attr, Float, In, InferContext, Operator, op
+
+
+class AlongAxis(Operator):
+    """Works on each line along `axis`; the output has the input's type and layout."""
+
+    axis: int
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        ctx.axis(self.axis, ctx.rank(0))
+        return [ctx.tensor(0)]
+
+
+@op(since=13)
+class Softmax(AlongAxis):
+    """exp(x - max x) / sum exp(x - max x)."""
+
+    x: In[Float]
+    axis: Attr[int] = -1
+
+
+@op(since=13)
+class LogSoftmax(AlongAxis):
+    """x - max x - log(sum exp(x - max x))."""
+
+    x: In[Float]
+    axis: Attr[int] = -1
+
+
+@op(since=13)
+class Hardmax(AlongAxis):
+    """1 at the first greatest element, 0 elsewhere."""
+
+    x: In[Float]
+    axis: Attr[int] = -1
