@@ -93,6 +93,9 @@ class Graph:
         """The value called `name`. Raises KeyError if there is none."""
         return self._values[name]
 
+    def has_value(self, name: str) -> bool:
+        return name in self._values
+
     def values(self) -> list[Value]:
         """Every value: inputs, constants and results of nodes."""
         return list(self._values.values())
