@@ -141,7 +141,8 @@ class FunctionEmitter:
         """The address of ptr[index]."""
         if index.const == 0:
             return self.ref(ptr)
-        return self.assign(f"getelementptr inbounds {memory_scalar(ptr.dtype)}, ptr {self.ref(ptr)}, {self.typed(index)}")
+        element = memory_scalar(ptr.dtype)
+        return self.assign(f"getelementptr inbounds {element}, ptr {self.ref(ptr)}, {self.typed(index)}")
 
     def stack(self, count: int, element: str, align: int) -> str:
         """Stack memory, allocated once however often the place is reached."""
@@ -222,7 +223,7 @@ def _call(e: FunctionEmitter, o: KOp) -> str | None:
     return e.assign(f"call {llvm_type(func.returns)} @{func.name}({args})")
 
 
-Handler = Callable[[FunctionEmitter, KOp], Union[str, None]]
+Handler = Callable[[FunctionEmitter, KOp], str | None]
 
 _HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr",

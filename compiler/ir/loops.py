@@ -3,8 +3,8 @@
 Owns the data structures, their printer and verifier. `kernel_builder` builds it, `backend.emit_llvm` turns it
 into LLVM. It must not know of graphs, operators or LLVM.
 
-A kernel function has one calling convention: `kernel(ptr operands..., dims: ptr i64, sync: ptr i8, begin, end)`; it does the
-work items [begin, end) of its parallel range.
+A kernel function has one calling convention: `kernel(ptr operands..., dims: ptr i64, sync: ptr i8, begin, end)`; it
+does the work items [begin, end) of its parallel range.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MASK = KType(BOOL)
 class KOp:
     """One operation: an opcode, operands, attributes, regions and results."""
 
-    __slots__ = ("opcode", "operands", "attrs", "regions", "results")
+    __slots__ = ("attrs", "opcode", "operands", "regions", "results")
 
     def __init__(self, opcode: str, operands: tuple, attrs: dict[str, Any], regions: list[Region]) -> None:
         self.opcode, self.operands, self.attrs, self.regions = opcode, operands, attrs, regions
@@ -92,8 +92,7 @@ class KFunc:
                 stack.pop()
                 continue
             yield o
-            for region in reversed(o.regions):
-                stack.append(iter(region.ops))
+            stack.extend(iter(region.ops) for region in reversed(o.regions))
 
     def __str__(self) -> str:
         return print_function(self)

@@ -1,0 +1,138 @@
+"""LLVM assembly → object code, and loading it into this process for tests and tuning.
+
+Owns the choice of LLVM passes. It must not know of kernels or graphs. llvmlite holds one lock around every LLVM call,
+so compiling in parallel takes processes, not threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ...errors import InternalError, UsageError
+from ..ir.loops import KFunc
+from ..ir.target import Target
+from .emit_llvm import ModuleEmitter
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+
+
+@cache
+def _machine(cpu: str, features: tuple[str, ...], level: int) -> Any:
+    """Position-independent code: the runtime places it anywhere, and calls the C library through stubs."""
+    _initialize()
+    text = ",".join(f"+{f}" for f in features)
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=cpu, features=text, opt=level, reloc="pic", codemodel="small")
+
+
+def _optimize(module: Any, machine: Any, level: int) -> None:
+    """Inline what is marked, then simplify function by function.
+
+    Vectorising and unrolling are the schedule's business; the interprocedural half of LLVM's own pipeline finds
+    nothing in kernels that call each other once.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    inline = llvm.create_new_module_pass_manager()
+    inline.add_always_inliner_pass()
+    inline.add_global_dead_code_eliminate_pass()
+    inline.run(module, builder)
+    if level == 0:
+        return
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def compile_object(module_text: str, target: Target, opt_level: int = 2) -> bytes:
+    """Object code (ELF, position independent) of a module in LLVM assembly.
+
+    Args:
+        module_text: as ModuleEmitter.text gives it.
+        opt_level: 0 none, 1 quick, 2 and 3 everything.
+
+    Raises:
+        InternalError: LLVM rejects the module; the text is attached as a note.
+    """
+    return _compile(module_text, target, opt_level, "emit_object")
+
+
+def compile_assembly(module_text: str, target: Target, opt_level: int = 2) -> str:
+    """The machine code as assembly text, for dumps."""
+    return _compile(module_text, target, opt_level, "emit_assembly")
+
+
+def _compile(text: str, target: Target, level: int, emit: str) -> Any:
+    if level not in range(4):
+        raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=level)
+    machine = _machine(target.cpu, target.features, level)
+    try:
+        # a context of its own, so that types and constants of the module are freed with it
+        module = llvm.parse_assembly(text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        failure = InternalError(f"LLVM rejects the module: {error}", where="code generation")
+        if hasattr(failure, "add_note"):
+            failure.add_note(text)
+        raise failure from error
+    with module:
+        _optimize(module, machine, level)
+        return getattr(machine, emit)(module)
+
+
+class Loaded:
+    """Object code in this process's memory; its functions are valid as long as this object lives."""
+
+    def __init__(self, code: bytes, names: Sequence[str]) -> None:
+        _initialize()
+        self._jit = llvm.create_lljit_compiler()
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            library.export_symbol(name)
+        self._tracker = library.link(self._jit, "kernels")
+
+    def address(self, name: str) -> int:
+        """Where the exported function starts."""
+        return int(self._tracker[name])
+
+    def function(self, name: str, result: Any, *arguments: Any) -> Any:
+        """The exported function as a ctypes callable; numpy arrays are passed by `.ctypes.data` as c_void_p."""
+        call = ctypes.CFUNCTYPE(result, *arguments)(self.address(name))
+        call.owner = self  # keeps the code alive
+        return call
+
+
+_CTYPES = {"i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
+           "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
+           "f32": ctypes.c_float, "f64": ctypes.c_double, "bool": ctypes.c_bool}
+
+
+def load_function(func: KFunc, target: Target, opt_level: int = 2) -> Any:
+    """Compile one kernel and load it: a ctypes callable (pointers are c_void_p, scalars the C type).
+
+    Raises:
+        InternalError: LLVM rejects the code.
+    """
+    emitter = ModuleEmitter(target)
+    entry = f"parax_entry_{func.name}"
+    emitter.export(func, entry)
+    loaded = Loaded(compile_object(emitter.text(), target, opt_level), [entry])
+
+    def c_type(t: Any) -> Any:
+        return _CTYPES[t.dtype.name] if hasattr(t, "lanes") else ctypes.c_void_p
+
+    result = c_type(func.returns) if func.returns else None
+    return loaded.function(entry, result, *(c_type(p.type) for p in func.params))

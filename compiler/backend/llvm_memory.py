@@ -1,0 +1,186 @@
+"""LLVM instructions for memory access and for moving lanes about. Bool is one bit in registers, one byte in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..ir.loops import KOp, KType
+from ..ir.types import BOOL, DType
+from .llvm_arith import is_signed
+from .llvm_types import constant, literal, llvm_type, mask_type, memory_scalar, memory_suffix, memory_type, scalar_type
+from .llvm_types import suffix as mangled
+
+if TYPE_CHECKING:
+    from .emit_llvm import FunctionEmitter
+
+ERROR_SLOT = 64
+"""Bytes into the sync block where a kernel leaves the number of an error site."""
+
+
+# -- lanes ------------------------------------------------------------------------------------------------------------
+def splat(e: FunctionEmitter, o: KOp) -> str:
+    a, to = o.operands[0], o.results[0].type
+    t = llvm_type(to)
+    one = e.assign(f"insertelement {t} poison, {e.typed(a)}, i64 0")
+    return e.assign(f"shufflevector {t} {one}, {t} poison, <{to.lanes} x i32> zeroinitializer")
+
+
+def ramp(e: FunctionEmitter, o: KOp) -> str:
+    t = o.results[0].type
+    if t.lanes == 1:
+        return literal(0, t.dtype)
+    return "<" + ", ".join(f"{scalar_type(t.dtype)} {literal(i, t.dtype)}" for i in range(t.lanes)) + ">"
+
+
+def reduce(e: FunctionEmitter, o: KOp) -> str:
+    """Sums and products in any order; min and max pass NaN on."""
+    v, op = o.operands[0], o.attrs["op"]
+    d, s = v.dtype, scalar_type(v.dtype)
+    if d.is_float and op in ("add", "mul"):
+        name = f"llvm.vector.reduce.f{op}.{mangled(v.type)}"
+        e.module.declare(name, s, f"{s}, {llvm_type(v.type)}")
+        start = literal(-0.0 if op == "add" else 1, d)
+        return e.assign(f"call reassoc {s} @{name}({s} {start}, {e.typed(v)})")
+    if d == BOOL and op in ("min", "max"):
+        op = "and" if op == "min" else "or"
+    elif op in ("min", "max"):
+        op = f"f{op}imum" if d.is_float else ("s" if is_signed(d) else "u") + op
+    return e.intrinsic(f"llvm.vector.reduce.{op}.{mangled(v.type)}", KType(d), v)
+
+
+def extract(e: FunctionEmitter, o: KOp) -> str:
+    v = o.operands[0]
+    return e.assign(f"extractelement {e.typed(v)}, i64 {o.attrs['lane']}") if v.lanes > 1 else e.ref(v)
+
+
+def insert(e: FunctionEmitter, o: KOp) -> str:
+    v, x = o.operands
+    return e.assign(f"insertelement {e.typed(v)}, {e.typed(x)}, i64 {o.attrs['lane']}") if v.lanes > 1 else e.ref(x)
+
+
+def shuffle(e: FunctionEmitter, o: KOp) -> str:
+    a, b = o.operands
+    lanes = o.attrs["lanes"]
+    if len(lanes) == 1:
+        source, lane = (a, lanes[0]) if lanes[0] < a.lanes else (b, lanes[0] - a.lanes)
+        return e.assign(f"extractelement {e.typed(source)}, i64 {lane}")
+    mask = ", ".join(f"i32 {i}" for i in lanes)
+    return e.assign(f"shufflevector {e.typed(a)}, {e.typed(b)}, <{len(lanes)} x i32> <{mask}>")
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+def _align(o: KOp, dtype: DType) -> int:
+    return o.attrs.get("align") or max(1, dtype.bits // 8)
+
+
+def _from_memory(e: FunctionEmitter, raw: str, t: KType) -> str:
+    if t.dtype != BOOL:
+        return raw
+    return e.assign(f"icmp ne {memory_type(t)} {raw}, {'0' if t.lanes == 1 else 'zeroinitializer'}")
+
+
+def _to_memory(e: FunctionEmitter, v: Any) -> str:
+    if v.dtype != BOOL:
+        return e.ref(v)
+    return e.assign(f"zext {e.typed(v)} to {memory_type(v.type)}")
+
+
+def load(e: FunctionEmitter, o: KOp) -> str:
+    ptr, index, *mask = o.operands
+    t, align = o.results[0].type, _align(o, o.results[0].dtype)
+    mt = memory_type(t)
+    address = e.address(ptr, index)
+    if not mask:
+        return _from_memory(e, e.assign(f"load {mt}, ptr {address}, align {align}"), t)
+    if t.lanes == 1:
+        return _guarded_load(e, address, t, align, e.ref(mask[0]))
+    name = f"llvm.masked.load.{memory_suffix(t)}.p0"
+    e.module.declare(name, mt, f"ptr, i32, {mask_type(t)}, {mt}")
+    raw = e.assign(f"call {mt} @{name}(ptr {address}, i32 {align}, {e.typed(mask[0])}, {mt} zeroinitializer)")
+    return _from_memory(e, raw, t)
+
+
+def _guarded_load(e: FunctionEmitter, address: str, t: KType, align: int, on: str) -> str:
+    """A scalar load that does not touch memory when masked off: read a zero of our own instead."""
+    mt = memory_type(t)
+    slot = e.zero_slot()
+    where = e.assign(f"select i1 {on}, ptr {address}, ptr {slot}")
+    return _from_memory(e, e.assign(f"load {mt}, ptr {where}, align {align}"), t)
+
+
+def store(e: FunctionEmitter, o: KOp) -> None:
+    ptr, index, value, *mask = o.operands
+    raw, address, mt = _to_memory(e, value), e.address(ptr, index), memory_type(value.type)
+    align = _align(o, value.dtype)
+    if not mask:
+        e.out(f"store {mt} {raw}, ptr {address}, align {align}")
+    elif value.lanes == 1:
+        _guarded(e, e.ref(mask[0]), f"store {mt} {raw}, ptr {address}, align {align}")
+    else:
+        name = f"llvm.masked.store.{memory_suffix(value.type)}.p0"
+        e.module.declare(name, "void", f"{mt}, ptr, i32, {mask_type(value.type)}")
+        e.out(f"call void @{name}({mt} {raw}, ptr {address}, i32 {align}, {e.typed(mask[0])})")
+
+
+def _guarded(e: FunctionEmitter, on: str, line: str) -> None:
+    """Run one instruction without result under a condition."""
+    e.counter += 1
+    then, end = f"on{e.counter}", f"off{e.counter}"
+    e.out(f"br i1 {on}, label %{then}, label %{end}")
+    e.start(then)
+    e.out(line)
+    e.out(f"br label %{end}")
+    e.start(end)
+
+
+def _pointers(e: FunctionEmitter, ptr: Any, index: Any) -> str:
+    element = memory_scalar(ptr.dtype)
+    return e.assign(f"getelementptr inbounds {element}, ptr {e.ref(ptr)}, {e.typed(index)}")
+
+
+def _mask(e: FunctionEmitter, mask: list[Any], lanes: int) -> str:
+    return e.typed(mask[0]) if mask else f"<{lanes} x i1> {constant(True, KType(BOOL, lanes))}"
+
+
+def gather(e: FunctionEmitter, o: KOp) -> str:
+    ptr, index, *mask = o.operands
+    t, n = o.results[0].type, o.results[0].lanes
+    if n == 1:
+        return load(e, o)
+    mt, align = memory_type(t), _align(o, t.dtype)
+    name = f"llvm.masked.gather.{memory_suffix(t)}.v{n}p0"
+    e.module.declare(name, mt, f"<{n} x ptr>, i32, <{n} x i1>, {mt}")
+    pointers, on = _pointers(e, ptr, index), _mask(e, mask, n)
+    raw = e.assign(f"call {mt} @{name}(<{n} x ptr> {pointers}, i32 {align}, {on}, {mt} zeroinitializer)")
+    return _from_memory(e, raw, t)
+
+
+def scatter(e: FunctionEmitter, o: KOp) -> None:
+    ptr, index, value, *mask = o.operands
+    n, mt = value.lanes, memory_type(value.type)
+    if n == 1:
+        store(e, o)
+        return
+    raw, align = _to_memory(e, value), _align(o, value.dtype)
+    name = f"llvm.masked.scatter.{memory_suffix(value.type)}.v{n}p0"
+    e.module.declare(name, "void", f"{mt}, <{n} x ptr>, i32, <{n} x i1>")
+    pointers, on = _pointers(e, ptr, index), _mask(e, mask, n)
+    e.out(f"call void @{name}({mt} {raw}, <{n} x ptr> {pointers}, i32 {align}, {on})")
+
+
+def gep(e: FunctionEmitter, o: KOp) -> str:
+    return e.address(*o.operands)
+
+
+def alloca(e: FunctionEmitter, o: KOp) -> str:
+    return e.stack(o.attrs["count"], memory_scalar(o.results[0].type.dtype), o.attrs["align"])
+
+
+def prefetch(e: FunctionEmitter, o: KOp) -> None:
+    e.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+    e.out(f"call void @llvm.prefetch.p0(ptr {e.address(*o.operands)}, i32 0, i32 3, i32 1)")
+
+
+def fail(e: FunctionEmitter, o: KOp) -> None:
+    slot = e.assign(f"getelementptr i8, ptr {e.ref(o.operands[0])}, i64 {ERROR_SLOT}")
+    e.out(f"store atomic i32 {o.attrs['site']}, ptr {slot} monotonic, align 4")
