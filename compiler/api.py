@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import check, driver
 from .options import CompileOptions
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from ..runtime.plan import Plan
+    from .frontend.parse import Source
 
 
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: Source,
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,

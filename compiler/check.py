@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +18,8 @@ from .frontend.oracle import best_kind, oracle
 from .samples import random_inputs, symbol_sizes
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from ..runtime.plan import Plan
-
-    Model = str | Path | bytes | ModelProto
+    from .frontend.parse import Source
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Procedure:
     atol: float = ATOL
 
 
-def compare_with_oracle(plan: Plan, model: Model, how: Procedure) -> Iterator[list[Difference]]:
+def compare_with_oracle(plan: Plan, model: Source, how: Procedure) -> Iterator[list[Difference]]:
     """Run both on `how.times` random inputs; one list of differences, an entry per output, for each."""
     right = oracle(model, how.kind)
     batch = plan.manifest.batch
@@ -63,7 +59,7 @@ def compare_with_oracle(plan: Plan, model: Model, how: Procedure) -> Iterator[li
             yield [difference(name, found[name], expected[name], how.rtol, how.atol) for name in expected]
 
 
-def check(plan: Plan, model: Model, *, times: int) -> None:
+def check(plan: Plan, model: Source, *, times: int) -> None:
     """Compare on `times` random inputs.
 
     Raises:

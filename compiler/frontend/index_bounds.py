@@ -7,10 +7,11 @@ from each input; an input whose use is not understood has no bound.
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
+
+from .parse import Source
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
 _SAME_VALUES = {
@@ -18,7 +19,7 @@ _SAME_VALUES = {
 }  # fmt: skip
 
 
-def index_bounds(source: str | Path | bytes | ModelProto) -> dict[str, int]:
+def index_bounds(source: Source) -> dict[str, int]:
     """Input name → the length of the shortest constant axis that the input indexes (through Gather)."""
     model = _structure(source)
     tables = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
@@ -52,7 +53,7 @@ def _lengths(start: str, users: dict[str, list[NodeProto]], tables: dict[str, tu
     return lengths
 
 
-def _structure(source: str | Path | bytes | ModelProto) -> ModelProto:
+def _structure(source: Source) -> ModelProto:
     if isinstance(source, ModelProto):
         return source
     if isinstance(source, bytes):

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 
 from ...errors import UnsupportedOp, UsageError
+from .parse import Source
 
 KINDS = ("onnxruntime", "reference")
-Model = str | Path | bytes | onnx.ModelProto
 Oracle = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -24,7 +24,7 @@ def best_kind() -> str:
     return "onnxruntime" if find_spec("onnxruntime") else "reference"
 
 
-def oracle(model: Model, kind: str) -> Oracle:
+def oracle(model: Source, kind: str) -> Oracle:
     """A function from inputs by name to outputs by name.
 
     Raises:
@@ -34,7 +34,7 @@ def oracle(model: Model, kind: str) -> Oracle:
     return _reference(model) if kind == "reference" else _onnxruntime(model)
 
 
-def _onnxruntime(model: Model) -> Oracle:
+def _onnxruntime(model: Source) -> Oracle:
     try:
         import onnxruntime as ort  # optional: the extra "test" or "bench"
     except ImportError as error:
@@ -53,7 +53,7 @@ def _onnxruntime(model: Model) -> Oracle:
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def _reference(model: Model) -> Oracle:
+def _reference(model: Source) -> Oracle:
     from onnx.reference import ReferenceEvaluator  # brings in hundreds of modules: only for who verifies
 
     loaded = model if isinstance(model, onnx.ModelProto) else _load(model)

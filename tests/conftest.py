@@ -1,0 +1,55 @@
+"""What all tests share: where real models lie, how the command line is run, hypothesis without a stopwatch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parax import env
+
+try:
+    import hypothesis
+except ImportError:  # the tests that need it skip by themselves
+    pass
+else:
+    # the machines that run this are shared: a slow example is no failure
+    hypothesis.settings.register_profile("parax", deadline=None)
+    hypothesis.settings.load_profile("parax")
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT))  # for benchmarks and examples; last, so that the installed parax comes first
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of real models with reference data: PARAX_MODELS, or ../shared/models beside the checkout."""
+    folder: Path = env.read("PARAX_MODELS") or ROOT.parent / "shared" / "models"
+    if not folder.is_dir():
+        pytest.skip("no real models here: set PARAX_MODELS to their folder")
+    return folder
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Runs `parax …` (or another script of ours) in a process of its own, in an empty folder."""
+
+    def run(*arguments: object, script: str = "main", timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", f"import sys; from parax.compiler import cli; sys.exit(cli.{script}())"]
+        return subprocess.run(
+            [*command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}, check=False,
+        )  # fmt: skip
+
+    return run

@@ -1,0 +1,302 @@
+"""The house rules, read from the source with ast: who imports whom, sizes, docstrings, words that must not appear."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("parax", "compiler", "runtime")
+GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
+
+# Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
+BASE = {"parax/errors", "parax/env"}
+MAY_IMPORT = {
+    "parax/errors": set(),
+    "parax/env": {"parax/errors"},
+    "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
+    "compiler/options": BASE,
+    "compiler/ir": BASE | {"compiler/ir"},
+    "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
+    "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/passes"},
+    "compiler/backend": BASE | {"compiler/options", "compiler/ir", "compiler/backend", "runtime"},
+    "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
+    "runtime": BASE | {"runtime"},
+}
+# Libraries that only some rooms may know.
+ONLY = {
+    "onnx": ("compiler/frontend",),
+    "llvmlite": ("compiler/backend", "runtime"),
+    "networkx": ("compiler",),
+    "mpi4py": ("runtime/train",),
+    "rich": ("compiler/commands",),
+}
+# Imports inside a function: optional packages, and modules whose start must be quick.
+OPTIONAL = {"onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
+LAZY = {
+    "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
+    "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
+    "runtime/plan.py": "reading a plan must not load LLVM",
+}
+MOST_LINES, MOST_FUNCTION_LINES = 400, 60
+LONG: dict[str, str] = {}  # file, or file:function → why it is long
+POOR_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+FORBIDDEN_WORDS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the root with slashes, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def stem(self) -> str:
+        return self.path.removesuffix(".py")
+
+    @property
+    def in_a_room(self) -> bool:
+        return self.path.split("/")[0] in ROOMS
+
+    def imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
+        """Each import with the modules it may mean: ours from the root (`compiler/ir/types`), others dotted."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield node, [_from_root(alias.name) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                yield node, self._targets(node)
+
+    def _targets(self, node: ast.ImportFrom) -> list[str]:
+        if not node.level:
+            return [_from_root(node.module or "")]
+        installed = self.path if self.path.startswith("parax/") else f"parax/{self.path}"
+        package = installed.split("/")[: -node.level]
+        base = ".".join([*package, *((node.module or "").split(".") if node.module else [])])
+        return [_from_root(f"{base}.{alias.name}") for alias in node.names]
+
+    def absolute_imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
+        """Each import that is not relative, with the dotted modules it names."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield node, [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node, [node.module or ""]
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node
+
+
+def _from_root(dotted: str) -> str:
+    """`parax.compiler.ir.types` → `compiler/ir/types`; `parax.errors` → `parax/errors`; others unchanged."""
+    parts = dotted.split(".")
+    if parts[0] != "parax":
+        return dotted
+    return "/".join(parts[1:] if parts[1:2] and parts[1] in ROOMS else parts)
+
+
+def _sources() -> list[Source]:
+    listed = [path.relative_to(ROOT).as_posix() for ground in GROUNDS for path in (ROOT / ground).rglob("*.py")]
+    return [Source(path, (ROOT / path).read_text()) for path in sorted(listed)]
+
+
+def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+SOURCES = _sources()
+OURS = [source for source in SOURCES if source.in_a_room]
+IMPORTED = {
+    alias.name
+    for source in SOURCES
+    for node in ast.walk(source.tree)
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
+DEFINED = Counter(function.name for source in OURS for function in source.functions())
+Rule = Callable[[Source], Iterator[str]]
+
+
+def _fits(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
+
+
+def imports_only_the_rooms_it_may(source: Source) -> Iterator[str]:
+    allowed = MAY_IMPORT[max((room for room in MAY_IMPORT if _fits(source.stem, room)), key=len)]
+    for node, targets in source.imports():
+        for target in targets:
+            ours = target.split("/")[0] in ROOMS and "/" in target and target != "parax/__version__"
+            if ours and not any(_fits(target, room) for room in allowed):
+                yield f"{node.lineno}: may not import {target}"
+
+
+def imports_our_rooms_by_their_installed_names(source: Source) -> Iterator[str]:
+    for node, names in source.absolute_imports():
+        for name in names:
+            top = name.split(".")[0]
+            if top in ("compiler", "runtime"):
+                yield f"{node.lineno}: `{top}` is parax.{top}"
+            if top == "parax" and source.in_a_room:
+                yield f"{node.lineno}: import relatively"
+
+
+def keeps_libraries_in_their_rooms(source: Source) -> Iterator[str]:
+    for node, targets in source.imports():
+        for target in targets:
+            rooms = ONLY.get(target.split(".")[0])
+            if rooms and not any(_fits(source.path, room) for room in rooms):
+                yield f"{node.lineno}: {target} belongs to {' and '.join(rooms)}"
+
+
+def imports_at_the_top(source: Source) -> Iterator[str]:
+    if any(_fits(source.path, place) for place in LAZY):
+        return
+    for function in source.functions():
+        for node in ast.walk(function):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                if not all(name.split(".")[0] in OPTIONAL for name in names):
+                    yield f"{node.lineno}: import inside {function.name}"
+
+
+def says_what_it_is(source: Source) -> Iterator[str]:
+    if not ast.get_docstring(source.tree):
+        yield "1: no module docstring"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+            yield f"{node.lineno}: class {node.name} has no docstring"
+    for top in source.tree.body:
+        if isinstance(top, ast.FunctionDef) and top.name in IMPORTED and not ast.get_docstring(top):
+            yield f"{top.lineno}: {top.name} is used by other modules and has no docstring"
+
+
+def is_of_readable_size(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    if lines > MOST_LINES and source.path not in LONG:
+        yield f"{lines} lines: split it, or say in LONG why not"
+    for function in source.functions():
+        size = _length(function)
+        if size > MOST_FUNCTION_LINES and f"{source.path}:{function.name}" not in LONG:
+            yield f"{function.lineno}: {function.name} has {size} lines: split it, or say in LONG why not"
+
+
+def has_nothing_unfinished(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if any(word in line for word in FORBIDDEN_WORDS):
+            yield f"{number}: {line.strip()}"
+    for function in source.functions():
+        body = function.body[1:] if ast.get_docstring(function) else function.body
+        raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+        if raises and DEFINED[function.name] < 2:
+            yield f"{function.lineno}: {function.name} is a stub: nothing overrides it"
+
+
+def swallows_no_exception(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield f"{node.lineno}: catches everything, signals too"
+            elif len(node.body) == 1 and isinstance(node.body[0], ast.Pass) and ast.unparse(node.type) != "ImportError":
+                yield f"{node.lineno}: an exception swallowed"
+
+
+def is_named_for_what_it_holds(source: Source) -> Iterator[str]:
+    for part in set(source.stem.split("/")) & POOR_NAMES:
+        yield f"0: {part} says nothing"
+
+
+FOR_MODULES: tuple[Rule, ...] = (
+    imports_only_the_rooms_it_may,
+    keeps_libraries_in_their_rooms,
+    imports_at_the_top,
+    says_what_it_is,
+)
+FOR_ALL: tuple[Rule, ...] = (
+    imports_our_rooms_by_their_installed_names,
+    is_of_readable_size,
+    has_nothing_unfinished,
+    swallows_no_exception,
+    is_named_for_what_it_holds,
+)
+
+
+@pytest.mark.parametrize("rule", [*FOR_MODULES, *FOR_ALL], ids=lambda rule: rule.__name__)
+def test_every_file(rule: Rule) -> None:
+    sources = OURS if rule in FOR_MODULES else SOURCES
+    problems = [f"{source.path}:{problem}" for source in sources for problem in rule(source)]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (imports_only_the_rooms_it_may, "runtime/x.py", "from ..compiler.ir import graph"),
+        (imports_only_the_rooms_it_may, "compiler/passes/node/x.py", "from ...backend.lower import lower_graph"),
+        (imports_only_the_rooms_it_may, "compiler/ir/x.py", "from ..passes import base"),
+        (imports_our_rooms_by_their_installed_names, "tests/x.py", "import compiler.ir"),
+        (imports_our_rooms_by_their_installed_names, "runtime/x.py", "from parax.errors import ParaxError"),
+        (keeps_libraries_in_their_rooms, "compiler/passes/x.py", "from onnx import helper"),
+        (imports_at_the_top, "compiler/ir/x.py", "def f():\n    import json"),
+        (says_what_it_is, "compiler/ir/x.py", "x = 1"),
+        (is_of_readable_size, "compiler/ir/x.py", "x = 1\n" * (MOST_LINES + 1)),
+        (has_nothing_unfinished, "compiler/ir/x.py", "def nobody_overrides_me():\n    raise NotImplementedError"),
+        (swallows_no_exception, "compiler/ir/x.py", "try:\n    f()\nexcept ValueError:\n    pass"),
+        (is_named_for_what_it_holds, "compiler/utils.py", ""),
+    ],
+)
+def test_each_rule_sees_what_breaks_it(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(path, text)))
+
+
+def test_every_folder_of_a_room_is_a_package() -> None:
+    for source in OURS:
+        assert (ROOT / source.path).with_name("__init__.py").is_file(), f"{source.path}: no __init__.py beside it"
+
+
+def test_the_allow_tables_only_shrink() -> None:
+    for entry in LONG:
+        path, _, function = entry.partition(":")
+        source = Source(path, (ROOT / path).read_text())
+        if function:
+            sizes = [_length(f) for f in source.functions() if f.name == function]
+            assert sizes and max(sizes) > MOST_FUNCTION_LINES, f"{entry} is short now: remove it from LONG"
+        else:
+            assert source.text.count("\n") > MOST_LINES, f"{entry} is short now: remove it from LONG"
+    for place in LAZY:
+        assert (ROOT / place).exists(), f"{place} is gone: remove it from LAZY"
+
+
+def _loaded_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd="/")
+    return set(done.stdout.split())
+
+
+def test_importing_parax_loads_nothing() -> None:
+    loaded = _loaded_after("import parax")
+    assert not loaded & {"numpy", "onnx", "llvmlite", "networkx", "rich", "parax.compiler", "parax.runtime"}
+
+
+def test_loading_plans_needs_no_compiler() -> None:
+    loaded = _loaded_after("import parax; parax.load")
+    assert not loaded & {"onnx", "networkx", "rich", "parax.compiler"}
+
+
+def test_no_bare_room_is_importable() -> None:
+    script = "import importlib.util as u; print(u.find_spec('compiler'), u.find_spec('runtime'))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.split() == ["None", "None"]
