@@ -8,8 +8,12 @@ from typing import Any as PyAny
 import numpy as np
 
 from ....errors import UnsupportedOp
-from ..types import F32, Dim, TensorType, Type
+from ..types import F32, Dim, DType, TensorType, Type
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
+
+
+class Statistic(Float):
+    """A third type variable over Float."""
 
 
 @op(since=15)
@@ -19,8 +23,8 @@ class BatchNormalization(Composite):
     x: In[Float]
     scale: In[Float2]
     b: In[Float2]
-    mean: In[Float]
-    var: In[Float]
+    mean: In[Statistic]
+    var: In[Statistic]
     y: Out
     running_mean: OptOut
     running_var: OptOut
@@ -41,8 +45,11 @@ class BatchNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:
+        wide = max((v.type.dtype for v in (x, scale, mean)), key=lambda dtype: dtype.bits)
+        scale, b, mean, var = (cast_to(g, v, wide) for v in (scale, b, mean, var))
         s = g.Div(scale, g.Sqrt(g.Add(var, self.epsilon)))
-        t = g.Sub(b, g.Mul(mean, s))
+        t = cast_to(g, g.Sub(b, g.Mul(mean, s)), x.type.dtype)
+        s = cast_to(g, s, x.type.dtype)
         return g.Add(g.Mul(x, along_channels(g, s, x)), along_channels(g, t, x))
 
 
@@ -52,6 +59,11 @@ def per_channel(ctx: InferContext, i: int, channels: Dim, name: str) -> None:
     if len(shape) != 1:
         ctx.fail(f"{name} must be a vector", expected=f"[{channels}]", found=ctx.tensor(i))
     ctx.equal(channels, shape[0], f"{name} needs one element per channel")
+
+
+def cast_to(g: PyAny, v: PyAny, dtype: DType) -> PyAny:
+    """`v` itself if it has the element type already."""
+    return v if v.type.dtype == dtype else g.Cast(v, to=dtype)
 
 
 def along_channels(g: PyAny, v: PyAny, x: PyAny) -> PyAny:

@@ -1,0 +1,105 @@
+"""Test cases of every operator in the catalogue; `test_catalogue.py` runs each against another implementation of ONNX.
+
+How to add cases: open (or create) the file `cases_<family>.py` beside this one, named after the operator's file in
+compiler/ir/ops, and append to its list `CASES`:
+
+    from catalogue.cases import case, const
+
+    CASES = [
+        case("Softmax", ["f32[3,17]"], {"axis": 0}),                      # random values in [-2, 2)
+        case("Softmax", ["f32[N=5,33]"]),                                 # N is a symbol, 5 at run time
+        case("ReduceSum", ["f32[2,3,4]", const([1])], {"keepdims": 0}),   # a constant operand, known when compiling
+        case("Clip", ["f32[7]", None, const(1.5)]),                       # an omitted optional operand
+        case("Gather", ["f32[9,4]", np.array([[1, -2]])]),                # a given run-time operand
+        case("Log", ["f32[40]"], low=0.1, high=9),                        # another range of random values
+        case("MaxPool", ["f32[1,3,9,9]"], {"kernel_shape": [2, 2]}, outputs=2),
+        case("LRN", ["f32[1,5,4,4]"], {"size": 3}, oracle="onnxruntime"), # onnx.reference is wrong or lacks it
+        case("Attention", [...], opset=23, rtol=1e-2),
+    ]
+
+Wanted for each operator: every attribute, odd sizes (1, 3, 17, 33: vector tails), rank 0 where it is legal, an empty
+tensor where it is legal, each kind of element type (f32, f64, f16, an integer, bool) and one symbolic dimension.
+A new operator without a case fails `test_every_operator_has_a_case`; operators that only tests elsewhere can cover
+(control flow with bodies, parax's own) are named with the reason in `ELSEWHERE`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ELSEWHERE = {
+    ("parax", "Fused"): "tests of the fusion passes and tests/backend/kernels",
+    ("", "If"): "tests of the importer: bodies are graphs",
+    ("", "Loop"): "tests of the importer: bodies are graphs",
+    ("", "Scan"): "tests of the importer: bodies are graphs",
+    ("", "SequenceMap"): "tests of the importer: bodies are graphs",
+}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An operand whose content is known when compiling."""
+
+    array: np.ndarray
+
+
+Operand = str | np.ndarray | Constant | None
+
+
+def const(value: Any, dtype: Any = None) -> Constant:
+    """A constant operand. Python ints become int64, floats float32."""
+    array = np.asarray(value, dtype)
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
+        array = array.astype({"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype))
+    return Constant(array.astype(np.int64) if array.size == 0 and dtype is None else array)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of one operator.
+
+    Attributes:
+        operands: type texts (random values), arrays, constants, None. symbols are written `N=3`: name, run-time size.
+        outputs: how many to ask for. low, high: the range of random values (integers: high is exclusive).
+        oracle: "reference" (onnx.reference) or "onnxruntime". opset: of the oracle's model, None = the newest.
+        rtol, atol: None = by element type.
+    """
+
+    op: str
+    operands: tuple[Operand, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    domain: str = ""
+    low: float = -2.0
+    high: float = 2.0
+    oracle: str = "reference"
+    opset: int | None = None
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __str__(self) -> str:
+        shown = [o if isinstance(o, str) else "-" if o is None else
+                 f"{'const' if isinstance(o, Constant) else 'array'}{list(getattr(o, 'array', o).shape)}"
+                 for o in self.operands]
+        attrs = ",".join(f"{k}={v}" for k, v in self.attrs.items())
+        return re.sub(r"\s+", "", f"{self.op}({';'.join(shown)}){attrs}")[:120]
+
+
+def case(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any] | None = None, **more: Any) -> Case:
+    """A case; see the module's docstring."""
+    return Case(op, tuple(operands), attrs or {}, **more)
+
+
+def all_cases() -> list[Case]:
+    """The cases of every `cases_*.py` of this folder."""
+    found: list[Case] = []
+    for path in sorted(Path(__file__).parent.glob("cases_*.py")):
+        found += importlib.import_module(f"catalogue.{path.stem}").CASES
+    return found

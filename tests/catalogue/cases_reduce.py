@@ -1,0 +1,80 @@
+"""Cases of the reductions, ArgMax, ArgMin, CumSum and the softmax family."""
+
+from __future__ import annotations
+
+import numpy as np
+from catalogue.cases import Case, case, const
+
+SUMS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")
+EXTREMES = ("ReduceMax", "ReduceMin")
+LOGS = ("ReduceLogSum", "ReduceLogSumExp")
+
+
+def _reduce(op: str) -> list[Case]:
+    low = 0.5 if op == "ReduceLogSum" else -2.0
+    return [
+        case(op, ["f32[3,5,7]"], low=low),
+        case(op, ["f32[3,5,7]", const([1])], low=low),
+        case(op, ["f32[N=3,70]", const([-1])], {"keepdims": 0}, low=low),
+        case(op, ["f32[2,3,N=19]", const([2])], {"keepdims": 0}, low=low),
+        case(op, ["f32[2,3,33]", const([0])], {"keepdims": 0}, low=low),
+        case(op, ["f32[2,3,4,17]", const([0, 2])], low=low),
+        case(op, ["f32[2,3,4,5]", const([1, 3])], {"keepdims": 0}, low=low),
+        case(op, ["f32[4,6]", const([])], {"noop_with_empty_axes": 1}, low=low),
+        case(op, ["f64[2,37]", const([1])], low=low),
+        case(op, ["f16[2,37]", const([1])], low=low, rtol=5e-3, atol=5e-3),
+    ]
+
+
+def _arg(op: str) -> list[Case]:
+    ties = np.array([[3, 1, 3, 1, 2], [0, 0, 0, 0, 0]], np.float32)
+    return [
+        case(op, ["f32[3,40]"]),
+        case(op, ["f32[3,40]"], {"axis": 1, "keepdims": 0}),
+        case(op, ["f32[N=3,4,17]"], {"axis": 1}),
+        case(op, ["f32[3,4,17]"], {"axis": -1, "select_last_index": 1}),
+        case(op, [ties], {"axis": 1}),
+        case(op, [ties], {"axis": 1, "select_last_index": 1}),
+        case(op, ["i32[5,70]"], {"axis": 1}),
+        case(op, ["u8[5,70]"], {"axis": 1}, low=0, high=255),
+        case(op, ["f64[5,9]"], {"axis": 0}),
+        case(op, ["f16[5,90]"], {"axis": 1}),
+    ]
+
+
+def _softmax(op: str) -> list[Case]:
+    return [
+        case(op, ["f32[3,10]"]),
+        case(op, ["f32[3,128]"]),
+        case(op, ["f32[N=2,3,301]"], low=-80, high=80),
+        case(op, ["f32[2,N=23]"]),
+        case(op, ["f32[2,5,19]"], {"axis": 1}),
+        case(op, ["f32[7,2,3]"], {"axis": 0}),
+        case(op, ["f32[5]"], {"axis": -1}),
+        case(op, ["f64[2,33]"]),
+        case(op, ["f16[2,33]"], rtol=5e-3, atol=1e-3),
+        case(op, ["f32[0,4]"]),
+    ]
+
+
+def _cumsum() -> list[Case]:
+    attrs = [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}]
+    found = [case("CumSum", ["f32[3,9,5]", const(axis, np.int32)], a) for a in attrs for axis in (0, 1, -1)]
+    return [*found, case("CumSum", ["i64[N=20]", const(0)]), case("CumSum", ["f64[2,17]", const(1)]),
+            case("CumSum", ["f32[4,33]", const(0)]), case("CumSum", ["i32[0,3]", const(0)])]
+
+
+CASES = [
+    *(c for op in (*SUMS, *EXTREMES, *LOGS) for c in _reduce(op)),
+    *(case(op, ["i32[3,37]", const([1])], low=-9, high=9) for op in (*SUMS, *EXTREMES) if op != "ReduceProd"),
+    *(case(op, ["i64[N=3,5,7]", const([0, 1])], low=1, high=5) for op in ("ReduceSum", "ReduceProd", "ReduceMax")),
+    *(case(op, ["u8[3,200]", const([1])], low=0, high=255) for op in EXTREMES),
+    *(case(op, [np.array([[True, False, True], [False] * 3, [True] * 3]), const([1])]) for op in EXTREMES),
+    *(case(op, ["f32[2,0,4]", const([1])]) for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceMax", "ReduceMin")),
+    *(case(op, ["f32[]"]) for op in ("ReduceSum", "ReduceMax", "ReduceMean")),
+    case("ReduceSum", ["f32[2,1000,3]", const([1])]),
+    case("ReduceLogSumExp", ["f32[2,40]", const([1])], low=-300, high=300),
+    *(c for op in ("ArgMax", "ArgMin") for c in _arg(op)),
+    *_cumsum(),
+    *(c for op in ("Softmax", "LogSoftmax", "Hardmax") for c in _softmax(op)),
+]
