@@ -1,0 +1,321 @@
+"""The loops around the register tile: work items, panels of B, blocks of K, tiles of rows.
+
+Owns blocking and the calls of tile functions. What the rows of A are (a matrix, the pixels of a convolution) and where
+a panel of B lies comes from its callers; it must not know of operators.
+
+    for (outer, column group, row block) in work items:
+        table of row offsets for the block
+        for panel in column group:                    # of width vectors × lanes, stays in L2
+            for block of K:  for tile of rows:  tile(...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...ir.kernel_builder import Builder, KValue
+from ...ir.loops import KFunc
+from ...ir.types import Dim, SymDim, ceil_div
+from ..lowering import LowerContext
+from .tail import Tail
+from .tile import TileShape, most_rows, most_vectors, tile_function, tile_params
+
+MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
+
+
+@dataclass(frozen=True)
+class PanelKind:
+    """Neighbouring column panels of one shape: panels [first, first + count) start at column `column`."""
+
+    vectors: int
+    masked: bool
+    first: Dim
+    count: Dim
+    column: Dim
+
+
+def panel_kinds(columns: Dim, lanes: int, most: int) -> list[PanelKind]:
+    """Split columns into panels of at most `most` vectors, all of equal width up to one vector.
+
+    A symbolic number of columns gives full panels and one masked panel of full width.
+    """
+    if isinstance(columns, SymDim):
+        full = columns // (most * lanes)
+        return [PanelKind(most, False, 0, full, 0),
+                PanelKind(most, True, full, ceil_div(columns, most * lanes) - full, full * (most * lanes))]
+    vectors = ceil_div(columns, lanes)
+    panels = ceil_div(vectors, most)
+    wide = ceil_div(vectors, panels)
+    counts = [(wide, vectors - panels * (wide - 1)), (wide - 1, panels * wide - vectors)]
+    shapes = [w for w, count in counts for _ in range(count)]
+    masked = [False] * (len(shapes) - 1) + [columns % lanes != 0]
+    kinds: list[PanelKind] = []
+    column = 0
+    for i, (w, m) in enumerate(zip(shapes, masked)):
+        if kinds and (kinds[-1].vectors, kinds[-1].masked) == (w, m):
+            last = kinds[-1]
+            kinds[-1] = PanelKind(w, m, last.first, last.count + 1, last.column)
+        else:
+            kinds.append(PanelKind(w, m, i, 1, column))
+        column += w * lanes
+    return kinds
+
+
+def padded_columns(columns: int, lanes: int) -> int:
+    """Columns of B once every panel is whole."""
+    return ceil_div(columns, lanes) * lanes
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sizes of outer × [rows × (taps·kc)] · [(taps·kc) × columns] and how they are blocked.
+
+    Attributes:
+        outer: independent products (groups, batch items). row_block: rows of one work item.
+        panels_per_item: column panels of one work item. indexed: see TileShape.
+        k_block: steps of k whose panel of B fits L2.
+    """
+
+    outer: Dim
+    rows: Dim
+    columns: Dim
+    taps: int
+    kc: Dim
+    lanes: int
+    kinds: tuple[PanelKind, ...]
+    row_block: int
+    panels_per_item: Dim
+    k_block: int
+    indexed: bool = False
+
+    @property
+    def n_panels(self) -> Dim:
+        return sum((kind.count for kind in self.kinds), start=0)
+
+    @property
+    def n_row_blocks(self) -> Dim:
+        return ceil_div(self.rows, self.row_block)
+
+    @property
+    def n_column_groups(self) -> Dim:
+        return ceil_div(self.n_panels, self.panels_per_item)
+
+    @property
+    def work(self) -> Dim:
+        """Work items."""
+        return self.outer * self.n_column_groups * self.n_row_blocks
+
+    @property
+    def one_k_block(self) -> bool:
+        total = self.taps * self.kc
+        return isinstance(total, int) and total <= self.k_block
+
+    @property
+    def table_entries(self) -> int:
+        """i64 elements of the offset table."""
+        return self.row_block * self.taps
+
+    @property
+    def partial_nbytes(self) -> int:
+        """Sums of one row block and panel that wait for the next block of K."""
+        return 64 if self.one_k_block else self.row_block * max(kind.vectors for kind in self.kinds) * self.lanes * 4
+
+
+def plan_product(ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: int, kc: Dim, *,
+                 indexed: bool = False, lanes: int | None = None, whole_rows: int = 0) -> Product:
+    """Choose panels and blocks.
+
+    Args:
+        whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
+    """
+    lanes = lanes or ctx.lanes
+    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target)))
+    widest = max(kind.vectors for kind in kinds)
+    m = most_rows(ctx.target, widest)
+    half_l2 = ctx.target.l2_nbytes // 2
+    k_block = max(64, half_l2 // (widest * lanes * 4))
+    total_k, hint = size_hint(taps * kc), size_hint(rows)
+    n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
+    streamed = total_k > k_block
+    block = max(whole_rows, 192 if streamed else 96)
+    if hint < block * MIN_ITEMS and not whole_rows:
+        block = max(4 * m, min(block, hint // MIN_ITEMS))
+    n_blocks = max(1, round(hint / block)) if streamed else ceil_div(hint, block)
+    block = ceil_div(ceil_div(hint, n_blocks), m) * m
+    fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
+    together = n_panels if fits >= n_panels else 1 if streamed else fits
+    items = n_blocks * size_hint(outer)
+    if items < MIN_ITEMS:
+        together = max(1, min(together, n_panels * items // MIN_ITEMS))
+    return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
+
+
+def size_hint(d: Dim) -> int:
+    """A size to plan with when a dimension is symbolic: batch 1, but at least 64."""
+    return max(64, d.evaluate({s: 1 for s in d.symbols()})) if isinstance(d, SymDim) else d
+
+
+@dataclass
+class Operands:
+    """Pointers and per-item callbacks of one product.
+
+    Attributes:
+        a, zero, table, partial, koff: pointers, see `tile`.
+        fill_table: (outer, first row, rows): write the block's offsets, entry [tap][row] at tap * row_block + row.
+        panel: (outer, kind, panel number, its first column): the packed panel of B.
+        bias: column of the result → pointer to the accumulators' start.
+        row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
+        row_step: rows of the result between consecutive rows of a product.
+    """
+
+    a: KValue
+    zero: KValue
+    table: KValue
+    partial: KValue
+    fill_table: Callable[[KValue, KValue, KValue], None]
+    panel: Callable[[KValue, PanelKind, KValue, KValue], KValue]
+    bias: Callable[[KValue], KValue]
+    row_base: Callable[[KValue], KValue]
+    pitch: Dim
+    row_step: Dim = 1
+    column_base: Callable[[KValue], KValue] | None = None
+    koff: KValue | None = None
+
+
+def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
+    """The tile function of this shape and epilogue, built once per plan."""
+    key = ("tile", shape, tail.key)
+    if key not in ctx.functions:
+        ctx.functions[key] = tile_function(f"{shape.name}_{len(ctx.functions)}", shape, tail)
+    return ctx.functions[key]
+
+
+class ProductEmitter:
+    """Emits the loops of one Product into a kernel."""
+
+    def __init__(self, k: Builder, ctx: LowerContext, product: Product, tail: Tail, operands: Operands) -> None:
+        self.k, self.ctx, self.p, self.tail, self.o = k, ctx, product, tail, operands
+
+    def emit(self) -> None:
+        """The loop over the kernel's work items [begin, end)."""
+        k, p = self.k, self.p
+        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
+
+        def item(index: KValue, _: list[KValue]) -> None:
+            rest = k.udiv(index, n_blocks)
+            row0 = (index - rest * n_blocks) * p.row_block
+            outer = k.udiv(rest, n_groups)
+            panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
+            count = k.min(k.index(p.rows) - row0, p.row_block)
+            self.o.fill_table(outer, row0, count)
+            last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
+            self.panels(outer, row0, count, panel0, last)
+
+        k.for_(k["begin"], k["end"], 1, [], item)
+
+    def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
+        """The panels [first, last) of one row block, kind by kind."""
+        k = self.k
+        for kind in self.p.kinds:
+            width = kind.vectors * self.p.lanes
+            low, high = k.index(kind.first), k.index(kind.first + kind.count)
+
+            def one(panel: KValue, _: list[KValue], kind: PanelKind = kind, low: KValue = low, width: int = width) -> None:
+                column = k.index(kind.column) + (panel - low) * width
+                b = self.o.panel(outer, kind, panel, column)
+                self.k_blocks(outer, kind, b, column, row0, count)
+
+            k.for_(k.max(first, low), k.min(last, high), 1, [], one)
+
+    def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
+        """One panel: blocks of K outside, tiles inside, partial sums between."""
+        k, p = self.k, self.p
+        kc, width = k.index(p.kc), kind.vectors * p.lanes
+        if p.one_k_block:
+            self.tiles(outer, kind, column, row0, count, {"b": b, "taps": k.index(p.taps), "kc": kc, "first": k.index(1),
+                                                          "last": k.index(1), "c0": k.index(0), "t0": k.index(0)})
+            return
+        whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
+        if whole_taps:
+            per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // int(p.kc))))
+            n, size = k.index(ceil_div(p.taps, per)), per
+        else:
+            size = p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
+            n = k.index(ceil_div(p.kc, size) * p.taps)
+
+        def block(i: KValue, _: list[KValue]) -> None:
+            if whole_taps:
+                t0, c0 = i * size, k.index(0)
+                taps, steps = k.min(k.index(p.taps) - t0, size), kc
+            else:
+                per_tap = k.index(ceil_div(p.kc, size))
+                t0 = k.udiv(i, per_tap)
+                c0 = (i - t0 * per_tap) * size
+                taps, steps = k.index(1), k.min(kc - c0, size)
+            last = k.cast(i == n - 1, n.dtype)
+            self.tiles(outer, kind, column, row0, count, {
+                "b": k.gep(b, (t0 * kc + c0) * width), "taps": taps, "kc": steps, "first": k.cast(i == 0, n.dtype),
+                "last": last, "c0": c0, "t0": t0})
+
+        k.for_(0, n, 1, [], block)
+
+    def tiles(self, outer: KValue, kind: PanelKind, column: KValue, row0: KValue, count: KValue,
+              step: dict[str, KValue]) -> None:
+        """All row tiles of a block: balanced sizes where the number of rows is known, a ladder of sizes otherwise."""
+        k, p = self.k, self.p
+        m = most_rows(self.ctx.target, kind.vectors)
+        whole = isinstance(p.rows, int)
+
+        def run(size: int, low: KValue, n: KValue) -> KValue:
+            k.for_(0, n, 1, [], lambda i, _: self.call(outer, kind, size, column, row0, low + i * size, step))
+            return low + n * size
+
+        def balanced(rows: int) -> None:
+            tiles = ceil_div(rows, m)
+            small, extra = divmod(rows, tiles)
+            low = run(small + 1, k.index(0), k.index(extra)) if extra else k.index(0)
+            run(small, low, k.index(tiles - extra))
+
+        def ladder() -> None:
+            low = k.index(0)
+            for size in sizes_below(m):
+                low = run(size, low, k.udiv(count - low, size))
+
+        if whole and (p.rows <= p.row_block or p.rows % p.row_block == 0):
+            balanced(min(int(p.rows), p.row_block))
+        else:
+            rest = int(p.rows) % p.row_block if whole else 0
+            k.if_(count == p.row_block, lambda: balanced(p.row_block), (lambda: balanced(rest)) if whole else ladder)
+
+    def call(self, outer: KValue, kind: PanelKind, size: int, column: KValue, row0: KValue, row: KValue,
+             step: dict[str, KValue]) -> None:
+        """One tile."""
+        k, p, o = self.k, self.p, self.o
+        width = kind.vectors * p.lanes
+        shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma)
+        at_column = column if o.column_base is None else o.column_base(outer) + column
+        given = {
+            "a": o.a if p.indexed else k.gep(o.a, step["c0"]), "zero": o.zero,
+            "table": k.gep(o.table, step["t0"] * p.row_block + row), "b": step["b"], "bias": o.bias(at_column),
+            "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
+            "table_stride": k.index(p.row_block), "taps": step["taps"], "kc": step["kc"], "first": step["first"],
+            "last": step["last"],
+            "row": o.row_base(outer) + (row0 + row) * k.index(o.row_step),
+            "row_step": k.index(o.row_step), "column": at_column,
+            "pitch": k.index(o.pitch), "n_columns": k.index(p.columns) - column,
+        }
+        if p.indexed:
+            assert o.koff is not None
+            given["koff"] = k.gep(o.koff, step["c0"])
+        call_tile(k, tile_for(self.ctx, shape, self.tail), shape, self.tail, given)
+
+
+def call_tile(k: Builder, tile: KFunc, shape: TileShape, tail: Tail, given: dict[str, KValue]) -> None:
+    """Call a tile function; the tail's operands and dims come from the kernel's own parameters."""
+    k.call(tile, [given[name] if name in given else k[name] for name, _ in tile_params(shape, tail)])
+
+
+def sizes_below(m: int) -> list[int]:
+    """Tile heights that cover any number of rows with few functions."""
+    return [m, *(s for s in (8, 4, 2, 1) if s < m)]

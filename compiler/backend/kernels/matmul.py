@@ -1,0 +1,336 @@
+"""MatMul and Gemm: which rows, columns and strides they mean, and which kernel takes them.
+
+f32 results (and half precisions, computed in f32) go through the register tile: B constant and shared by all rows is
+packed at compile time, otherwise each work item packs its panel. Everything else takes the plain kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
+from ...ir.loops import KFunc, PtrType
+from ...ir.ops.contraction import Gemm, MatMul
+from ...ir.types import BF16, F16, Dim, TensorType, ceil_div, prod
+from ..fusion import Fusion, register_dtype
+from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers, unsupported
+from .gemm import Operands, PanelKind, Product, ProductEmitter, padded_columns, plan_product
+from .pack import copy_function, pack_panels, pad_vector
+from .plain import Term, decompose, emit_plain, strided_load
+from .tail import Addend, tail_of
+
+FLOATS = (F32, F16, BF16)
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A product y[.., m, n] = alpha · sum over k of a · b + addend, as strides per axis of y.
+
+    Attributes:
+        depth: size of k. a_strides, b_strides: elements per step of each logical axis of y (0 = broadcast).
+        a_k, b_k: elements per step of k. row_axis, column_axis: y's axes of m and n, None for a vector operand.
+        batch: logical axes of y that b varies with besides n.
+    """
+
+    a: Value
+    b: Value
+    c: Value | None
+    depth: Dim
+    a_strides: tuple[Dim, ...]
+    b_strides: tuple[Dim, ...]
+    a_k: Dim
+    b_k: Dim
+    row_axis: int | None
+    column_axis: int | None
+    alpha: float = 1.0
+    beta: float = 1.0
+    transposed_b: bool = False
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return tuple(i for i, s in enumerate(self.b_strides) if i != self.column_axis and s != 0)
+
+
+def matrices_of(fusion: Fusion) -> Matrices:
+    """Read the operands of a MatMul or Gemm root."""
+    op = fusion.root.op
+    a, b = fusion.root_inputs[0], fusion.root_inputs[1]
+    assert a is not None and b is not None
+    ta, tb = a.tensor, b.tensor
+    if isinstance(op, Gemm):
+        c = fusion.root_inputs[2] if len(fusion.root_inputs) > 2 else None
+        (am, ak), (bk, bn) = ta.strides, tb.strides
+        if op.transA:
+            am, ak = ak, am
+        if op.transB:
+            bk, bn = bn, bk
+        depth = ta.dims[0 if op.transA else 1]
+        return Matrices(a, b, c, depth, (am, 0), (0, bn), ak, bk, 0, 1, op.alpha, op.beta, bool(op.transB))
+    rank = fusion.result.tensor.rank
+    n_vectors = (ta.rank == 1) + (tb.rank == 1)
+    lead = rank - (2 - n_vectors)
+    row = lead if ta.rank > 1 else None
+    column = rank - 1 if tb.rank > 1 else None
+    return Matrices(a, b, None, ta.dims[-1], _axis_strides(ta, rank, lead, row, -2), _axis_strides(tb, rank, lead, column, -1),
+                    ta.strides[-1], tb.strides[-2] if tb.rank > 1 else tb.strides[0], row, column)
+
+
+def _axis_strides(t: TensorType, rank: int, lead: int, own_axis: int | None, own: int) -> tuple[Dim, ...]:
+    """Strides of an operand per axis of the result: its batch axes right-aligned in the first `lead`, and its own."""
+    out: list[Dim] = [0] * rank
+    n_batch = t.rank - 2
+    for i in range(n_batch):
+        if t.dims[i] != 1:
+            out[lead - n_batch + i] = t.strides[i]
+    if own_axis is not None:
+        out[own_axis] = t.strides[own]
+    return tuple(out)
+
+
+@lowers(MatMul, Gemm)
+def lower_matmul(ctx: LowerContext, node: Node) -> KernelCall:
+    """The kernel call of a (fused) MatMul or Gemm."""
+    fusion = Fusion.of(node)
+    m = matrices_of(fusion)
+    y = fusion.result.tensor
+    flops = 2 * prod(y.dims) * m.depth
+    nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
+    call = _fast(ctx, fusion, m) if _is_fast(fusion, m) else _plain(ctx, fusion, m)
+    return replace(call, label=node.name, flops=flops, nbytes=nbytes)
+
+
+def _is_fast(fusion: Fusion, m: Matrices) -> bool:
+    """Whether the register tile applies: float result with columns innermost and rows at a constant distance."""
+    y = fusion.result.tensor
+    if y.dtype not in FLOATS or m.a.tensor.dtype not in FLOATS or m.b.tensor.dtype not in FLOATS:
+        return False
+    if m.column_axis is None or y.axis_order[-1] != m.column_axis:
+        return False
+    return m.c is None or m.c.tensor.dtype in FLOATS
+
+
+def constant_matrix(m: Matrices) -> np.ndarray | None:
+    """B as [K, N] with alpha in it if it is known at compile time and shared by all rows."""
+    if m.b.data is None or m.b.producer is not None or m.batch:
+        return None
+    data = m.b.data.astype(np.float32)
+    data = data.reshape(data.shape[-2:])
+    return (data.T if m.transposed_b else data) * np.float32(m.alpha)
+
+
+@dataclass
+class Rows:
+    """The rows of one product: sizes and strides, outermost first, merged where they are evenly spaced.
+
+    Attributes:
+        outer: axes of y iterated as independent products. axes: axes whose rows are tiled together, in memory order.
+        a_runs: (size, a's stride) of the merged row axes. y_step: rows of the result between consecutive rows.
+    """
+
+    outer: tuple[int, ...]
+    axes: tuple[int, ...]
+    a_runs: list[tuple[Dim, Dim]]
+    y_step: Dim
+    y_strides: dict[int, Dim]
+
+
+def plan_rows(y: TensorType, m: Matrices) -> Rows:
+    """Choose the rows that share a panel of B and lie at one distance in the result."""
+    order = y.axis_order[:-1]
+    strides: dict[int, Dim] = {}
+    step: Dim = 1
+    for a in reversed(order):
+        strides[a] = step
+        step = step * y.dims[a]
+    together: list[int] = []
+    for a in reversed(order):
+        if y.dims[a] == 1 or a in m.batch:
+            continue
+        if together and strides[a] != strides[together[0]] * y.dims[together[0]]:
+            break
+        together.insert(0, a)
+    outer = tuple(a for a in order if a not in together and y.dims[a] != 1)
+    runs: list[tuple[Dim, Dim]] = []
+    for a in together:
+        if runs and runs[-1][1] == m.a_strides[a] * y.dims[a]:
+            runs[-1] = (runs[-1][0] * y.dims[a], m.a_strides[a])
+        else:
+            runs.append((y.dims[a], m.a_strides[a]))
+    return Rows(outer, tuple(together), runs or [(1, 0)], strides[together[-1]] if together else 1, strides)
+
+
+def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
+    y = fusion.result.tensor
+    columns = y.dims[y.axis_order[-1]]
+    rows = plan_rows(y, m)
+    matrix = constant_matrix(m)
+    outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
+    p = plan_product(ctx, outer, n_rows, columns, 1, m.depth, whole_rows=0 if matrix is not None else 384)
+    bias, addend = bias_of(ctx, m, columns)
+    tail = tail_of(fusion, ctx.symbols, addend)
+    depth = ceil_div(m.depth, ctx.lanes) * ctx.lanes
+    pack_a = m.a_k != 1 or m.a.tensor.dtype != F32
+    width = max(kind.vectors for kind in p.kinds) * ctx.lanes
+    operands: list[tuple[str, PtrType, Operand]] = [
+        ("a", PtrType(m.a.tensor.dtype), m.a), ("bias", F32PTR, bias), ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64))]
+    if matrix is not None:
+        operands.append(("b", F32PTR, ctx.weights.add(pack_panels(matrix, p.kinds, ctx.lanes))))
+    else:
+        operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
+        operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))
+    if addend is not None:
+        assert m.c is not None
+        operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        emitter = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, bias.nbytes > ctx.lanes * 16)
+        ProductEmitter(k, ctx, p, tail, emitter.operands(columns)).emit()
+        return k.func
+
+    func = ctx.function("matmul", fusion.node, build, matrix is None, bias.nbytes)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def bias_of(ctx: LowerContext, m: Matrices, columns: Dim) -> tuple[Weight, Addend | None]:
+    """Gemm's C: a constant vector becomes the accumulators' start, anything else is added at the end."""
+    zeros = ctx.weights.add(np.zeros(4 * ctx.lanes, np.float32))
+    if m.c is None or m.beta == 0:
+        return zeros, None
+    t = m.c.tensor
+    dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
+    if m.c.data is not None and m.c.producer is None and dims[0] == 1 and isinstance(columns, int):
+        vector = np.broadcast_to(m.c.data.reshape(-1), (columns,)).astype(np.float32) * np.float32(m.beta)
+        nelements = max(padded_columns(columns, ctx.lanes), 4 * ctx.lanes + 1)
+        return ctx.weights.add(pad_vector(vector, nelements)), None
+    row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
+    return zeros, Addend(row, column, m.beta, t.dtype)
+
+
+class MatMulEmitter:
+    """The callbacks of one matrix product."""
+
+    def __init__(self, k: Builder, ctx: LowerContext, m: Matrices, rows: Rows, y: TensorType, p: Product, pack_a: bool,
+                 packed_b: bool, biased: bool) -> None:
+        self.k, self.ctx, self.m, self.rows, self.y, self.p = k, ctx, m, rows, y, p
+        self.pack_a, self.packed_b, self.biased = pack_a, packed_b, biased
+
+    def operands(self, columns: Dim) -> Operands:
+        k = self.k
+        a = k["apack"] if self.pack_a else k["a"]
+        return Operands(a=a, zero=a, table=k["table"], partial=k["partial"], fill_table=self.fill_table, panel=self.panel,
+                        bias=lambda column: k.gep(k["bias"], column) if self.biased else k["bias"],
+                        row_base=lambda outer: self.outer_offset(outer, self.rows.y_strides), pitch=columns,
+                        row_step=self.rows.y_step)
+
+    def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
+        """Sum of index times stride over the outer axes."""
+        k = self.k
+        index = decompose(k, outer, self.rows.outer, self.y.dims)
+        total = k.index(0)
+        for a in self.rows.outer:
+            if strides[a] != 0:
+                total = total + index[a] * k.index(strides[a])
+        return total
+
+    def fill_table(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
+        k, m, runs = self.k, self.m, self.rows.a_runs
+        base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
+        pitch = k.index(ceil_div(m.depth, self.ctx.lanes) * self.ctx.lanes)
+        single = len(runs) == 1
+
+        def offset(r: KValue) -> KValue:
+            if single:
+                return base + r * k.index(runs[0][1])
+            index = decompose(k, r, range(len(runs)), [size for size, _ in runs])
+            total = base
+            for i, (_, stride) in zip(index, runs):
+                total = total + i * k.index(stride)
+            return total
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            if self.pack_a and not single:
+                self.copy_rows(offset(row0 + i), k.gep(k["apack"], i * pitch), k.index(1), 0, pitch)
+            k.store(k["table"], i, i * pitch if self.pack_a else offset(row0 + i))
+
+        if self.pack_a and single:
+            self.copy_rows(offset(row0), k["apack"], count, runs[0][1], pitch)
+        k.for_(0, count, 1, [], row)
+
+    def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
+        k, m = self.k, self.m
+        mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 else "strided"
+        copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes)
+        depth = k.index(m.depth)
+        k.call(copy, [k.gep(k["a"], at), dst, count, depth, k.index(stride), k.index(m.a_k), pitch, depth, k.const(1.0, F32)])
+
+    def panel(self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue) -> KValue:
+        """The packed panel of B: in the weights, or packed now."""
+        k, m, p = self.k, self.m, self.p
+        if self.packed_b:
+            return k.gep(k["b"], column * k.index(m.depth))
+        axis = m.column_axis
+        assert axis is not None
+        n_step = m.b_strides[axis]
+        at = self.outer_offset(outer, dict(enumerate(m.b_strides))) + column * k.index(n_step)
+        mode = "rows" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
+        copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
+        width = kind.vectors * p.lanes
+        valid = k.min(k.index(p.columns) - column, width)
+        k.call(copy, [k.gep(k["b"], at), k["bpack"], k.index(m.depth), valid, k.index(m.b_k), k.index(n_step),
+                      k.index(width), k.index(width), k.const(m.alpha, F32)])
+        return k["bpack"]
+
+
+def _plain(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
+    """Any element type and layout; integers wrap as NumPy's."""
+    y = fusion.result.tensor
+    dtype = register_dtype(y.dtype)
+    if m.alpha != 1 or (m.beta != 1 and m.c is not None):
+        if not y.dtype.is_float:
+            raise unsupported(fusion.root, "alpha and beta on integers")
+    operands: list[tuple[str, PtrType, Operand]] = [("x", PtrType(m.a.tensor.dtype), m.a), ("w", PtrType(m.b.tensor.dtype), m.b)]
+    if m.c is not None:
+        operands.append(("c", PtrType(m.c.tensor.dtype), m.c))
+    lanes = ctx.lanes
+    inner = y.axis_order[-1] if y.rank else None
+
+    def at(k: Builder, strides: Sequence[Dim], index: Sequence[KValue], column: KValue) -> KValue:
+        total = k.index(0)
+        for a, s in enumerate(strides):
+            if s != 0:
+                total = total + (column if a == inner else index[a]) * k.index(s)
+        return total
+
+    def step(strides: Sequence[Dim]) -> Dim:
+        return strides[inner] if inner is not None else 0
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+
+        def term(index: list[KValue], column: KValue, inside: list[KValue]) -> Term:
+            return Term(at(k, m.a_strides, index, column) + inside[0] * k.index(m.a_k),
+                        at(k, m.b_strides, index, column) + inside[0] * k.index(m.b_k), step(m.a_strides), step(m.b_strides))
+
+        def start(index: list[KValue], column: KValue, n: int, mask: KValue | None) -> KValue:
+            if m.c is None:
+                return k.const(0, dtype)
+            t = m.c.tensor
+            lead = y.rank - t.rank
+            strides = [0 if a < lead or t.dims[a - lead] == 1 else t.strides[a - lead] for a in range(y.rank)]
+            value = k.cast(strided_load(k, k["c"], at(k, strides, index, column), step(strides), n, mask), dtype)
+            return value if m.beta == m.alpha else value * (m.beta / m.alpha)
+
+        scale = None if m.alpha == 1 else lambda acc: acc * m.alpha
+        emit_plain(k, fusion, dtype, lanes, [m.depth], term, start, scale)
+        return k.func
+
+    work = prod(y.dims[a] for a in y.axis_order[:-1])
+    return KernelCall(ctx.function("plain_matmul", fusion.node, build), (*(o for _, _, o in operands), *fusion.operands()), work)

@@ -1,0 +1,126 @@
+"""Operands brought into the order in which the register tile reads them: at compile time or inside a kernel.
+
+B is stored panel after panel, each [k][width] with the width of its panel and zeros beyond the last column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
+from ...ir.loops import INDEX, KFunc, KType, PtrType
+from ...ir.types import DType
+from ..fusion import load
+from ..lowering import LowerContext
+from .gemm import PanelKind
+
+
+def pack_panels(matrix: np.ndarray, kinds: Sequence[PanelKind], lanes: int) -> np.ndarray:
+    """[..., K, N] → f32 [..., K · padded N]: for each leading index, panel after panel of [K][width]."""
+    *lead, depth, columns = matrix.shape
+    source = np.ascontiguousarray(matrix, np.float32).reshape(-1, depth, columns)
+    parts = []
+    for kind in kinds:
+        assert isinstance(kind.column, int) and isinstance(kind.count, int)
+        width = kind.vectors * lanes
+        part = source[:, :, kind.column : kind.column + kind.count * width]
+        if part.shape[2] < kind.count * width:
+            part = np.pad(part, ((0, 0), (0, 0), (0, kind.count * width - part.shape[2])))
+        parts.append(part.reshape(-1, depth, kind.count, width).transpose(0, 2, 1, 3).reshape(source.shape[0], -1))
+    return np.concatenate(parts, axis=1).reshape(*lead, -1)
+
+
+def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:
+    """A vector as f32 with zeros up to `nelements`."""
+    out = np.zeros(nelements, np.float32)
+    out[: vector.size] = vector.reshape(-1)
+    return out
+
+
+def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int) -> KFunc:
+    """A function that writes dst[r · pitch + c] = scale · src[r · row_stride + c · column_stride] as f32.
+
+    For c in [columns, fill) it writes zeros; dst may be written up to the next multiple of `lanes` columns.
+
+    Args:
+        mode: "rows" (column_stride is 1), "transposed" (row_stride is 1), "strided" (any).
+    """
+    key = ("copy", dtype, mode, lanes)
+    if key not in ctx.functions:
+        name = f"copy_{mode}_{dtype}_{len(ctx.functions)}"
+        numbers = ["rows", "columns", "row_stride", "column_stride", "pitch", "fill"]
+        k = Builder(name, [("src", PtrType(dtype)), ("dst", F32PTR), *((n, INDEX) for n in numbers), ("scale", KType(F32))],
+                    inline="never")
+        if mode == "transposed":
+            _transposed(k, lanes)
+        else:
+            _by_rows(k, lanes, mode == "strided")
+        ctx.functions[key] = k.func
+    return ctx.functions[key]
+
+
+def _by_rows(k: Builder, lanes: int, strided: bool) -> None:
+    scale = k.splat(k["scale"], lanes)
+
+    def row(r: KValue, _: list[KValue]) -> None:
+        source = k.gep(k["src"], r * k["row_stride"])
+        at = r * k["pitch"]
+        whole = k.udiv(k["columns"], lanes) * lanes
+
+        def get(c: KValue, mask: KValue | None) -> KValue:
+            if not strided:
+                return load(k, source, c, lanes, mask)
+            step = k["column_stride"]
+            index = k.splat(c * step, lanes) + k.ramp(lanes) * k.splat(step, lanes)
+            return k.cast(k.gather(source, index, mask), F32)
+
+        k.for_(0, whole, lanes, [], lambda c, _: k.store(k["dst"], at + c, get(c, None) * scale))
+        k.for_(whole, k["fill"], lanes, [], lambda c, _: k.store(
+            k["dst"], at + c, get(c, k.tail_mask(k["columns"] - c, lanes)) * scale))
+
+    k.for_(0, k["rows"], 1, [], row)
+
+
+def _transposed(k: Builder, lanes: int) -> None:
+    """Blocks of lanes × lanes: load columns, exchange at distances 1, 2, 4, …, store rows."""
+    scale = k.splat(k["scale"], lanes)
+    zero = k.splat(k.const(0.0, F32), lanes)
+
+    def block(r: KValue, c: KValue) -> None:
+        n_rows = k["rows"] - r
+
+        def whole() -> list[KValue]:
+            return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes) * scale for j in range(lanes)]
+
+        def part() -> list[KValue]:
+            mask = k.tail_mask(n_rows, lanes)
+            out = []
+            for j in range(lanes):
+                def get(j: int = j) -> list[KValue]:
+                    return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes, mask) * scale]
+                out += k.if_(c + j < k["columns"], get, lambda: [zero + 0.0])
+            return out
+
+        columns = k.if_((n_rows >= lanes) & (c + lanes <= k["columns"]), whole, part)
+        for j, row in enumerate(transpose_square(k, columns)):
+            k.if_(k.index(j) < n_rows, lambda j=j, row=row: k.store(k["dst"], (r + j) * k["pitch"] + c, row))  # type: ignore[misc]
+
+    k.for_(0, k["rows"], lanes, [], lambda r, _: k.for_(0, k["fill"], lanes, [], lambda c, _: block(r, c)) and None)
+
+
+def transpose_square(k: Builder, rows: list[KValue]) -> list[KValue]:
+    """Transpose n vectors of n lanes with n·log2(n) shuffles (n a power of two)."""
+    n = len(rows)
+    rows = list(rows)
+    d = 1
+    while d < n:
+        low = [lane if lane & d == 0 else n + lane - d for lane in range(n)]
+        high = [lane + d if lane & d == 0 else n + lane for lane in range(n)]
+        for i in range(n):
+            if i & d == 0:
+                a, b = rows[i], rows[i + d]
+                rows[i], rows[i + d] = k.shuffle(a, b, low), k.shuffle(a, b, high)
+        d *= 2
+    return rows

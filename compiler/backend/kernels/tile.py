@@ -1,0 +1,153 @@
+"""The register tile: the innermost loop of every matrix product and convolution.
+
+Owns one function per tile shape: MR rows × NV vectors of accumulators carried through the loop over k. Rows of A are
+found through a table of offsets, so that a matrix product, a convolution (Dukhan, "The Indirect Convolution
+Algorithm", 2019) and each phase of a transposed convolution share the same code. It must not know how its operands
+are blocked, packed or split over cores.
+
+    acc[i][j] = bias[j] or partial[i][j]
+    for t in taps:                      # 1 for a matrix product
+        a[i] = x + table[t, i], or the zero row when the entry is negative
+        for kk in kc:  acc[i][:] += a[i][kk] * b[t, kk, :]
+    epilogue(acc) or partial = acc
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
+from ...ir.loops import INDEX, KFunc, KType, PtrType
+from ...ir.target import Target
+from ...ir.types import F32
+from .tail import Tail
+
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """One tile function.
+
+    Attributes:
+        rows, vectors: size in rows and vector registers. lanes: f32 elements of a register.
+        masked: fewer columns may exist than the tile has. indexed: A's element of step k is at offset koff[k]
+            of its row (one tap), instead of at k.
+        fma: whether the target multiplies and adds in one instruction.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    masked: bool = False
+    indexed: bool = False
+    fma: bool = True
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.vectors * self.lanes
+
+    @property
+    def name(self) -> str:
+        return f"tile{self.rows}x{self.width}{'m' if self.masked else ''}{'i' if self.indexed else ''}"
+
+
+def most_vectors(target: Target) -> int:
+    """Registers side by side in the widest tile."""
+    return 4 if target.n_registers >= 32 else 2
+
+
+def most_rows(target: Target, vectors: int) -> int:
+    """The tallest tile that leaves registers for `vectors` of B, one splat of A (and a product without FMA).
+
+    Measured on Zen 4: 6×4, 9×3, 12×2 reach 96-99 % of peak; one register more spills and halves it.
+    """
+    if target.n_registers >= 32:
+        return {4: 6, 3: 9, 2: 12, 1: 14}[vectors]
+    return {2: 6, 1: 8}[vectors] if target.has_fma else {2: 4, 1: 8}[vectors]
+
+
+def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
+    """Names and types of the parameters, in order. All offsets and strides count elements."""
+    pointers: list[tuple[str, KType | PtrType]] = [
+        ("a", F32PTR), ("zero", F32PTR), ("table", I64PTR), ("b", F32PTR), ("bias", F32PTR), ("partial", F32PTR)]
+    if shape.indexed:
+        pointers.append(("koff", I64PTR))
+    pointers += tail.params()
+    if tail.needs_dims:
+        pointers.append(("dims", I64PTR))
+    numbers = ["table_stride", "taps", "kc", "first", "last", "row", "row_step", "column", "pitch"]
+    if shape.masked:
+        numbers.append("n_columns")
+    return pointers + [(n, INDEX) for n in numbers]
+
+
+def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
+    """Build the function of one tile shape and epilogue."""
+    k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
+    rows, vectors, lanes = range(shape.rows), range(shape.vectors), shape.lanes
+    masks: list[KValue | None] = [None] * shape.vectors
+    if shape.masked:
+        masks = [k.tail_mask(k["n_columns"] - j * lanes, lanes) for j in vectors]
+
+    def from_bias() -> list[KValue]:
+        bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
+        return [bias[j] for _ in rows for j in vectors]
+
+    def from_partial() -> list[KValue]:
+        return [k.load(k["partial"], (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
+
+    acc = k.if_(k["first"] != 0, from_bias, from_partial)
+    acc = k.for_(0, k["taps"], 1, acc, lambda t, c: _one_tap(k, shape, t, c))
+
+    def keep() -> None:
+        for n, value in enumerate(acc):
+            k.store(k["partial"], n * lanes, value, align=64)
+
+    k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, acc, masks), keep)
+    return k.func
+
+
+def _one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> list[KValue]:
+    """All k steps of one tap."""
+    lanes, kc = shape.lanes, k["kc"]
+    entry = tap * k["table_stride"]
+    a = []
+    for i in range(shape.rows):
+        offset = k.load(k["table"], entry + i)
+        a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
+    b = k.gep(k["b"], tap * kc * shape.width)
+
+    def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
+        columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
+        at = k.load(k["koff"], kk) if shape.indexed else kk
+        out = []
+        for i in range(shape.rows):
+            value = k.splat(k.load(a[i], at), lanes)
+            for j, column in enumerate(columns):
+                c = carried[i * shape.vectors + j]
+                out.append(k.fma(value, column, c) if shape.fma else c + value * column)
+        return out
+
+    return k.for_(0, kc, 1, acc, step, unroll=UNROLL)
+
+
+def _finish(k: Builder, shape: TileShape, tail: Tail, acc: list[KValue], masks: list[KValue | None]) -> None:
+    """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
+    lanes, row, step, column = shape.lanes, k["row"], k["row_step"], k["column"]
+    if not tail.heavy:
+        for j in range(shape.vectors):
+            for i in range(shape.rows):
+                tail.apply(k, row + step * i, column + j * lanes, acc[i * shape.vectors + j], masks[j])
+        return
+    buffer = k.alloca(F32, shape.rows * shape.width)
+    for n, value in enumerate(acc):
+        k.store(buffer, n * lanes, value, align=64)
+
+    def one_row(i: KValue, _: list[KValue]) -> None:
+        for j in range(shape.vectors):
+            value = k.load(buffer, i * shape.width + j * lanes, lanes, align=64)
+            tail.apply(k, row + step * i, column + j * lanes, value, masks[j])
+
+    k.for_(0, shape.rows, 1, [], one_row)
