@@ -1,0 +1,237 @@
+"""If, Loop and Scan: bodies become graphs of their own, with what they use of the outer graph made explicit operands.
+
+ONNX's bodies see the enclosing scopes; the IR's see nothing. Captured values are the node's last operands and the
+last inputs of every body. An If whose condition is known is replaced by the branch taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
+from ..ir.graph import Graph, Value
+from ..ir.ops import CATALOGUE
+from ..ir.types import BOOL, I64, TensorType, Type
+from .attributes import attribute_value
+from .frames import UNSUPPORTED, Binding, Frame
+from .order import in_order
+from .signatures import check_size
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+_ATTEMPTS = 3
+"""Times that a loop's body is imported with wider types of the carried values before it is refused."""
+
+
+def is_control(domain: str, name: str) -> bool:
+    """Whether the operator owns graphs."""
+    return domain == "" and name in _BODIES
+
+
+def import_control(
+    importer: Importer, frame: Frame, node: NodeProto, inputs: Sequence[Binding], protos: Mapping[str, AttributeProto]
+) -> None:
+    """Imports the bodies of a control-flow node, then the node; pushes frames and returns at once."""
+    task = ControlTask(importer, frame, node, inputs, protos)
+    if frame.depth >= importer.limits.graph_depth:
+        raise ResourceLimit("graphs are nested too deeply", where=task.where, expected=importer.limits.graph_depth)
+    if node.op_type == "If" and task.take_known_branch():
+        return
+    if ("", node.op_type) not in CATALOGUE:
+        importer.refuse(frame, node, f"ai.onnx::{node.op_type}-{frame.opsets['']}")
+        return
+    task.next_body()
+
+
+class ControlTask:
+    """One control-flow node whose bodies are being imported one after the other."""
+
+    def __init__(
+        self,
+        importer: Importer,
+        frame: Frame,
+        node: NodeProto,
+        inputs: Sequence[Binding],
+        protos: Mapping[str, AttributeProto],
+    ) -> None:
+        self.importer, self.frame, self.node = importer, frame, node
+        self.where = f'{node.op_type} "{node.name[:200]}"'
+        self.inputs = [v for v in inputs if v is None or isinstance(v, Value)]
+        self.attributes = {
+            name: attribute_value(proto, importer.tensors, self.where)
+            for name, proto in protos.items()
+            if name not in _BODIES[node.op_type]
+        }
+        self.protos = [(name, self._body_proto(protos, name)) for name in _BODIES[node.op_type]]
+        self.captured: list[Value] = []
+        self.bodies: dict[str, Graph] = {}
+        self.frames: list[Frame] = []
+        self.wider: dict[int, Type] = {}
+        self.attempts = 0
+        self.failed = False
+
+    def _body_proto(self, protos: Mapping[str, AttributeProto], name: str) -> GraphProto:
+        if name not in protos:
+            raise InvalidModel(f"required attribute {name} is missing", where=self.where)
+        graph = attribute_value(protos[name], self.importer.tensors, self.where)
+        if not isinstance(graph, GraphProto):
+            raise InvalidModel(f"attribute {name} has the wrong type", where=self.where, expected="a graph")
+        return graph
+
+    def take_known_branch(self) -> bool:
+        """Inlines the branch that a known condition takes; False if the condition is not known."""
+        condition = self.inputs[0] if self.inputs else None
+        if condition is None or not isinstance(condition.type, TensorType) or condition.type.dtype != BOOL:
+            raise InvalidModel("the condition must be a bool", where=self.where)
+        content = condition.data if condition.data is not None else condition.known
+        if content is None or content.size != 1:
+            return False
+        proto = self.protos[0 if content.reshape(-1)[0] else 1][1]
+
+        def finish(done: Frame) -> None:
+            results = [done.resolve(output.name, self.where) for output in proto.output]
+            if len(results) != len(self.node.output):
+                raise InvalidModel("wrong number of outputs", where=self.where, expected=len(results))
+            self.importer.define_outputs(self.frame, self.node, results)
+
+        self._push(proto, self.frame.graph, False, finish)
+        return True
+
+    def _push(self, proto: GraphProto, graph: Graph, is_body: bool, finish: object) -> Frame:
+        outer = self.frame
+        inner = Frame(graph, in_order(proto.node), outer.opsets, finish, parent=outer, is_body=is_body,  # type: ignore[arg-type]
+                      bound=outer.bound, calls=outer.calls, depth=outer.depth + 1, culprit=outer.culprit)  # fmt: skip
+        self.importer.add_initializers(inner, proto)
+        self.importer.stack.append(inner)
+        return inner
+
+    def next_body(self) -> None:
+        """Starts the import of the next body, or finishes the node."""
+        if len(self.bodies) == len(self.protos):
+            self._build()
+            return
+        name, proto = self.protos[len(self.bodies)]
+        graph = Graph(proto.name or name)
+        inner = self._push(proto, graph, True, lambda done: self._finish_body(done, name, proto))
+        types = [] if self.node.op_type == "If" else self._input_types(proto)
+        if len(types) != len(proto.input):
+            raise InvalidModel("the body has the wrong number of inputs", where=self.where, expected=len(types),
+                               found=len(proto.input))  # fmt: skip
+        for i, (declared, type_) in enumerate(zip(proto.input, types, strict=True)):
+            value = graph.add_input(declared.name, self.wider.get(i, type_))
+            inner.define(declared.name, value, self.where)
+        for outer in self.captured:
+            inner.capture(outer)
+        self.frames.append(inner)
+
+    def _finish_body(self, done: Frame, name: str, proto: GraphProto) -> None:
+        results = [done.resolve(output.name, self.where) for output in proto.output]
+        values = [value for value in results if isinstance(value, Value)]
+        if len(values) != len(results):
+            if not any(value is UNSUPPORTED for value in results):
+                raise InvalidModel("an output of the body has no value", where=self.where)
+            self.failed = True
+        if self.node.op_type != "If" and not self.failed and self._widen(done.graph, values):
+            self.frames.pop()
+            self.next_body()
+            return
+        done.graph.set_outputs(values, [output.name for output in proto.output][: len(values)])
+        self.bodies[name] = done.graph
+        self.captured = list(done.captures or ())
+        self.next_body()
+
+    def _build(self) -> None:
+        if self.failed:
+            self.importer.poison(self.frame, self.node)
+            return
+        for frame in self.frames:
+            for outer in self.captured:
+                frame.capture(outer)
+        cls = CATALOGUE["", self.node.op_type]
+        op = cls.from_attributes({**self.attributes, "captures": len(self.captured)}, self.where)
+        names = [self.importer.name_of(self.frame, name) for name in self.node.output]
+        try:
+            created = self.frame.graph.add_node(
+                op, [*self._operands(), *self.captured], names, name=self.node.name, bodies=self.bodies
+            )
+        except UnsupportedOp as error:
+            self.importer.refuse(self.frame, self.node, f"ai.onnx::{self.node.op_type}", error.message)
+            return
+        for value in created.outputs:
+            check_size(value.type, self.importer.limits, self.where)
+        self.importer.define_outputs(self.frame, self.node, created.outputs)
+
+    def _operands(self) -> list[Value | None]:
+        """The node's own operands, trailing optional ones of Loop written out so that captures have a place."""
+        missing = 2 - len(self.inputs) if self.node.op_type == "Loop" else 0
+        return [*self.inputs, *[None] * max(missing, 0)]
+
+    # Types of what loops carry
+
+    def _n_states(self) -> int:
+        if self.node.op_type == "Loop":
+            return max(len(self.inputs) - 2, 0)
+        return len(self.inputs) - self._n_scanned()
+
+    def _n_scanned(self) -> int:
+        count = self.attributes.get("num_scan_inputs")
+        if not isinstance(count, int) or not 1 <= count <= len(self.inputs):
+            raise InvalidModel("invalid num_scan_inputs", where=self.where, found=count)
+        return count
+
+    def _input_types(self, proto: GraphProto) -> list[Type]:
+        given = [value.type if value is not None else None for value in self.inputs]
+        if any(type_ is None for type_ in given[2 if self.node.op_type == "Loop" else 0 :]):
+            raise InvalidModel("a carried value is missing", where=self.where)
+        states = [type_ for type_ in given if type_ is not None]
+        if self.node.op_type == "Loop":
+            states = [type_ for type_ in given[2:] if type_ is not None]
+            condition = given[1] if len(given) > 1 and given[1] is not None else TensorType(BOOL, ())
+            return [TensorType(I64, ()), condition, *states]
+        count = self._n_states()
+        return [*states[:count], *(self._slice_type(i, type_) for i, type_ in enumerate(states[count:]))]
+
+    def _slice_type(self, index: int, type_: Type) -> Type:
+        axes = self.attributes.get("scan_input_axes") or [0] * self._n_scanned()
+        if not isinstance(type_, TensorType) or len(axes) != self._n_scanned():
+            raise InvalidModel("malformed scan inputs", where=self.where, found=type_)
+        rank, axis = type_.rank, axes[index]
+        if not -rank <= axis < rank:
+            raise InvalidModel("scan axis out of range", where=self.where, expected=f"rank {rank}", found=axis)
+        return TensorType(type_.dtype, tuple(d for i, d in enumerate(type_.dims) if i != axis % rank))
+
+    def _widen(self, body: Graph, results: Sequence[Value]) -> bool:
+        """True if a carried value changes its shape, so that the body must be imported anew with an open one."""
+        first_in, first_out = (2, 1) if self.node.op_type == "Loop" else (0, 0)
+        count = self._n_states()
+        if len(results) < first_out + count:
+            raise InvalidModel("the body has too few outputs", where=self.where, expected=first_out + count,
+                               found=len(results))  # fmt: skip
+        changed = False
+        for i in range(count):
+            before, after = body.inputs[first_in + i].type, results[first_out + i].type
+            wider = self._join(before, after, f"{self.node.output[i] or 'state'}")
+            if wider != before:
+                self.wider[first_in + i] = wider
+                changed = True
+        self.attempts += changed
+        if self.attempts > _ATTEMPTS:
+            raise UnsupportedOp("a carried value keeps changing its shape", where=self.where)
+        return changed
+
+    def _join(self, before: Type, after: Type, hint: str) -> Type:
+        """The type that both have: dims that differ become a fresh symbol."""
+        if before == after:
+            return before
+        if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.dtype != after.dtype:
+            raise InvalidModel("a carried value changes its type", where=self.where, expected=before, found=after)
+        if before.shape is None or after.shape is None or before.rank != after.rank:
+            return TensorType(before.dtype, None)
+        dims = [a if a == b else self.importer.symbols.fresh(f"{hint}_{i}")
+                for i, (a, b) in enumerate(zip(before.dims, after.dims, strict=True))]  # fmt: skip
+        return TensorType(before.dtype, tuple(dims))

@@ -1,0 +1,33 @@
+"""How much of anything an untrusted ONNX file may ask for. Knows nothing of how files are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds that the importer holds; going beyond one raises ResourceLimit.
+
+    The defaults are far above every real model and far below what hurts the machine.
+    """
+
+    file_nbytes: int = 2**31 - 1
+    """Size of the .onnx file itself; protobuf cannot hold more. External data is not counted."""
+    tensor_nbytes: int = 2**36
+    """Size of one tensor whose shape is known: constants, inputs and results of nodes."""
+    constants_nbytes: int = 2**38
+    """Size of all constants together."""
+    nodes: int = 500_000
+    """Nodes after functions are expanded and constant branches are taken."""
+    calls: int = 50_000
+    """Expansions of functions."""
+    graph_depth: int = 32
+    """Depth of graphs inside graphs (If, Loop, Scan)."""
+    rank: int = 32
+    """Axes of a tensor."""
+    fold_numel: int = 1024
+    """Results of constant operands with at most this many elements are computed while importing."""
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,118 @@
+"""What ONNX itself says about its operators: versions, defaults, attribute types, arities, function bodies.
+
+The one place that asks onnx.defs; knows nothing of the catalogue or the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, helper
+
+from ...errors import InvalidModel
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One version of an ONNX operator.
+
+    Attributes:
+        since: the operator set that introduced this version.
+        types: attribute → AttributeProto type. defaults: attribute → value, where there is a default.
+        inputs, outputs: (least, most) numbers.
+    """
+
+    domain: str
+    name: str
+    since: int
+    types: dict[str, int]
+    defaults: dict[str, Any]
+    required: frozenset[str]
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    raw: defs.OpSchema
+
+
+@lru_cache(maxsize=None)
+def find_schema(domain: str, name: str, opset: int) -> Schema | None:
+    """The version of an operator that operator set `opset` of `domain` has, None if it has none."""
+    try:
+        raw = defs.get_schema(name, opset, domain)
+    except defs.SchemaError:
+        return None
+    defaults = {}
+    for key, attribute in raw.attributes.items():
+        if attribute.default_value.type != AttributeProto.UNDEFINED:
+            value = helper.get_attribute_value(attribute.default_value)
+            defaults[key] = value.decode() if isinstance(value, bytes) else value
+    return Schema(
+        domain,
+        name,
+        raw.since_version,
+        {key: int(attribute.type.value) for key, attribute in raw.attributes.items()},
+        defaults,
+        frozenset(key for key, attribute in raw.attributes.items() if attribute.required),
+        (raw.min_input, raw.max_input),
+        (raw.min_output, raw.max_output),
+        raw,
+    )
+
+
+def is_known(domain: str, name: str) -> bool:
+    """Whether any version of ONNX has this operator."""
+    return bool(defs.has(name, domain))
+
+
+def check_node(schema: Schema, node: NodeProto, types: dict[str, int], where: str) -> None:
+    """Raises InvalidModel if the node's arity or its attributes' types break the schema."""
+    _check_count("inputs", len(node.input), schema.inputs, where)
+    _check_count("outputs", len(node.output), schema.outputs, where)
+    for name, found in types.items():
+        expected = schema.types.get(name)
+        if expected is None:
+            known = ", ".join(sorted(schema.types)) or "no attributes"
+            raise InvalidModel(f"unknown attribute {name[:60]}", where=where, expected=known)
+        if expected != found:
+            raise InvalidModel(
+                f"attribute {name} has the wrong type",
+                where=where,
+                expected=AttributeProto.AttributeType.Name(expected),  # type: ignore[arg-type]
+                found=AttributeProto.AttributeType.Name(found),  # type: ignore[arg-type]
+            )
+    missing = schema.required - types.keys()
+    if missing:
+        raise InvalidModel(f"required attribute {min(missing)} is missing", where=where)
+
+
+def _check_count(what: str, found: int, bounds: tuple[int, int], where: str) -> None:
+    least, most = bounds
+    if not least <= found <= most:
+        expected = str(least) if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"at least {least}"
+        raise InvalidModel(f"wrong number of {what}", where=where, expected=expected, found=found)
+
+
+def function_body(schema: Schema, opset: int, node: NodeProto, types: Sequence[TypeProto]) -> FunctionProto | None:
+    """ONNX's own definition of an operator by other operators, in terms of operator set `opset` or the nearest below.
+
+    Some definitions depend on the node's attributes and its operands' types. None if there is no definition.
+    """
+    raw = schema.raw
+    data = b""
+    if raw.has_context_dependent_function:
+        version = _nearest(raw.context_dependent_function_opset_versions, opset)
+        operands = [t.SerializeToString() for t in types]
+        if version is not None:
+            data = raw.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), operands)
+    elif raw.has_function:
+        version = _nearest(raw.function_opset_versions, opset)
+        if version is not None:
+            data = raw.get_function_with_opset_version(version)
+    return FunctionProto.FromString(data) if data else None
+
+
+def _nearest(versions: Sequence[int], opset: int) -> int | None:
+    fitting = [v for v in versions if v <= opset]
+    return max(fitting) if fitting else min(versions, default=None)
