@@ -1,0 +1,163 @@
+"""From the shapes of a request to its dimensions: values of symbols, checks, shapes of results, sizes of arenas.
+
+Owns the messages about wrong shapes. Pure arithmetic on a manifest; knows nothing of threads or native code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import InvalidInput, ResourceLimit
+from .dims import Dim, dim_text, evaluate, shape_text, symbols_of
+from .manifest import Manifest, NativeStep, Symbol
+
+MAX_NBYTES = 1 << 46
+Shape = tuple[int, ...]
+
+_HOLDS = {
+    "==": lambda a, b: a == b,
+    "<=": lambda a, b: a <= b,
+    "<": lambda a, b: a < b,
+    ">=": lambda a, b: a >= b,
+    ">": lambda a, b: a > b,
+}
+
+
+class Binding:
+    """The dimensions of requests of one shape.
+
+    Attributes:
+        values: value per symbol that is known before the run.
+        dims: the native array of all symbols' values (0 where a host step binds it), and its address.
+        outputs: (shape, dtype) per output, or None where a host step decides.
+        arena_nbytes: the largest arena of the steps, or None where a host step decides.
+        rows: rows along the batch axis, 0 for a plan that must not be cut.
+        pieces, cuts: bindings by number of rows and ways to cut by number of instances; the executor fills them.
+    """
+
+    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "pieces", "rows", "values")
+
+    def __init__(
+        self,
+        values: dict[str, int],
+        dims: ctypes.Array[ctypes.c_int64],
+        outputs: list[tuple[Shape, np.dtype]] | None,
+        arena_nbytes: int | None,
+        rows: int,
+    ) -> None:
+        self.values, self.dims, self.outputs, self.arena_nbytes, self.rows = values, dims, outputs, arena_nbytes, rows
+        self.dims_address = ctypes.addressof(dims)
+        self.pieces: dict[int, Binding] = {}
+        self.cuts: dict[int, list[tuple[int, int]]] = {}
+
+
+class Signature:
+    """Turns the shapes of a plan's inputs into bindings."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._dims_type = ctypes.c_int64 * max(1, len(manifest.symbols))
+        known = {s.name for s in manifest.symbols if s.input is not None}
+        native = [step for step in manifest.steps if isinstance(step, NativeStep)]
+        self._arenas = [step.arena for step in native]
+        shapes = [spec.dims for spec in manifest.outputs]
+        self._static_outputs = all(dims is not None and symbols_of(("+", *dims)) <= known for dims in shapes)
+        self._static_arena = all(symbols_of(arena) <= known for arena in self._arenas)
+
+    def bind(self, shapes: Sequence[Shape]) -> Binding:
+        """The binding of a request whose inputs have these shapes, in the order of the manifest.
+
+        Raises:
+            InvalidInput: a shape that the plan does not allow.
+            ResourceLimit: results or scratch memory beyond any machine's.
+        """
+        manifest = self.manifest
+        values: dict[str, int] = {}
+        for spec, shape in zip(manifest.inputs, shapes, strict=True):
+            if spec.dims is not None and len(shape) != len(spec.dims):
+                raise self._wrong_shape(spec.name, spec.dims, shape)
+        for symbol in manifest.symbols:
+            if symbol.input is not None and symbol.axis is not None:
+                values[symbol.name] = self.checked(symbol, shapes[symbol.input][symbol.axis])
+        for spec, shape in zip(manifest.inputs, shapes, strict=True):
+            if spec.dims is not None and tuple(evaluate(dim, values) for dim in spec.dims) != shape:
+                raise self._wrong_shape(spec.name, spec.dims, shape, values)
+        for c in manifest.constraints:
+            if symbols_of(c.left) | symbols_of(c.right) <= set(values):
+                left, right = evaluate(c.left, values), evaluate(c.right, values)
+                if not _HOLDS[c.op](left, right):
+                    expected = c.text or f"{dim_text(c.left)} {c.op} {dim_text(c.right)}"
+                    raise InvalidInput("the inputs' shapes do not fit together", expected=expected, found=values)
+        return self.from_values(values)
+
+    def from_values(self, values: dict[str, int]) -> Binding:
+        """The binding of symbols' values that are already checked."""
+        manifest = self.manifest
+        outputs = arena = None
+        if self._static_outputs:
+            outputs = [(self.shape(spec.dims or (), values), spec.numpy) for spec in manifest.outputs]
+        if self._static_arena:
+            arena = max((self.nbytes(dim, values) for dim in self._arenas), default=0)
+        rows = values[manifest.batch.symbol] if manifest.batch else 0
+        return Binding(values, self.dims_array(values), outputs, arena, rows)
+
+    def dims_array(self, values: dict[str, int]) -> ctypes.Array[ctypes.c_int64]:
+        """The native array of all symbols' values; symbols without one are 0."""
+        return self._dims_type(*(values.get(symbol.name, 0) for symbol in self.manifest.symbols))
+
+    def checked(self, symbol: Symbol, value: int) -> int:
+        """The value, if it lies within the symbol's bounds.
+
+        Raises:
+            InvalidInput: it does not.
+        """
+        if value < symbol.min or (symbol.max is not None and value > symbol.max):
+            expected = f"{symbol.min} to {symbol.max}" if symbol.max is not None else f"{symbol.min} or more"
+            where = f"dimension {symbol.name}"
+            if symbol.input is not None:
+                where += f", axis {symbol.axis} of input {self.manifest.inputs[symbol.input].name!r}"
+            raise InvalidInput("out of bounds", where=where, expected=expected, found=value)
+        return value
+
+    @staticmethod
+    def shape(dims: Sequence[Dim], values: dict[str, int]) -> Shape:
+        """Dimensions as numbers.
+
+        Raises:
+            InvalidInput: one is negative.
+            ResourceLimit: more elements than any machine holds.
+        """
+        shape = tuple(evaluate(dim, values) for dim in dims)
+        n = 1
+        for length in shape:
+            n *= length
+        if min(shape, default=0) < 0:
+            expected = f"{shape_text(tuple(dims))} with no negative dimension"
+            raise InvalidInput("the inputs are too small for this model", expected=expected, found=shape)
+        if n > MAX_NBYTES:
+            raise ResourceLimit("a tensor is too large", where=shape_text(tuple(dims)), found=shape)
+        return shape
+
+    @staticmethod
+    def nbytes(dim: Dim, values: dict[str, int]) -> int:
+        """A size in bytes.
+
+        Raises:
+            ResourceLimit: negative or beyond any machine's memory.
+        """
+        size = evaluate(dim, values)
+        if not 0 <= size <= MAX_NBYTES:
+            raise ResourceLimit("scratch memory too large", expected=f"at most {MAX_NBYTES} bytes", found=size)
+        return size
+
+    def _wrong_shape(
+        self, name: str, dims: tuple[Dim, ...], shape: Shape, values: dict[str, int] | None = None
+    ) -> InvalidInput:
+        expected = shape_text(dims)
+        used = sorted(symbols_of(("+", *dims))) if values else []
+        if used and values:
+            expected += " with " + ", ".join(f"{s}={values[s]}" for s in used)
+        return InvalidInput("wrong shape", where=f"input {name!r}", expected=expected, found=list(shape))

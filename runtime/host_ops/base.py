@@ -1,0 +1,35 @@
+"""The registry of operators that Python executes between native segments. Knows no plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+Attributes = Mapping[str, Any]
+HostOp = Callable[[list[Any]], list[Any]]  # inputs (numpy arrays, None where omitted) → outputs
+
+HOST_OPS: dict[tuple[str, str], Callable[[Attributes], HostOp]] = {}
+
+
+def host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes, list[Any]], list[Any]]], Any]:
+    """Register a function (attributes, inputs) → outputs under an ONNX operator's name.
+
+    Attributes are JSON values under ONNX's names, absent ones take ONNX's defaults; strings are object arrays.
+    """
+
+    def register(function: Callable[[Attributes, list[Any]], list[Any]]) -> Any:
+        HOST_OPS[domain, name] = lambda attributes: partial(function, attributes)
+        return function
+
+    return register
+
+
+def prepared_host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes], HostOp]], Any]:
+    """Register a function attributes → (inputs → outputs), for operators with work to do once per plan."""
+
+    def register(prepare: Callable[[Attributes], HostOp]) -> Any:
+        HOST_OPS[domain, name] = prepare
+        return prepare
+
+    return register

@@ -1,0 +1,134 @@
+"""An instance: one or more pinned threads with an arena of their own, that run one plan. Knows no requests.
+
+The thread that calls leads the instance where it can (no hand-off); an instance that works off another's queue is led
+by its own thread. Threads start when they are first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+
+from ..errors import ResourceLimit
+from .bindings import Binding
+from .lanes import STOP, Lane
+from .memory import address_of, aligned_bytes
+from .native import MachineCode
+
+_LIBC = ctypes.CDLL(None)
+_SYNC_NBYTES = 128
+_N_SPINS = 2000  # ≈ 50 µs: longer than a hand-off, shorter than anyone minds
+
+
+class Instance:
+    """Threads, arena and native entry of one instance; one request at a time uses it.
+
+    Attributes:
+        cores: the core of each thread.
+        lane: ready argument of `code.team`.
+        io: native array of the current step's pointers, as indexable unsigned 64-bit integers.
+        binding: what the lane's dims are set to.
+    """
+
+    def __init__(self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int) -> None:
+        """Allocate; start the followers.
+
+        Args:
+            code: the plan's code.
+            weights: address of the weights.
+            cores: one core per thread.
+            n_io: the most inputs and outputs of any native step.
+        """
+        self.code, self.cores = code, tuple(cores)
+        nt = len(self.cores)
+        self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
+        self._lanes = (Lane * nt).from_address(address_of(self._memory))
+        self._sync = aligned_bytes(_SYNC_NBYTES)
+        self._arena = aligned_bytes(0)
+        self._io = (ctypes.c_uint64 * max(n_io, 1))()
+        self.io = memoryview(self._io).cast("B").cast("Q")
+        self.lane_address = ctypes.addressof(self._lanes)
+        self.lane = ctypes.c_void_p(self.lane_address)
+        self.binding: Binding | None = None
+        self.arena_nbytes = 0
+        self._threads: dict[int, threading.Thread] = {}
+        for tid, lane in enumerate(self._lanes):
+            lane.weights, lane.sync = weights, address_of(self._sync)
+            lane.tid, lane.nt, lane.io = tid, nt, ctypes.addressof(self._io)
+            lane.n_spins = _N_SPINS
+            _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "wake")), 0, 0)
+            _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "done")), 0, 0)
+        self._leader = self._lanes[0]
+        self._leader.arena = address_of(self._arena)
+        for tid in range(1, nt):
+            self._start(tid)
+
+    def _address(self, tid: int, field: str) -> int:
+        return self.lane_address + tid * ctypes.sizeof(Lane) + int(getattr(Lane, field).offset)
+
+    def reserve(self, nbytes: int) -> None:
+        """Make the arena at least that large. Its content is lost.
+
+        Raises:
+            ResourceLimit: the machine has not that much memory.
+        """
+        if nbytes <= self.arena_nbytes:
+            return
+        try:
+            self._arena = aligned_bytes(nbytes)
+        except (MemoryError, OSError, OverflowError) as error:
+            raise ResourceLimit("no memory for an instance's arena", found=f"{nbytes} bytes") from error
+        self.arena_nbytes = nbytes
+        self._leader.arena = address_of(self._arena)
+
+    def bind(self, binding: Binding, segment: int) -> None:
+        """Make the lane ready for whole requests of one shape."""
+        self.reserve(binding.arena_nbytes or 0)
+        self.point(segment, binding.dims_address)
+        self.binding = binding
+
+    def point(self, segment: int, dims_address: int) -> None:
+        """Make the lane ready for a segment with dimensions at an address."""
+        self.binding = None
+        self._leader.run = self.code.segments[segment]
+        self._leader.io = ctypes.addressof(self._io)
+        self._leader.dims = dims_address
+
+    def ready_to_serve(self) -> None:
+        """Give the instance a leading thread of its own, so that it can work off a queue."""
+        self.binding = None  # native code will set the lane
+        if 0 not in self._threads:
+            self._start(0)
+
+    def clear_failure(self) -> None:
+        """Forget the error that native code left in the sync block."""
+        self._sync[:] = 0
+
+    def _start(self, tid: int) -> None:
+        thread = threading.Thread(
+            target=_serve,
+            args=(self.code, self.lane_address + tid * ctypes.sizeof(Lane), self.cores[tid]),
+            name=f"parax-core{self.cores[tid]}",
+            daemon=True,
+        )
+        self._threads[tid] = thread
+        thread.start()
+
+    def stop(self) -> None:
+        """End the instance's threads; no request may be running on it."""
+        for tid in self._threads:
+            self._lanes[tid].command = STOP
+            _LIBC.sem_post(ctypes.c_void_p(self._address(tid, "wake")))
+        for thread in self._threads.values():
+            thread.join()
+        self._threads.clear()
+
+
+def _serve(code: MachineCode, lane: int, core: int) -> None:
+    """A thread's life: pinned to its core, in native code until told to stop."""
+    with contextlib.suppress(OSError):  # where pinning is forbidden, the thread runs wherever the system puts it
+        os.sched_setaffinity(0, {core})
+    code.worker(lane)

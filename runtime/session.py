@@ -1,0 +1,308 @@
+"""A session: instances of one plan, ready for requests. The public face of running.
+
+Owns the way from what callers hand in to native memory, and the fast path: a request of a shape met before, with
+arrays that fit, costs a few dict look-ups and one native call on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ResourceLimit, UsageError
+from .bindings import Binding
+from .executor import Executor, direct_step
+from .memory import address_of
+from .native import code_of
+from .plan import Plan
+from .steps import Program
+from .tensors import caller_output, ordered_inputs, output_names
+from .topology import choose_cores
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+_MAX_BINDINGS = 1024
+_FIT = 0x101  # numpy's flags: C-contiguous, aligned
+_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Session:
+    """Runs a plan. Thread-safe; the GIL is released while kernels run.
+
+    Attributes:
+        inputs, outputs: the plan's signature.
+        instances: number of instances.
+        core_groups: the cores of each instance.
+        target: the name of the target whose code runs, or None for a plan without native code.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        instances: int | None = None,
+        cores: Sequence[int] | str | None = None,
+        cores_per_instance: int | None = None,
+        micro_batch: int | None = None,
+    ) -> None:
+        """Start the instances.
+
+        Args:
+            plan: what to run; sessions of one plan share its weights and code.
+            instances: independent copies with an arena each; a request is split over them along the batch.
+            cores: the cores to use, as numbers or text like "0-3,8"; default all that this process may use.
+            cores_per_instance: threads that work together on each operator.
+            micro_batch: rows that an instance takes at a time; default the plan's.
+
+        With neither `instances` nor `cores_per_instance`, the plan's hint decides: "latency" gives one instance all
+        cores, "throughput" gives every core an instance. With one of them, the other follows (cores_per_instance 1).
+
+        Raises:
+            UsageError: more cores than there are, or cores that this process may not use.
+            CorruptPlan, IncompatiblePlan: the plan's code cannot run here.
+        """
+        if micro_batch is not None and micro_batch < 1:
+            raise UsageError("must be positive", where="micro_batch", found=micro_batch)
+        self.plan = plan
+        self.inputs, self.outputs = plan.inputs, plan.outputs
+        self.core_groups = core_groups(plan.manifest.hint, choose_cores(cores), instances, cores_per_instance)
+        self.instances = len(self.core_groups)
+        code = code_of(plan)
+        self.target = code.target.name if code else None
+        weights = address_of(np.frombuffer(plan.weights, np.uint8)) if len(plan.weights) else 0
+        chosen = micro_batch if micro_batch is not None else plan.manifest.micro_batch
+        self._executor = Executor(plan.manifest, code, weights, self.core_groups, chosen)
+        self._program = Program(plan, self._executor)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+        self._prepare_fast_path()
+        self._finalizer = weakref.finalize(self, self._executor.close)
+        _SESSIONS.add(self)
+
+    def _prepare_fast_path(self) -> None:
+        step = direct_step(self.plan.manifest)
+        self._names = [spec.name for spec in self.inputs]
+        self._output_names = [spec.name for spec in self.outputs]
+        self._dtypes = [spec.numpy for spec in self.inputs]
+        self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
+        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
+        self._segment = step.segment if step else 0
+        self._in_order = [self._names.index(name) for name in step.inputs] if step else []
+        self._out_order = [self._output_names.index(name) for name in step.outputs] if step else []
+        self._is_direct = step is not None
+
+    def run(
+        self,
+        inputs: Mapping[str, Any] | Sequence[str] | None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run one request: `run(inputs)`, or `run(output_names, inputs)` as in ONNX Runtime.
+
+        Args:
+            inputs: tensor per input name: numpy, `__dlpack__`, `__array_interface__` or the buffer protocol.
+            feeds: the inputs, where the first argument names the outputs wanted (None: all).
+            out: writable C-contiguous memory for some outputs; results are written there and nowhere else.
+
+        Returns:
+            Array per output name; the caller owns them.
+
+        Raises:
+            InvalidInput: a wrong name, shape, element type or value.
+            ResourceLimit: not enough memory.
+            UsageError: the session is closed.
+        """
+        if feeds is None and out is None:
+            results = self._run_fast(inputs)
+            if results is not None:
+                return results
+        if feeds is None:
+            return self._run_checked(inputs, None, out)
+        return self._run_checked(feeds, output_names(inputs, self.outputs), out)  # type: ignore[arg-type]
+
+    def _run_fast(self, inputs: Any) -> dict[str, np.ndarray] | None:
+        """The results, or None where the request needs the checked path. Measured by benchmarks/call_overhead.py."""
+        try:
+            arrays = [inputs[name] for name in self._names]
+            binding = self._bindings[tuple([array.shape for array in arrays])]
+        except (KeyError, TypeError, AttributeError, IndexError):
+            return None
+        if len(inputs) != len(arrays):
+            return None
+        for array, dtype in zip(arrays, self._dtypes):
+            if array.__class__ is not np.ndarray or array.dtype is not dtype or array.flags.num & _FIT != _FIT:
+                return None
+        executor = self._executor
+        try:
+            instance = executor.free.pop()
+        except IndexError:
+            instance = executor.take_one()
+        try:
+            if instance.binding is not binding:
+                instance.bind(binding, self._segment)
+            io, slot = instance.io, 0
+            for i in self._in_order:
+                io[slot] = address_of(arrays[i])
+                slot += 1
+            outputs = [np.empty(shape, dtype) for shape, dtype in binding.outputs]  # type: ignore[union-attr]
+            for i in self._out_order:
+                io[slot] = address_of(outputs[i])
+                slot += 1
+            status = instance.code.team(instance.lane)
+            if status:
+                instance.clear_failure()
+        finally:
+            executor.free.append(instance)
+            if executor.n_waiting:
+                executor.wake()
+        if status:
+            raise executor.failure(status)
+        return dict(zip(self._output_names, outputs))
+
+    def _run_checked(
+        self, feeds: Any, wanted: Sequence[str] | None, out: Mapping[str, np.ndarray] | None
+    ) -> dict[str, np.ndarray]:
+        """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
+        executor = self._executor
+        arrays = ordered_inputs(feeds, self.inputs)
+        shapes = tuple(array.shape for array in arrays)
+        binding = self._known.get(shapes) or self._learn(shapes)
+        own = self._caller_outputs(out, binding, arrays)
+        if not self._is_direct or binding.outputs is None:
+            results = self._program.run(binding, arrays, own)
+        elif executor.may_cut(binding):
+            results = self._allocate(binding, own)
+            executor.run_cut(binding, arrays, results)
+        else:
+            results = self._run_whole(binding, arrays, own)
+        named = dict(zip(self._output_names, results, strict=True))
+        return named if wanted is None else {name: named[name] for name in wanted}
+
+    def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
+        """Check shapes not met before, and remember them."""
+        binding = self._executor.signature.bind(shapes)
+        if len(self._known) >= _MAX_BINDINGS:
+            self._known.clear()
+            self._bindings.clear()
+        self._known[shapes] = binding
+        if self._is_direct and binding.outputs is not None and not self._executor.may_cut(binding):
+            self._bindings[shapes] = binding
+        return binding
+
+    def _run_whole(
+        self, binding: Binding, arrays: Sequence[np.ndarray], own: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        executor = self._executor
+        results = self._allocate(binding, own)
+        instance = executor.take_one()
+        try:
+            if instance.binding is not binding:
+                instance.bind(binding, self._segment)
+            ordered = [*(arrays[i] for i in self._in_order), *(results[i] for i in self._out_order)]
+            for slot, array in enumerate(ordered):
+                instance.io[slot] = address_of(array)
+            status = instance.code.team(instance.lane)
+            if status:
+                instance.clear_failure()
+                raise executor.failure(status)
+        finally:
+            executor.give([instance])
+        return results
+
+    def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        pairs = zip(self._output_names, binding.outputs or (), strict=True)
+        try:
+            return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
+        except MemoryError as error:
+            raise ResourceLimit("no memory for the results", found=error) from error
+
+    def _caller_outputs(
+        self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        if not out:
+            return {}
+        output_names(list(out), self.outputs)
+        if binding.outputs is None:
+            raise UsageError("out= needs outputs whose shapes follow from the inputs' shapes", where="out")
+        places = {name: i for i, name in enumerate(self._output_names)}
+        own = {k: caller_output(v, k, *binding.outputs[places[k]], arrays) for k, v in out.items()}
+        kept = list(own.values())
+        if any(np.may_share_memory(a, b) for i, a in enumerate(kept) for b in kept[:i]):
+            raise UsageError("two outputs share memory", where="out")
+        return own
+
+    def submit(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> Future[dict[str, np.ndarray]]:
+        """Like `run`, in the background; at most as many requests run at once as there are instances."""
+        from concurrent.futures import ThreadPoolExecutor  # here: it costs imports that most sessions never need
+
+        with self._pool_lock:
+            if self._executor.closed:
+                raise UsageError(self._executor.closed)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.instances, thread_name_prefix="parax-submit")
+            return self._pool.submit(self.run, inputs, feeds, out=out)
+
+    async def arun(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> dict[str, np.ndarray]:
+        """Like `run`, for coroutines."""
+        from asyncio import wrap_future  # here, as in submit
+
+        return await wrap_future(self.submit(inputs, feeds, out=out))
+
+    def close(self) -> None:
+        """Finish submitted and running requests, then end the threads. Later requests raise UsageError."""
+        with self._pool_lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True)
+                self._pool = None
+        self._finalizer()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        groups = "; ".join(",".join(map(str, group)) for group in self.core_groups)
+        return f"<Session of {self.plan.name!r}: {self.instances} instances on cores {groups}, code {self.target}>"
+
+
+def core_groups(
+    hint: str, cores: Sequence[int], instances: int | None, cores_per_instance: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """The cores of each instance; see Session.
+
+    Raises:
+        UsageError: not a positive number, or more cores than given.
+    """
+    for name, value in (("instances", instances), ("cores_per_instance", cores_per_instance)):
+        if value is not None and value < 1:
+            raise UsageError("must be positive", where=name, found=value)
+    if instances is None and cores_per_instance is None:
+        instances, cores_per_instance = (1, len(cores)) if hint == "latency" else (len(cores), 1)
+    elif cores_per_instance is None:
+        cores_per_instance = 1
+    elif instances is None:
+        instances = max(1, len(cores) // cores_per_instance)
+    assert instances is not None
+    if instances * cores_per_instance > len(cores):
+        expected, found = f"at most {len(cores)} cores", f"{instances} × {cores_per_instance}"
+        raise UsageError("more cores asked for than may be used", expected=expected, found=found)
+    edges = range(0, instances * cores_per_instance, cores_per_instance)
+    return tuple(tuple(cores[i : i + cores_per_instance]) for i in edges)
+
+
+def _after_fork() -> None:
+    """Threads do not survive a fork: the child's copies of sessions refuse to run."""
+    for session in _SESSIONS:
+        session._finalizer.detach()
+        session._executor.abandon("this session was made before a fork; make one in the child")
+
+
+os.register_at_fork(after_in_child=_after_fork)

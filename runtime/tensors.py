@@ -1,0 +1,117 @@
+"""What callers hand in as tensors, as numpy arrays fit for native code. Owns the messages about names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .manifest import TensorSpec
+
+_FIT = 0x101  # numpy's flag bits for C-contiguous and aligned
+
+
+def is_fit(array: np.ndarray) -> bool:
+    """Whether native code may read the array as it lies: C-contiguous, aligned elements."""
+    return array.flags.num & _FIT == _FIT
+
+
+def as_array(value: Any, where: str) -> np.ndarray:
+    """A tensor from numpy, `__dlpack__`, `__array_interface__`, buffers or nested numbers; copied only if need be.
+
+    Raises:
+        InvalidInput: none of these.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if not hasattr(value, "__array_interface__") and hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        array = np.asarray(value)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidInput("not a tensor", where=where, expected="an array", found=error) from error
+    return array
+
+
+def input_array(value: Any, spec: TensorSpec) -> np.ndarray:
+    """The array of an input: of the spec's type, C-contiguous and aligned, copied only if it is not.
+
+    Raises:
+        InvalidInput: wrong element type or rank.
+    """
+    where = f"input {spec.name!r}"
+    array = as_array(value, where)
+    dtype = spec.numpy
+    if array.dtype != dtype:
+        array = _converted(array, dtype, isinstance(value, np.ndarray) or hasattr(value, "dtype"), spec)
+    if spec.dims is not None and array.ndim != len(spec.dims):
+        raise InvalidInput("wrong shape", where=where, expected=str(spec), found=list(array.shape))
+    if array.__class__ is not np.ndarray:
+        array = array.view(np.ndarray)
+    return array if is_fit(array) else np.require(array, requirements=["C", "A"])
+
+
+def _converted(array: np.ndarray, dtype: np.dtype, typed: bool, spec: TensorSpec) -> np.ndarray:
+    """Other byte orders, strings, storage types and untyped numbers converted; the rest is the caller's error."""
+    if array.dtype.newbyteorder("=") == dtype or (dtype.kind == "O" and array.dtype.kind in "UST"):
+        return array.astype(dtype)
+    extended = spec.dtype.startswith(("bf16", "f8", "f4", "i4", "u4", "i2", "u2"))
+    if extended and array.dtype.itemsize == dtype.itemsize and "V" in (array.dtype.kind, dtype.kind):
+        return array.view(dtype)
+    if not typed and np.can_cast(array.dtype, dtype, "same_kind"):  # lists and scalars carry no type of their own
+        return array.astype(dtype)
+    raise InvalidInput("wrong element type", where=f"input {spec.name!r}", expected=dtype, found=array.dtype)
+
+
+def ordered_inputs(feeds: Any, specs: Sequence[TensorSpec]) -> list[np.ndarray]:
+    """The inputs in the manifest's order, fit for native code.
+
+    Raises:
+        InvalidInput: a name missing or unknown, or a tensor of another type.
+    """
+    if not isinstance(feeds, Mapping):
+        raise InvalidInput("inputs must be given by name", expected="a dict of arrays", found=type(feeds).__name__)
+    names = [spec.name for spec in specs]
+    missing = [name for name in names if name not in feeds]
+    unknown = [name for name in feeds if name not in names]
+    if missing or unknown:
+        problem = f"missing input {missing[0]!r}" if missing else f"no input is named {unknown[0]!r}"
+        raise InvalidInput(problem, expected=", ".join(map(str, specs)) or "no input", found=", ".join(map(str, feeds)))
+    return [input_array(feeds[spec.name], spec) for spec in specs]
+
+
+def caller_output(
+    value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[np.ndarray]
+) -> np.ndarray:
+    """The caller's memory for an output.
+
+    Raises:
+        InvalidInput: not a writable C-contiguous array of that shape and type, or it overlaps an input.
+    """
+    where = f"out {name!r}"
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != shape:
+        found = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise InvalidInput("wrong output array", where=where, expected=f"{dtype} {list(shape)}", found=found)
+    if not is_fit(value) or not value.flags.writeable:
+        raise InvalidInput("wrong output array", where=where, expected="writable, C-contiguous, aligned memory")
+    if value.nbytes and any(np.may_share_memory(value, array) for array in inputs):
+        raise InvalidInput("an output overlaps an input", where=where, hint="give the output memory of its own")
+    return value
+
+
+def output_names(wanted: Sequence[str] | None, specs: Sequence[TensorSpec]) -> list[str] | None:
+    """The outputs asked for; None means all.
+
+    Raises:
+        InvalidInput: no output has that name.
+    """
+    if wanted is None:
+        return None
+    names = [spec.name for spec in specs]
+    wanted = [wanted] if isinstance(wanted, str) else list(wanted)
+    for name in wanted:
+        if name not in names:
+            raise InvalidInput(f"no output is named {name!r}", expected=", ".join(names), found=name)
+    return wanted
