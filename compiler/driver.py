@@ -99,7 +99,7 @@ def import_graph(model: str | Path | bytes | ModelProto, options: CompileOptions
 def optimise(graph: Graph, run: Compilation) -> None:
     """Run the passes of the optimisation level."""
     run.dump("00-import.txt", print_graph(graph))
-    passes = pipeline(run.options)
+    passes = pipeline(run.options.opt_level)
     passes.verify = env.read("PARAX_VERIFY")
     if run.options.dump is not None:
         passes.dump = lambda number, name, g: run.dump(f"{number:02d}-{name}.txt", print_graph(g))

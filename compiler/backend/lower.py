@@ -19,6 +19,7 @@ from ..ir.ops.base import Operator
 from ..ir.types import Dim, TensorType, ceil_div, dim_max
 from ..ir.views import MemoryPlan, roots, view_source
 from . import kernels
+from .kernels.known import is_known, lower_known
 from .lowering import KernelCall, LowerContext, Scratch, Weight, lowering_of
 
 for _module in pkgutil.iter_modules(kernels.__path__):  # every kernel file registers itself
@@ -92,7 +93,7 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> Segment:
     for node in graph:
         if view_source(node) is not None or not any(v.uses or v in graph.outputs for v in node.outputs):
             continue
-        lowering = lowering_of(_root_op(node))
+        lowering = lower_known if is_known(node) else lowering_of(_root_op(node))
         assert lowering is not None
         result = lowering(ctx, node)
         for call in result if isinstance(result, list) else [result]:
@@ -124,7 +125,7 @@ def _check_supported(graph: Graph) -> None:
     missing: dict[str, int] = {}
     for node in graph:
         op = _root_op(node)
-        if view_source(node) is None and lowering_of(op) is None:
+        if view_source(node) is None and lowering_of(op) is None and not is_known(node):
             missing[op.name] = missing.get(op.name, 0) + 1
     if missing:
         listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))

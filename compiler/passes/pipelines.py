@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Graph
 from .base import Pass, Pipeline
+from .block.fuse_elementwise import FuseElementwise
+from .dataflow.assign_layouts import AssignLayouts
 
 
 def pipeline(opt_level: int = 2) -> Pipeline:
     """The passes of an optimisation level (0 to 3)."""
     steps: list[Pass | list[Pass]] = []
+    if opt_level >= 1:
+        steps += [AssignLayouts(), FuseElementwise()]
     return Pipeline(steps)
-
-
-__all__ = ["Graph", "pipeline"]

@@ -1,0 +1,63 @@
+"""Compiles kernels for each portable target that this machine runs, and calls them on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parax.compiler.backend.host import host_features
+from parax.compiler.backend.jit import load_function
+from parax.compiler.ir.kernel_builder import Builder, KValue
+from parax.compiler.ir.loops import PtrType, verify_function
+from parax.compiler.ir.target import TARGETS, Target
+from parax.compiler.ir.types import DType
+
+_NUMBERS = count()
+
+
+@pytest.fixture(params=list(TARGETS))
+def target(request: pytest.FixtureRequest) -> Target:
+    """One of the portable targets."""
+    chosen = TARGETS[request.param]
+    if not chosen.supported_by(host_features()):
+        pytest.skip(f"this CPU does not run {chosen.name} code")
+    return chosen
+
+
+@pytest.fixture
+def call(target: Target) -> Callable[..., None]:
+    """call(body, *arrays): builds a kernel whose pointers are the arrays, runs it; results are left in the arrays."""
+
+    def run(body: Callable[..., Any], *arrays: np.ndarray) -> None:
+        types = [PtrType(DType.from_numpy(a.dtype)) for a in arrays]
+        k = Builder(f"case_{next(_NUMBERS)}", [(f"a{i}", t) for i, t in enumerate(types)])
+        body(k, *(k[f"a{i}"] for i in range(len(arrays))))
+        verify_function(k.func)
+        load_function(k.func, target)(*(a.ctypes.data for a in arrays))
+
+    return run
+
+
+@pytest.fixture
+def lanewise(call: Callable[..., None]) -> Callable[..., np.ndarray]:
+    """lanewise(f, inputs, dtype, lanes): f(k, *vectors) over whole arrays, whose length is a multiple of lanes."""
+
+    def run(f: Callable[..., KValue], inputs: Sequence[np.ndarray], dtype: Any, lanes: int) -> np.ndarray:
+        n = inputs[0].size
+        out = np.zeros(n, dtype)
+
+        def body(k: Builder, *pointers: KValue) -> None:
+            def step(i: KValue, _: list[KValue]) -> None:
+                k.store(pointers[-1], i, f(k, *(k.load(p, i, lanes) for p in pointers[:-1])))
+
+            assert n % lanes == 0
+            k.for_(0, n, lanes, [], step)
+
+        call(body, *inputs, out)
+        return out
+
+    return run
