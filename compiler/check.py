@@ -49,8 +49,7 @@ class Procedure:
 def compare_with_oracle(plan: Plan, model: Source, how: Procedure) -> Iterator[list[Difference]]:
     """Run both on `how.times` random inputs; one list of differences, an entry per output, for each."""
     right = oracle(model, how.kind)
-    batch = plan.manifest.batch
-    sizes = symbol_sizes(plan.inputs, how.sizes or {}, batch.symbol if batch else None, how.batch)
+    sizes = symbol_sizes(plan.manifest, how.sizes or {}, how.batch)
     bounds, rng = index_bounds(model), np.random.default_rng(how.seed)
     with plan.session(instances=how.instances, cores_per_instance=how.cores_per_instance) as session:
         for _ in range(how.times):

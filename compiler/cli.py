@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from .. import __version__
+from .. import __version__, env
 from ..errors import ParaxError
 from .commands import arguments, bench, doctor, inspect, run, verify
 from .commands import compile as compile_verb
@@ -103,6 +103,8 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
         with _sigterm_raises():
             args = make_parser().parse_args(argv)
             verbose = args.verbose
+            if args.verb is not doctor:  # which reports them instead
+                env.check()
             code: int = args.verb.execute(args, Console(args.format, args.quiet, args.verbose))
             sys.stdout.flush()
             return code

@@ -10,27 +10,39 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import UsageError
-from ..runtime.dims import evaluate, symbols_of
-from ..runtime.manifest import TensorSpec
+from ..runtime.dims import evaluate
+from ..runtime.manifest import Manifest, TensorSpec
 
 DEFAULT_SIZE = 64
 _WORDS = np.array(["alpha", "beta", "gamma", "", "δ", "two words"], dtype=object)
 
 
-def symbol_sizes(
-    specs: Sequence[TensorSpec], given: Mapping[str, int], batch_symbol: str | None, batch: int
-) -> dict[str, int]:
+def batch_symbol(manifest: Manifest) -> str | None:
+    """The symbol that counts rows: the plan's own, else that on the first axis of the earliest input with one."""
+    if manifest.batch:
+        return manifest.batch.symbol
+    return next((symbol.name for symbol in manifest.symbols if symbol.axis == 0), None)
+
+
+def symbol_sizes(manifest: Manifest, given: Mapping[str, int], batch: int) -> dict[str, int]:
     """A size for every symbol of the inputs: the given one, else `batch` for the batch symbol, else DEFAULT_SIZE.
+
+    What was not given is kept within the symbol's bounds.
 
     Raises:
         UsageError: a given symbol is not in the inputs.
     """
-    symbols = sorted({s for spec in specs for dim in spec.dims or () for s in symbols_of(dim)})
+    symbols = {symbol.name: symbol for symbol in manifest.symbols if symbol.input is not None}
     unknown = sorted(set(given) - set(symbols))
     if unknown:
         known = ", ".join(symbols) or "none: every size is fixed"
         raise UsageError("no such symbolic dimension", where=f"--dim {unknown[0]}", expected=known)
-    return {s: given.get(s, batch if s == batch_symbol else DEFAULT_SIZE) for s in symbols}
+    rows = batch_symbol(manifest)
+    sizes = {}
+    for name, symbol in symbols.items():
+        size = max(symbol.min, batch if name == rows else DEFAULT_SIZE)
+        sizes[name] = given.get(name, size if symbol.max is None else min(symbol.max, size))
+    return sizes
 
 
 def random_inputs(

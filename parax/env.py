@@ -110,6 +110,16 @@ def read(name: str) -> Any:
         raise UsageError("not understood", where=name, expected=error, found=repr(text)) from error
 
 
+def check() -> None:
+    """Read every variable of the table, so that a mistake is reported before any work.
+
+    Raises:
+        UsageError: one does not parse.
+    """
+    for name in VARIABLES:
+        read(name)
+
+
 def cache_dir() -> Path:
     """The folder of parax's caches (not created here): PARAX_CACHE_DIR, else the XDG place."""
     chosen: Path | None = read("PARAX_CACHE_DIR")

@@ -83,17 +83,17 @@ def make_inputs(
     from .. import samples
     from ..frontend.index_bounds import index_bounds
 
-    batch = plan.manifest.batch
     known = {symbol.name for symbol in plan.manifest.symbols}
     given = {symbol: size for symbol, size in args.dim if isinstance(size, int) and symbol in known}
-    sizes = samples.symbol_sizes(plan.inputs, given, batch.symbol if batch else None, args.batch)
-    guessed = [f"{s}={n}" for s, n in sizes.items() if s not in given and not (batch and s == batch.symbol)]
+    sizes = samples.symbol_sizes(plan.manifest, given, args.batch)
+    rows = samples.batch_symbol(plan.manifest)
+    guessed = [f"{symbol}={n}" for symbol, n in sizes.items() if symbol not in given and symbol != rows]
     if guessed:
         console.note(f"sizes taken for open dimensions: {' '.join(guessed)} (choose with --dim)")
     bounds = index_bounds(model) if model else {}
     inputs = samples.random_inputs(plan.inputs, sizes, np.random.default_rng(args.seed), bounds)
-    if batch:
-        return inputs, sizes[batch.symbol]
+    if rows in sizes:
+        return inputs, sizes[rows]
     leading = {array.shape[0] for array in inputs.values() if array.ndim}
     return inputs, leading.pop() if len(leading) == 1 else 1
 

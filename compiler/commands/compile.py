@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Compile and write; the exit code."""
-    from .. import api
-
     options = replace(arguments.compile_options(args), check=args.check)
     output = output_path(args.model, args.output, args.emit)
     if not args.dry_run:
         check_writable(output)
+    from .. import api
+
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="parax-") as scratch:
         if args.emit in ("llvm-ir", "asm") and options.dump is None:

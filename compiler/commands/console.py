@@ -11,7 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console as Rich
 
 WIDTH_OF_A_PIPE = 200
 
@@ -48,9 +51,15 @@ class Console:
             print(json.dumps(plain(document), ensure_ascii=False, indent=2))
             return
         from rich.console import Console as Rich
-        from rich.table import Table as RichTable
 
         rich = Rich(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
+        with rich.capture() as drawing:
+            self._draw(rich, tables)
+        print(drawing.get(), end="", flush=True)  # by print, because rich ends the process when a reader has left
+
+    def _draw(self, rich: Rich, tables: Sequence[Table]) -> None:
+        from rich.table import Table as RichTable
+
         for number, table in enumerate(tables):
             drawn = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
             for column in table.columns:

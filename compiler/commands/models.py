@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import env
 from ...errors import UsageError
 from .console import Console
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ..options import CompileOptions
 
 ZIP_MAGIC = b"PK\x03\x04"
-BUNDLED = Path(__file__).parents[2] / "models"
+BUNDLED = Path(env.__file__).parent / "models"  # beside env, in parax/, wherever that is installed
 
 
 def is_plan(path: Path) -> bool:

@@ -89,7 +89,7 @@ def gather(plan: Plan, args: argparse.Namespace) -> dict[str, np.ndarray]:
         hint = f"give --input {plan.inputs[0].name}=@FILE.npy, or =random"
         raise UsageError("inputs missing", expected=", ".join(missing), hint=hint)
     wanted = [spec for spec in plan.inputs if given[spec.name] == "random"]
-    sizes = samples.symbol_sizes(plan.inputs, arguments.fixed_dims(args.dim), None, 1) if wanted else {}
+    sizes = samples.symbol_sizes(plan.manifest, arguments.fixed_dims(args.dim), 1) if wanted else {}
     arrays = samples.random_inputs(wanted, sizes, np.random.default_rng(args.seed))
     for spec in plan.inputs:
         if spec.name not in arrays:

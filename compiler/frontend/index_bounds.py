@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
-from .parse import Source
+from .limits import Limits
+from .parse import Source, read_model
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
 _SAME_VALUES = {
@@ -21,7 +21,7 @@ _SAME_VALUES = {
 
 def index_bounds(source: Source) -> dict[str, int]:
     """Input name → the length of the shortest constant axis that the input indexes (through Gather)."""
-    model = _structure(source)
+    model = read_model(source, Limits()).model
     tables = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     users: dict[str, list[NodeProto]] = defaultdict(list)
     for node in model.graph.node:
@@ -51,11 +51,3 @@ def _lengths(start: str, users: dict[str, list[NodeProto]], tables: dict[str, tu
                 seen.update(fresh)
                 front.extend(fresh)
     return lengths
-
-
-def _structure(source: Source) -> ModelProto:
-    if isinstance(source, ModelProto):
-        return source
-    if isinstance(source, bytes):
-        return onnx.load_model_from_string(source)
-    return onnx.load(source, load_external_data=False)

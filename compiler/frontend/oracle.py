@@ -56,14 +56,9 @@ def _onnxruntime(model: Source) -> Oracle:
 def _reference(model: Source) -> Oracle:
     from onnx.reference import ReferenceEvaluator  # brings in hundreds of modules: only for who verifies
 
-    loaded = model if isinstance(model, onnx.ModelProto) else _load(model)
     try:
-        evaluator = ReferenceEvaluator(loaded)
+        evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
     except Exception as error:  # as above
         raise UnsupportedOp(f"onnx.reference cannot load the model: {error}") from error
     names = list(evaluator.output_names)
     return lambda inputs: dict(zip(names, evaluator.run(None, dict(inputs)), strict=True))
-
-
-def _load(model: str | Path | bytes) -> onnx.ModelProto:
-    return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model)

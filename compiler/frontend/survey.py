@@ -14,8 +14,9 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from ...errors import InvalidModel, UsageError
 from ..ir.ops import CATALOGUE
+from .limits import Limits
+from .parse import read_model
 
 Signature = tuple[str, str, tuple[int | str, ...] | None]
 
@@ -47,18 +48,9 @@ def survey(path: Path) -> Survey:
     """Survey a file (external data is not read).
 
     Raises:
-        UsageError: the file cannot be read.
-        InvalidModel: it is no ONNX model.
+        UsageError, InvalidModel, UnsupportedOp, ResourceLimit: see `parse.read_model`.
     """
-    try:
-        model = onnx.load_model_from_string(path.read_bytes())
-    except OSError as error:
-        raise UsageError("cannot be read", where=str(path), found=error.strerror) from error
-    except Exception as error:  # protobuf's DecodeError has moved between its versions
-        raise InvalidModel("not an ONNX model", where=str(path), found=error) from error
-    if not model.graph.node and not model.graph.output:
-        raise InvalidModel("not an ONNX model, or an empty one", where=str(path), expected="a graph with outputs")
-    return survey_model(model)
+    return survey_model(read_model(path, Limits()).model)
 
 
 def survey_model(model: ModelProto) -> Survey:
