@@ -49,7 +49,8 @@ def attribute_type(attribute: AttributeProto, where: str) -> int:
     field = _FIELD[kind]
     if any(name != field for name in present) or (field in _MESSAGES and not present):
         expected, found = f"the field {field!r}", ", ".join(present) or "nothing"
-        raise InvalidModel(f"attribute {attribute.name}: value and type disagree", where=where, expected=expected, found=found)
+        message = f"attribute {attribute.name}: value and type disagree"
+        raise InvalidModel(message, where=where, expected=expected, found=found)
     return kind
 
 

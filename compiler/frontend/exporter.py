@@ -15,7 +15,6 @@ from ...errors import UnsupportedOp
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Composite, Control, Fused, Operator
-from ..ir.ops.attributes import attribute_key
 from .functions import type_proto
 from .schemas import find_schema
 
@@ -155,9 +154,7 @@ class _Exporter:
             spec = op.signature.attributes[name]
             if schema is not None and name not in schema.types:
                 continue  # parax's own, such as `captures`
-            default = None if schema is None else schema.defaults.get(name)
-            if default is None or attribute_key(spec.kind, value) != attribute_key(spec.kind, _plain(default)):
-                result.attribute.append(_attribute(name, spec.kind, value))
+            result.attribute.append(_attribute(name, spec.kind, value))
         if isinstance(op, Control):
             captured = inputs[len(inputs) - op.captures :]
             inputs = inputs[: len(inputs) - op.captures]
@@ -197,10 +194,6 @@ def _expansion(node: Node) -> Graph:
     result = node.op.expand(GraphBuilder(scratch), *arguments)
     scratch.set_outputs(list(result) if isinstance(result, (list, tuple)) else [result])
     return scratch
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _attribute(name: str, kind: str, value: Any) -> AttributeProto:

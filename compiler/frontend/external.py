@@ -54,8 +54,12 @@ class ExternalData:
             hint = "pass the path of the model instead of its bytes"
             raise InvalidModel("external data, but the model is not in a folder", where=where, hint=hint)
         if not location or "\0" in location or "\\" in location or os.path.isabs(location):
-            expected = "a relative path inside the model's folder"
-            raise InvalidModel("invalid location of external data", where=where, expected=expected, found=location[:200])
+            raise InvalidModel(
+                "invalid location of external data",
+                where=where,
+                expected="a relative path inside the model's folder",
+                found=repr(location[:200]),
+            )
         folder = self._folder.resolve()
         try:
             path = (folder / location).resolve()

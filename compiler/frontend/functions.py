@@ -38,7 +38,8 @@ def call_local(
     allowed = {*function.attribute, *(a.name for a in function.attribute_proto)}
     unknown = sorted(set(protos) - allowed)
     if unknown:
-        raise InvalidModel(f"unknown attribute {unknown[0]}", where=where, expected=", ".join(sorted(allowed)) or "none")
+        expected = ", ".join(sorted(allowed)) or "no attributes"
+        raise InvalidModel(f"unknown attribute {unknown[0]}", where=where, expected=expected)
     opsets = {**importer.file.opsets, **read_opsets(function.opset_import, where)}
     _expand(importer, frame, node, function, key, inputs, protos, opsets, frame.culprit)
 
@@ -84,7 +85,10 @@ def _expand(
     bound = {a.name: a for a in function.attribute_proto} | dict(protos)
 
     def finish(done: Frame) -> None:
-        results = [done.resolve(name, f"output of function {function.name}") for name in function.output]
+        results = [
+            done.resolve(name, f"output of function {function.name}") if wanted else None
+            for name, wanted in zip(function.output, node.output)
+        ]
         importer.define_outputs(frame, node, results)
 
     inner = Frame(frame.graph, in_order(function.node), opsets, finish, bound=bound, calls=(*frame.calls, key),

@@ -105,7 +105,8 @@ class Importer:
         for value in proto.input:
             where = f"input {value.name!r}"
             if not value.name or value.name in seen:
-                raise InvalidModel("an input has no name" if not value.name else "two inputs have one name", where=where)
+                    what = "an input has no name" if not value.name else "two inputs have one name"
+                raise InvalidModel(what, where=where)
             seen.add(value.name)
             type_ = read_type(value.type, value.name, self.symbols, self.limits)
             if value.name in constants:  # a default value: parax treats it as fixed
@@ -263,14 +264,13 @@ class Importer:
                 frame.define(name, UNSUPPORTED, node_where(node))
 
     def define_outputs(self, frame: Frame, node: NodeProto, results: Sequence[Binding]) -> None:
-        """Binds the node's output names to its results."""
+        """Binds the node's output names to its results; what has no result must not be used."""
         where = node_where(node)
         for i, name in enumerate(node.output):
             if not name:
                 continue
-            if i >= len(results) or results[i] is None:
-                raise InvalidModel(f"output {i} has no value", where=where)
-            frame.define(name, results[i], where)
+            given = i < len(results) and results[i] is not None
+            frame.define(name, results[i] if given else UNSUPPORTED, where)
 
     def name_of(self, frame: Frame, name: str) -> str | None:
         """What a value is called in the IR: ONNX's name, but a number for the insides of functions."""
@@ -316,8 +316,8 @@ def _check_output_type(declared: ValueInfoProto, value: Value) -> None:
         return
     expected = DType.from_code(declared.type.tensor_type.elem_type)
     if not isinstance(value.type, TensorType) or value.type.dtype != expected:
-        where = f"output {declared.name!r}"
-        raise InvalidModel("the output has another type than declared", where=where, expected=expected, found=value.type)
+        message, where = "the output has another type than declared", f"output {declared.name!r}"
+        raise InvalidModel(message, where=where, expected=expected, found=value.type)
 
 
 __all__ = ["Importer", "Node", "import_model"]

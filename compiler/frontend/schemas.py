@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, helper
@@ -21,7 +21,8 @@ class Schema:
 
     Attributes:
         since: the operator set that introduced this version.
-        types: attribute → AttributeProto type. defaults: attribute → value, where there is a default.
+        types: attribute → AttributeProto type.
+        defaults: attribute → value, where the default is not that of the newest version.
         inputs, outputs: (least, most) numbers.
     """
 
@@ -36,29 +37,37 @@ class Schema:
     raw: defs.OpSchema
 
 
-@lru_cache(maxsize=None)
+_NEWEST = 2**31 - 1
+
+
+@cache
 def find_schema(domain: str, name: str, opset: int) -> Schema | None:
     """The version of an operator that operator set `opset` of `domain` has, None if it has none."""
     try:
         raw = defs.get_schema(name, opset, domain)
     except defs.SchemaError:
         return None
-    defaults = {}
-    for key, attribute in raw.attributes.items():
-        if attribute.default_value.type != AttributeProto.UNDEFINED:
-            value = helper.get_attribute_value(attribute.default_value)
-            defaults[key] = value.decode() if isinstance(value, bytes) else value
+    defaults, newest = _defaults(raw), _defaults(defs.get_schema(name, _NEWEST, domain))
     return Schema(
         domain,
         name,
         raw.since_version,
         {key: int(attribute.type.value) for key, attribute in raw.attributes.items()},
-        defaults,
+        {key: value for key, value in defaults.items() if newest.get(key) != value},
         frozenset(key for key, attribute in raw.attributes.items() if attribute.required),
         (raw.min_input, raw.max_input),
         (raw.min_output, raw.max_output),
         raw,
     )
+
+
+def _defaults(raw: defs.OpSchema) -> dict[str, Any]:
+    defaults = {}
+    for key, attribute in raw.attributes.items():
+        if attribute.default_value.type != AttributeProto.UNDEFINED:
+            value = helper.get_attribute_value(attribute.default_value)
+            defaults[key] = value.decode() if isinstance(value, bytes) else value
+    return defaults
 
 
 def is_known(domain: str, name: str) -> bool:

@@ -56,8 +56,8 @@ class TensorReader:
         wanted = _FIELDS.get(dtype.name, "int32_data")
         allowed = {wanted} if dtype.kind == "s" else {wanted, "raw_data"}
         if not given <= allowed or len(given) > 1:
-            found = ", ".join(sorted(given))
-            raise InvalidModel(f"{dtype} data in the wrong field", where=where, expected=" or ".join(allowed), found=found)
+            expected, found = " or ".join(sorted(allowed)), ", ".join(sorted(given))
+            raise InvalidModel(f"{dtype} data in the wrong field", where=where, expected=expected, found=found)
         if "raw_data" in given:
             return _from_raw(tensor.raw_data, dtype, numel, where).reshape(dims)
         return _from_field(getattr(tensor, wanted), wanted, dtype, numel, where).reshape(dims)

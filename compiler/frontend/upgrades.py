@@ -13,7 +13,10 @@ from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
 from .calls import Call
 
-Rule = Callable[[Call, GraphBuilder], "list[Value | None] | None"]
+Results = list[Value | None] | None
+Rule = Callable[[Call, GraphBuilder], Results]
+ALWAYS = 2**31
+"""As `up_to`: the rule applies to every version."""
 UPGRADES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 """(domain, operator) → rules with the last version that each applies to, ascending."""
 
@@ -31,11 +34,12 @@ def upgrade(*names: str, up_to: int, domain: str = "") -> Callable[[Rule], Rule]
     return register
 
 
-def apply_upgrades(call: Call, g: GraphBuilder) -> list[Value | None] | None:
+def apply_upgrades(call: Call, g: GraphBuilder) -> Results:
     """Applies all rules that the call's version needs, oldest first.
 
     Returns the results if a rule emitted nodes itself; None if the call is now in the newest form.
     """
+    call.pop("consumed_inputs")  # an early hint about memory, on many operators of version 1
     done: set[Any] = set()
     while True:
         rules = UPGRADES.get((call.domain, call.op), ())
@@ -48,5 +52,5 @@ def apply_upgrades(call: Call, g: GraphBuilder) -> list[Value | None] | None:
         results = rule(call, g)
         if results is not None:
             return results
-        if call.op == op:
+        if call.op == op and up_to != ALWAYS:
             call.version = up_to + 1

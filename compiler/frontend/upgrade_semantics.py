@@ -1,0 +1,124 @@
+"""Upgrades in which the old form computes something else: its meaning is spelled out in new operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.builder import GraphBuilder
+from ..ir.graph import Value
+from ..ir.types import BOOL, SymDim, prod
+from .calls import Call
+from .upgrades import ALWAYS, Results, upgrade
+
+
+@upgrade("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less", up_to=6)
+def limited_broadcast(call: Call, g: GraphBuilder) -> None:
+    """broadcast=1, axis=k: B's axes stand against A's from k on (from the end without axis)."""
+    broadcast, axis = call.pop("broadcast", 0), call.pop("axis")
+    if not broadcast or axis is None:
+        return
+    a, b = len(call.shape(0)), len(call.shape(1))
+    axis = axis + a if axis < 0 else axis
+    trailing = a - axis - b
+    if not 0 <= axis <= a or trailing < 0:
+        call.fail("axis does not fit the shapes", found=axis)
+    if trailing:
+        axes = g.const(np.arange(b, b + trailing, dtype=np.int64))
+        call.inputs[1] = g.Unsqueeze(call.need(1), axes)
+
+
+@upgrade("Softmax", "LogSoftmax", "Hardmax", up_to=12)
+def softmax_of_matrix(call: Call, g: GraphBuilder) -> Results:
+    """All axes from `axis` on are one: Flatten, softmax along the rows, Reshape back."""
+    x, axis, rank = call.need(0), call.attributes.get("axis", 1), len(call.shape(0))
+    if not -rank <= axis <= rank:
+        call.fail("axis out of range", expected=f"[{-rank}, {rank})", found=axis)
+    axis = axis + rank if axis < 0 else axis
+    if axis < rank and prod(call.shape(0)[axis + 1 :]) == 1:
+        call.attributes["axis"] = axis
+        return None
+    build = getattr(g, call.op)
+    rows = build(g.Flatten(x, axis=axis), axis=-1)
+    return [g.Reshape(rows, g.Shape(x))]
+
+
+@upgrade("PRelu", up_to=6)
+def prelu_channels(call: Call, g: GraphBuilder) -> None:
+    """One slope per channel, channels being axis 1."""
+    rank, slope = len(call.shape(0)), call.need(1)
+    if len(call.shape(1)) == 1 and rank > 2 and slope.tensor.dims != (1,):
+        call.inputs[1] = g.Unsqueeze(slope, g.const(np.arange(1, rank - 1, dtype=np.int64)))
+
+
+@upgrade("BatchNormalization", up_to=8)
+def batch_norm_spatial(call: Call, g: GraphBuilder) -> Results:
+    """is_test is gone; spatial=0 normalises every element on its own: all axes but the first become channels."""
+    call.pop("is_test")
+    if call.pop("spatial", 1) or len(call.shape(0)) == 2:
+        return None
+    flat = [g.Reshape(call.need(i), g.const(np.array([-1], np.int64))) for i in range(1, 5)]
+    x = call.need(0)
+    y = g.BatchNormalization(g.Flatten(x, axis=1), *flat, epsilon=call.attributes.get("epsilon", 1e-5))
+    return [g.Reshape(y, g.Shape(x))]
+
+
+@upgrade("BatchNormalization", up_to=13)
+def batch_norm_outputs(call: Call, g: GraphBuilder) -> None:
+    """The further outputs belonged to training; a model that uses them is refused where it does."""
+    call.n_outputs = 1
+
+
+@upgrade("GroupNormalization", up_to=20)
+def group_norm_channels(call: Call, g: GraphBuilder) -> None:
+    """scale and bias had one entry per group; now one per channel."""
+    channels, groups = call.shape(0)[1], call.attributes.get("num_groups", 0)
+    if isinstance(channels, SymDim) or groups < 1 or channels % groups:
+        call.fail("num_groups must divide the channels", expected=channels, found=groups)
+    repeat = g.const(np.array([groups, channels // groups], np.int64))
+    for index in (1, 2):
+        column = g.Unsqueeze(call.need(index), g.const(np.array([1], np.int64)))
+        call.inputs[index] = g.Reshape(g.Expand(column, repeat), g.const(np.array([-1], np.int64)))
+
+
+@upgrade("Dropout", up_to=ALWAYS)
+def dropout_inference(call: Call, g: GraphBuilder) -> Results:
+    """Outside of training nothing is dropped: y = x, and the mask is all ones."""
+    training = call.input(2)
+    if training is not None and (training.data is None or training.data.any()):
+        call.unsupported("training_mode must be false")
+    x = call.need(0)
+    results: list[Value | None] = [g.Identity(x)]
+    if call.n_outputs > 1:
+        dtype = x.tensor.dtype if call.version < 10 else BOOL
+        results.append(g.Expand(g.const(1, dtype), g.Shape(x)))
+    return results
+
+
+@upgrade("Resize", up_to=10)
+def resize_scales(call: Call, g: GraphBuilder) -> None:
+    """Version 10 had scales only, x_old = x_new / scale, and rounded down, or up where it shrinks."""
+    x, scales = call.need(0), call.need(1)
+    shrinks = scales.data is not None and bool((np.asarray(scales.data) < 1).any())
+    call.inputs = [x, None, scales]
+    call.attributes["coordinate_transformation_mode"] = "asymmetric"
+    call.attributes["nearest_mode"] = "ceil" if shrinks else "floor"
+
+
+@upgrade("Upsample", up_to=ALWAYS)
+def upsample_to_resize(call: Call, g: GraphBuilder) -> None:
+    """Upsample is Resize by factors of at least one, with x_old = floor(x_new / scale)."""
+    mode = str(call.pop("mode", "nearest"))
+    if call.version < 7:
+        factors = [1.0, 1.0, call.pop("height_scale", 1.0), call.pop("width_scale", 1.0)]
+        call.inputs = [call.need(0), g.const(np.array(factors, np.float32))]
+    elif call.version < 9:
+        call.inputs = [call.need(0), g.const(np.array(call.pop("scales", []), np.float32))]
+    call.inputs = [call.need(0), None, call.need(1)]
+    mode = "linear" if mode == "bilinear" else mode
+    call.become("Resize", 11, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+@upgrade("Scatter", up_to=ALWAYS)
+def scatter_elements(call: Call, g: GraphBuilder) -> None:
+    """Renamed."""
+    call.become("ScatterElements", 11, axis=call.attributes.get("axis", 0))
