@@ -105,7 +105,7 @@ class Importer:
         for value in proto.input:
             where = f"input {value.name!r}"
             if not value.name or value.name in seen:
-                    what = "an input has no name" if not value.name else "two inputs have one name"
+                what = "an input has no name" if not value.name else "two inputs have one name"
                 raise InvalidModel(what, where=where)
             seen.add(value.name)
             type_ = read_type(value.type, value.name, self.symbols, self.limits)
