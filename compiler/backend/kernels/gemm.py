@@ -84,7 +84,7 @@ class Product:
     kc: Dim
     lanes: int
     kinds: tuple[PanelKind, ...]
-    row_block: int
+    row_block: Dim
     panels_per_item: Dim
     k_block: int
     indexed: bool = False
@@ -112,12 +112,12 @@ class Product:
         return isinstance(total, int) and total <= self.k_block
 
     @property
-    def table_entries(self) -> int:
+    def table_entries(self) -> Dim:
         """i64 elements of the offset table."""
         return self.row_block * self.taps
 
     @property
-    def partial_nbytes(self) -> int:
+    def partial_nbytes(self) -> Dim:
         """Sums of one row block and panel that wait for the next block of K."""
         return 64 if self.one_k_block else self.row_block * max(kind.vectors for kind in self.kinds) * self.lanes * 4
 
@@ -200,14 +200,14 @@ class ProductEmitter:
     def emit(self) -> None:
         """The loop over the kernel's work items [begin, end)."""
         k, p = self.k, self.p
-        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
+        n_blocks, n_groups, row_block = k.index(p.n_row_blocks), k.index(p.n_column_groups), k.index(p.row_block)
 
         def item(index: KValue, _: list[KValue]) -> None:
             rest = k.udiv(index, n_blocks)
-            row0 = (index - rest * n_blocks) * p.row_block
+            row0 = (index - rest * n_blocks) * row_block
             outer = k.udiv(rest, n_groups)
             panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
-            count = k.min(k.index(p.rows) - row0, p.row_block)
+            count = k.min(k.index(p.rows) - row0, row_block)
             self.o.fill_table(outer, row0, count)
             last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
             self.panels(outer, row0, count, panel0, last)
@@ -282,11 +282,14 @@ class ProductEmitter:
             for size in sizes_below(m):
                 low = run(size, low, k.udiv(count - low, size))
 
-        if whole and (p.rows <= p.row_block or p.rows % p.row_block == 0):
-            balanced(min(int(p.rows), p.row_block))
+        block = p.row_block
+        if isinstance(block, SymDim):
+            ladder()
+        elif whole and (p.rows <= block or p.rows % block == 0):
+            balanced(min(int(p.rows), block))
         else:
-            rest = int(p.rows) % p.row_block if whole else 0
-            k.if_(count == p.row_block, lambda: balanced(p.row_block), (lambda: balanced(rest)) if whole else ladder)
+            rest = int(p.rows) % block if whole else 0
+            k.if_(count == block, lambda: balanced(block), (lambda: balanced(rest)) if whole else ladder)
 
     def call(self, outer: KValue, kind: PanelKind, size: int, column: KValue, row0: KValue, row: KValue,
              step: dict[str, KValue]) -> None:
@@ -297,7 +300,7 @@ class ProductEmitter:
         at_column = column if o.column_base is None else o.column_base(outer) + column
         given = {
             "a": o.a if p.indexed else k.gep(o.a, step["c0"]), "zero": o.zero,
-            "table": k.gep(o.table, step["t0"] * p.row_block + row), "b": step["b"], "bias": o.bias(at_column),
+            "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row), "b": step["b"], "bias": o.bias(at_column),
             "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
             "table_stride": k.index(p.row_block), "taps": step["taps"], "kc": step["kc"], "first": step["first"],
             "last": step["last"],

@@ -1,0 +1,235 @@
+"""How close single kernels come to the machine's limits: GFLOP/s and share of the measured multiply-add peak.
+
+    python benchmarks/kernels.py [gemm conv depthwise ...] [--repeats 15] [--target x86-64-v3]
+
+All cases are interleaved (A B C A B C …) with the peak and the copy bandwidth measured in the same rounds; medians
+are printed, so that a noisy neighbour hits everything alike. One core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from parax.compiler.backend import lower as _register_kernels  # noqa: F401
+from parax.compiler.backend.emit_llvm import ModuleEmitter
+from parax.compiler.backend.host import host_features
+from parax.compiler.backend.jit import Loaded, compile_object
+from parax.compiler.backend.lower import physical_array
+from parax.compiler.backend.lowering import LowerContext, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
+from parax.compiler.ir.loops import KFunc
+from parax.compiler.ir.ops import lookup
+from parax.compiler.ir.target import TARGETS, Target
+from parax.compiler.ir.types import TensorType
+
+LAST = (0, 2, 3, 1)
+
+
+def compile_kernels(funcs: list[KFunc], target: Target) -> Loaded:
+    """Object code of the functions, exported under their own names."""
+    emitter = ModuleEmitter(target)
+    names = list({f.name: f for f in funcs})
+    for f in {f.name: f for f in funcs}.values():
+        emitter.export(f, f"bench_{f.name}")
+    return Loaded(compile_object(emitter.text(), target), [f"bench_{n}" for n in names])
+
+
+@dataclass
+class Case:
+    """One measured kernel: a closure, its arithmetic, its compulsory traffic."""
+
+    name: str
+    run: Callable[[], None]
+    flops: float
+    nbytes: float
+    compile_seconds: float = 0.0
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """A zeroed buffer at a multiple of 64 bytes."""
+    whole = np.zeros(nbytes + 64, np.uint8)
+    start = -whole.ctypes.data % 64
+    return whole[start : start + nbytes]
+
+
+def random_like(t: TensorType, rng: np.random.Generator) -> np.ndarray:
+    """Values of a normal distribution in a buffer of the type's size."""
+    out = aligned(int(t.nbytes))
+    out.view(np.float32)[:] = rng.standard_normal(int(t.numel)).astype(np.float32)
+    return out
+
+
+def node_case(name: str, target: Target, op: str, shapes: list[tuple[int, ...]], layouts: dict[int, tuple[int, ...]],
+              constants: tuple[int, ...], out_layout: tuple[int, ...] | None = None, **attributes: object) -> Case:
+    """Compile one operator and bind buffers to it."""
+    rng = np.random.default_rng(0)
+    graph = Graph("bench")
+    values = []
+    for i, shape in enumerate(shapes):
+        if i in constants:
+            values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
+        else:
+            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
+    node = graph.add_node(lookup("", op)(**attributes), values)
+    node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
+    graph.set_outputs(node.outputs)
+    ctx = LowerContext(target, (), WeightStore())
+    lowering = lowering_of(node.op)
+    assert lowering is not None
+    start = time.perf_counter()
+    result = lowering(ctx, node)
+    calls = result if isinstance(result, list) else [result]
+    code = compile_kernels([c.func for c in calls], target)
+    seconds = time.perf_counter() - start
+    weights = aligned(ctx.weights.nbytes)
+    weights[:] = np.frombuffer(ctx.weights.to_bytes(), np.uint8)
+    dims, sync = np.zeros(8, np.int64), np.zeros(128, np.uint8)
+    buffers: dict[object, np.ndarray] = {}
+
+    def memory(o: object) -> np.ndarray:
+        if isinstance(o, Weight):
+            return weights[o.offset :]
+        if isinstance(o, Scratch):
+            return aligned(int(o.nbytes))
+        if o not in buffers:
+            buffers[o] = random_like(o.type, rng)
+            if o.data is not None:
+                buffers[o][:] = physical_array(o).reshape(-1).view(np.uint8)
+        return buffers[o]
+
+    bound = []
+    for call in calls:
+        held = [memory(o) for o in call.operands]
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(held) + 2), ctypes.c_int64, ctypes.c_int64)
+        args = [m.ctypes.data for m in (*held, dims, sync)] + [0, int(call.work)]
+        bound.append((kind(code.address(f"bench_{call.func.name}")), args, (held, code)))
+
+    def run() -> None:
+        for function, args, _ in bound:
+            function(*args)
+
+    return Case(name, run, float(sum(c.flops for c in calls)), float(sum(c.nbytes for c in calls)), seconds)
+
+
+def peak_case(target: Target, steps: int = 200_000) -> Case:
+    """Multiply-adds on registers alone: 12 independent chains."""
+    k = kernel("peak", [("x", F32PTR), ("y", F32PTR)])
+    lanes = target.f32_lanes
+    a = k.load(k["x"], 0, lanes)
+    acc = [k.load(k["x"], lanes * (i % 4), lanes) for i in range(12)]
+    acc = k.for_(0, k["end"], 1, acc, lambda i, c: [k.fma(a, v, v) if target.has_fma else a * v + v for v in c])
+    for i, v in enumerate(acc):
+        k.store(k["y"], i * lanes, v)
+    code = compile_kernels([k.func], target)
+    x, y, dims = aligned(4096), aligned(4096), np.zeros(8, np.int64)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)(code.address("bench_peak"))
+
+    def run(code: object = code) -> None:
+        function(x.ctypes.data, y.ctypes.data, dims.ctypes.data, dims.ctypes.data, 0, steps)
+
+    return Case("fma peak", run, steps * 12.0 * lanes * 2, 0)
+
+
+def copy_case(nbytes: int = 64 << 20) -> Case:
+    """Memory copy of more than the last cache."""
+    a, b = aligned(nbytes), aligned(nbytes)
+    return Case("copy", lambda: np.copyto(b, a), 0, 2 * nbytes)
+
+
+def gemm_cases(target: Target) -> list[Case]:
+    """Shapes of ResNet-50's pointwise layers and of BERT-base."""
+    shapes = [(3136, 64, 256), (784, 512, 128), (196, 256, 1024), (49, 2048, 512), (128, 768, 768), (512, 768, 3072),
+              (512, 3072, 768), (1024, 1024, 1024), (1, 2048, 1000), (35, 650, 2600)]
+    return [node_case(f"gemm {m}x{k}x{n}", target, "MatMul", [(m, k), (k, n)], {}, (1,)) for m, k, n in shapes]
+
+
+def conv_case(target: Target, h: int, cin: int, cout: int, kernel: int, stride: int = 1, group: int = 1,
+              batch: int = 1, plain_input: bool = False) -> Case:
+    """A square convolution with "same" padding."""
+    pad = kernel // 2
+    name = f"conv{kernel}x{kernel}/{stride} {batch}x{h}²x{cin}→{cout}" + (f" g{group}" if group > 1 else "")
+    return node_case(name, target, "Conv", [(batch, cin, h, h), (cout, cin // group, kernel, kernel), (cout,)],
+                     {} if plain_input else {0: LAST}, (1, 2), LAST, pads=[pad] * 4, strides=[stride] * 2, group=group)
+
+
+def conv_cases(target: Target) -> list[Case]:
+    """ResNet-50's layers and MobileNet's pointwise ones."""
+    shapes = [(56, 64, 64, 1, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1), (56, 256, 512, 1, 2), (28, 128, 512, 1, 1),
+              (14, 1024, 256, 1, 1), (7, 512, 2048, 1, 1), (56, 64, 64, 3, 1), (28, 128, 128, 3, 1), (28, 256, 256, 3, 2),
+              (14, 256, 256, 3, 1), (7, 512, 512, 3, 1), (112, 32, 64, 1, 1), (56, 24, 144, 1, 1), (14, 96, 576, 1, 1)]
+    return [conv_case(target, *s) for s in shapes]
+
+
+def first_cases(target: Target) -> list[Case]:
+    """Layers that read the image."""
+    return [conv_case(target, 224, 3, 64, 7, 2, plain_input=True), conv_case(target, 224, 3, 32, 3, 2, plain_input=True),
+            conv_case(target, 224, 3, 64, 3, 1, plain_input=True), conv_case(target, 224, 3, 64, 7, 2)]
+
+
+def depthwise_cases(target: Target) -> list[Case]:
+    """MobileNet's depthwise layers."""
+    shapes = [(112, 32, 1), (112, 64, 2), (56, 128, 1), (28, 256, 1), (14, 512, 1), (7, 1024, 1), (56, 144, 2), (14, 576, 1)]
+    return [conv_case(target, h, c, c, 3, s, group=c) for h, c, s in shapes]
+
+
+def attention_cases(target: Target) -> list[Case]:
+    """BERT-base's products of two activations: heads of 64 with batch 4, length 128."""
+    heads = (0, 2, 1, 3)
+    return [node_case("attention PV", target, "MatMul", [(4, 12, 128, 128), (4, 12, 128, 64)], {1: heads}, (), heads),
+            node_case("attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: (0, 3, 1, 2)}, ())]
+
+
+GROUPS = {"gemm": gemm_cases, "conv": conv_cases, "first": first_cases, "depthwise": depthwise_cases,
+          "attention": attention_cases}
+
+
+def measure(cases: list[Case], repeats: int) -> dict[str, float]:
+    """Median seconds per run of each case, in interleaved rounds of at least 2 ms per case."""
+    times: dict[str, list[float]] = {c.name: [] for c in cases}
+    counts = {}
+    for c in cases:
+        c.run()
+        start = time.perf_counter()
+        c.run()
+        counts[c.name] = max(1, int(2e-3 / max(1e-7, time.perf_counter() - start)))
+    for _ in range(repeats):
+        for c in cases:
+            start = time.perf_counter()
+            for _ in range(counts[c.name]):
+                c.run()
+            times[c.name].append((time.perf_counter() - start) / counts[c.name])
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", default=list(GROUPS), choices=[*GROUPS, []], help="which cases")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--target", default="")
+    args = parser.parse_args()
+    features = host_features()
+    target = TARGETS[args.target] if args.target else next(t for t in TARGETS.values() if t.supported_by(features))
+    limits = [peak_case(target), copy_case()]
+    cases = limits + [c for g in args.groups or GROUPS for c in GROUPS[g](target)]
+    seconds = measure(cases, args.repeats)
+    peak = limits[0].flops / seconds["fma peak"]
+    bandwidth = limits[1].nbytes / seconds["copy"]
+    print(f"{target.name}: peak {peak / 1e9:.1f} GFLOP/s, copy {bandwidth / 1e9:.1f} GB/s, median of {args.repeats}")
+    print(f"{'case':32} {'µs':>9} {'GFLOP/s':>8} {'% peak':>7} {'% roof':>7} {'compile ms':>10}")
+    for c in cases[2:]:
+        t = seconds[c.name]
+        roof = max(c.flops / peak, c.nbytes / bandwidth)
+        print(f"{c.name:32} {t * 1e6:9.1f} {c.flops / t / 1e9:8.1f} {100 * c.flops / t / peak:7.1f} {100 * roof / t:7.1f} "
+              f"{c.compile_seconds * 1e3:10.0f}")
+
+
+if __name__ == "__main__":
+    main()

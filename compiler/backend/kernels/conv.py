@@ -1,0 +1,82 @@
+"""Conv: which algorithm takes a layer, and the indirect convolution (Dukhan, 2019) over channels-last tensors.
+
+    rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
+
+1×1 kernels without padding are the same product with one tap. Few input channels or an input that is not
+channels-last: `conv_gather`. One channel per group: `depthwise`. Other element types and layouts: the plain kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
+from ...ir.loops import KFunc, PtrType
+from ...ir.ops.contraction import Conv
+from ...ir.ops.geometry import WindowGeometry
+from ...ir.types import BF16, F16, Dim, TensorType, prod
+from ..fusion import Fusion
+from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers
+from .conv_gather import lower_gathered
+from .conv_plain import lower_plain
+from .conv_tables import Walk, fill_offsets
+from .conv_weights import ConvShape, bias_operand, conv_weights, emit_panel, weight_operands
+from .gemm import Operands, ProductEmitter, plan_product
+from .tail import tail_of
+
+FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
+
+
+@lowers(Conv)
+def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
+    """The kernel call of a (fused) convolution."""
+    fusion = Fusion.of(node)
+    s = ConvShape.of(fusion)
+    y = fusion.result.tensor
+    flops = 2 * prod(y.dims) * (s.group_inputs * s.taps)
+    nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
+    if not s.tiled:
+        call = lower_plain(ctx, fusion, s)
+    elif s.x.tensor.dtype == F32 and s.channels_last_input and s.group_inputs >= FEW_CHANNELS:
+        call = lower_indirect(ctx, fusion, s)
+    else:
+        call = lower_gathered(ctx, fusion, s)
+    return replace(call, label=node.name, flops=flops, nbytes=nbytes)
+
+
+def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
+    """Input channels are contiguous: every tap of every output pixel is a row of A."""
+    y = fusion.result.tensor
+    rows = y.dims[0] * prod(s.geometry.output)
+    p = plan_product(ctx, s.groups, rows, s.group_outputs, s.taps, s.group_inputs, whole_rows=0 if s.constant else 384)
+    tail = tail_of(fusion, ctx.symbols)
+    zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
+    operands = [("a", F32PTR, s.x), ("zero", F32PTR, zeros), *weight_operands(ctx, s, p, taps_outside=True),
+                bias_operand(ctx, s), ("table", I64PTR, Scratch(8 * p.table_entries)),
+                ("partial", F32PTR, Scratch(p.partial_nbytes))]
+    walk = s.walk()
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+
+        def fill(group: KValue, row0: KValue, count: KValue) -> None:
+            base = group * s.group_inputs
+            if s.pointwise:
+                step = s.groups * s.group_inputs
+                k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * step))
+            else:
+                fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
+
+        ProductEmitter(k, ctx, p, tail, Operands(
+            a=k["a"], zero=k["zero"], table=k["table"], partial=k["partial"], fill_table=fill,
+            panel=lambda group, kind, panel, column: emit_panel(k, ctx, s, p, kind, group, column, taps_outside=True),
+            bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+            row_base=lambda group: k.index(0), pitch=s.groups * s.group_outputs,
+            column_base=lambda group: group * s.group_outputs)).emit()
+        return k.func
+
+    func = ctx.function("conv", fusion.node, build, s.constant)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
