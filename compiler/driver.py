@@ -16,7 +16,8 @@ from .backend.host import resolve_target
 from .backend.jit import compile_object
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
-from .backend.lowering import LowerContext, WeightStore
+from .backend.lowering import LowerContext, WeightStore, lowering_of
+from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .ir.graph import Graph
 from .ir.target import Target
@@ -99,7 +100,7 @@ def import_graph(model: str | Path | bytes | ModelProto, options: CompileOptions
 def optimise(graph: Graph, run: Compilation) -> None:
     """Run the passes of the optimisation level."""
     run.dump("00-import.txt", print_graph(graph))
-    passes = pipeline(run.options.opt_level)
+    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, evaluate_node)
     passes.verify = env.read("PARAX_VERIFY")
     if run.options.dump is not None:
         passes.dump = lambda number, name, g: run.dump(f"{number:02d}-{name}.txt", print_graph(g))

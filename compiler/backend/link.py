@@ -16,7 +16,7 @@ from ..ir.loops import INDEX, KFunc
 from ..ir.target import Target
 from ..ir.types import ceil_div
 from .emit_llvm import ModuleEmitter
-from .lower import ALIGN, Arena, CoreScratch, Input, Output, Place, Segment
+from .lower import ALIGN, Arena, Beyond, CoreScratch, Input, Output, Place, Segment
 
 ERROR_OFFSET = 64  # bytes into the sync block; kernels report failures there
 SPINS = 20000  # iterations of `pause` before a waiting core yields
@@ -97,6 +97,8 @@ def _pointer(k: Builder, place: Place, scratch: KValue | None) -> KValue:
     if isinstance(place, CoreScratch):
         assert scratch is not None
         return k.gep(scratch, k.index(place.offset))
+    if isinstance(place, Beyond):
+        return k.gep(_pointer(k, place.place, scratch), place.offset)
     return k.gep(k["weights"], place.offset)
 
 

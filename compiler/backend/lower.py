@@ -20,7 +20,7 @@ from ..ir.types import Dim, TensorType, ceil_div, dim_max
 from ..ir.views import MemoryPlan, roots, view_source
 from . import kernels
 from .kernels.known import is_known, lower_known
-from .lowering import KernelCall, LowerContext, Scratch, Weight, lowering_of
+from .lowering import KernelCall, LowerContext, Scratch, Shifted, Weight, lowering_of
 
 for _module in pkgutil.iter_modules(kernels.__path__):  # every kernel file registers itself
     importlib.import_module(f"{kernels.__name__}.{_module.name}")
@@ -48,6 +48,14 @@ class Arena:
 
 
 @dataclass(frozen=True)
+class Beyond:
+    """`offset` bytes beyond another place."""
+
+    place: Input | Output | Arena | Weight
+    offset: int
+
+
+@dataclass(frozen=True)
 class CoreScratch:
     """`offset` bytes into the running core's scratch, which lies behind the arena."""
 
@@ -55,7 +63,7 @@ class CoreScratch:
 
 
 ALIGN = 64
-Place = Union[Input, Output, Arena, Weight, CoreScratch]
+Place = Union[Input, Output, Arena, Weight, CoreScratch, Beyond]
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,8 @@ def _place(call: KernelCall, places: _Places, segment: Segment) -> PlacedCall:
         if isinstance(o, Scratch):
             own.append(CoreScratch(used))
             used = used + ceil_div(o.nbytes, ALIGN) * ALIGN
+        elif isinstance(o, Shifted):
+            own.append(Beyond(places.of(o.value), o.offset))
         else:
             own.append(places.of(o))
     segment.scratch = dim_max(segment.scratch, used)
@@ -138,7 +148,7 @@ class _Places:
     def __init__(self, graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> None:
         self.ctx, self.memory = ctx, memory
         self.roots = roots(graph)
-        self.fixed: dict[Value, Place] = {v: Input(i) for i, v in enumerate(graph.inputs)}
+        self.fixed: dict[Value, Input | Output | Arena | Weight] = {v: Input(i) for i, v in enumerate(graph.inputs)}
         for i, v in enumerate(graph.outputs):
             root = self.roots.get(v, v)
             if root in self.fixed or root.data is not None:
@@ -146,7 +156,7 @@ class _Places:
                                     "the memory planner should have copied it", where=f"output {v.name}")
             self.fixed[root] = Output(i)
 
-    def of(self, operand: Value | Weight) -> Place:
+    def of(self, operand: Value | Weight) -> Input | Output | Arena | Weight:
         """Where an operand's bytes lie."""
         if isinstance(operand, Weight):
             return operand

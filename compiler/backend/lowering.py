@@ -37,7 +37,15 @@ class Scratch:
     nbytes: Dim
 
 
-Operand = Union[Value, Weight, Scratch]
+@dataclass(frozen=True)
+class Shifted:
+    """A value from `offset` bytes on."""
+
+    value: Value
+    offset: int
+
+
+Operand = Union[Value, Weight, Scratch, Shifted]
 
 
 @dataclass(frozen=True)

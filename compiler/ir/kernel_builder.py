@@ -43,6 +43,7 @@ class KValue:
     def __rmul__(self, o: Any) -> KValue: return self.builder.binary("mul", o, self)
     def __truediv__(self, o: Any) -> KValue: return self.builder.binary("div", self, o)
     def __rtruediv__(self, o: Any) -> KValue: return self.builder.binary("div", o, self)
+    def __floordiv__(self, o: Any) -> KValue: return self.builder.binary("udiv", self, o)
     def __mod__(self, o: Any) -> KValue: return self.builder.binary("rem", self, o)
     def __and__(self, o: Any) -> KValue: return self.builder.binary("and", self, o)
     def __or__(self, o: Any) -> KValue: return self.builder.binary("or", self, o)

@@ -35,7 +35,7 @@ def view_source(node: Node) -> Value | None:
     if isinstance(node.op, Relayout) or node.op.name == "Identity":
         return x if physical_axes(x.type) == physical_axes(y.type) else None
     if node.op.name == "Transpose":
-        perm = node.op.perm or tuple(reversed(range(x.type.rank)))  # type: ignore[attr-defined]
+        perm = node.op.order(x.type.rank)  # type: ignore[attr-defined]
         place = {a: i for i, a in enumerate(perm)}
         return x if tuple(place[a] for a in physical_axes(x.type)) == physical_axes(y.type) else None
     if isinstance(node.op, Movement) and node.op.is_view:

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..ir.ops.base import Operator
 from .base import Pass, Pipeline
+from .block.decompose_composites import DecomposeComposites
+from .block.fold_batch_norm import FoldBatchNorm
 from .block.fuse_elementwise import FuseElementwise
 from .dataflow.assign_layouts import AssignLayouts
+from .dataflow.common_subexpressions import CommonSubexpressions
+from .dataflow.dead_code import DeadCode
+from .node.constant_folding import ConstantFolding, Evaluate
+from .node.no_op_elimination import NoOpElimination
 
 
-def pipeline(opt_level: int = 2) -> Pipeline:
-    """The passes of an optimisation level (0 to 3)."""
-    steps: list[Pass | list[Pass]] = []
-    if opt_level >= 1:
-        steps += [AssignLayouts(), FuseElementwise()]
-    return Pipeline(steps)
+def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: Evaluate | None = None) -> Pipeline:
+    """The passes of an optimisation level.
+
+    Args:
+        opt_level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 everything.
+        has_kernel: whether the backend serves an operator directly. evaluate: computes one node on constants.
+    """
+    decompose = DecomposeComposites(has_kernel)
+    if opt_level == 0:
+        return Pipeline([decompose, DeadCode()])
+    fold = ConstantFolding(evaluate)
+    clean: list[Pass] = [NoOpElimination(), fold, DeadCode()]
+    if opt_level == 1:
+        return Pipeline([clean, decompose, clean, AssignLayouts(), NoOpElimination(), DeadCode()])
+    return Pipeline([
+        clean,
+        FoldBatchNorm(),
+        decompose,
+        [*clean, CommonSubexpressions()],
+        AssignLayouts(),
+        FuseElementwise(),
+        DeadCode(),
+    ])

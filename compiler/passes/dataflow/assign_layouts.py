@@ -116,7 +116,7 @@ def _comes_before(first: Node, second: Node) -> bool:
 def _transpose(node: Node) -> None:
     """y's order in memory is x's: the transpose moves nothing."""
     x, y = node.operands[0].tensor, node.output
-    perm = node.op.perm or tuple(reversed(range(x.rank)))  # type: ignore[attr-defined]
+    perm = node.op.order(x.rank)  # type: ignore[attr-defined]
     place = {a: i for i, a in enumerate(perm)}
     y.type = y.tensor.with_layout(tuple(place[a] for a in x.axis_order))
 
