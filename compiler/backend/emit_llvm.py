@@ -7,7 +7,7 @@ than llvmlite's IR objects: it is several times faster to build and is what the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 from ...errors import InternalError
 from ..ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions

@@ -5,7 +5,7 @@ Rounds to nearest even, keeps denormals, infinities and NaN. The halves are pass
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 
 from ...errors import InternalError
 from ..ir.kernel_builder import Builder, KValue

@@ -58,7 +58,7 @@ def _log(k: Builder, x: KValue) -> KValue:
 
 
 def _log1p_core(k: Builder, x: KValue) -> KValue:
-    """log(1 + x), -1 < x < infinity. The exponent of 1 + x is taken off x and off 1 apart (N. Juffa), which is exact."""
+    """log(1 + x), -1 < x < infinity. The exponent of 1 + x is taken off x and off 1 apart, exactly (N. Juffa)."""
     i = (k.bitcast(x + 1.0, I32) - THREE_QUARTERS) & EXPONENT
     one = k.bitcast(0x40800000 - i, F32)  # 4 * 2^-e
     f = k.bitcast(k.bitcast(x, I32) - i, F32) + k.fma(one, 0.25, -1.0)

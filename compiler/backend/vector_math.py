@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 from ..ir.kernel_builder import Builder, KValue
 from ..ir.loops import KFunc, KType
@@ -71,24 +71,34 @@ def _sigmoid(k: Builder, x: KValue) -> KValue:
     return k.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
-def _scaled_minus_one(k: Builder, a: KValue, b: KValue | float) -> KValue:
-    """2^(a b) - 1, |a b| < 120, to full relative precision near 0; the product is never rounded."""
-    t = k.fma(a, b, MAGIC)
-    r = k.fma(a, b, -(t - MAGIC))
+def _tanh(k: Builder, x: KValue) -> KValue:
+    """h / (h + 1) of h = (e^2a - 1) / 2, a = |x|: h is a itself near 0, and its errors hardly matter where it is large.
+
+    a = n (ln 2)/2 + r, and the polynomial in r is the one of e^2r with its coefficients times powers of 2.
+    """
+    a = k.min(k.math("abs", x), 9.1)
+    t = k.fma(a, 2.0 * LOG2E, MAGIC)
+    n = t - MAGIC
+    r = k.fma(n, -0.5 * LN2_LOW, k.fma(n, -0.5 * LN2_HIGH, a))
+    half = k.fma(r * r, horner(k, r, [2.0 ** (i + 1) * c for i, c in enumerate(EXP)]), r)
+    s = _two_to(k, t)
+    h = k.fma(half, s, k.fma(s, 0.5, -0.5))
+    return copy_sign(k, h / (h + 1.0), x)
+
+
+def _erf_magnitude(k: Builder, a: KValue) -> KValue:
+    """2^u - 1 of u = log2(erfc a) = a p(a): to full relative precision near 0, the product is never rounded."""
+    p = horner(k, a, ERF)
+    t = k.fma(a, p, MAGIC)
+    r = k.fma(a, p, -(t - MAGIC))
     s = _two_to(k, t)
     return k.fma(r * horner(k, r, EXP2), s, s - 1.0)
-
-
-def _tanh(k: Builder, x: KValue) -> KValue:
-    """(e^2a - 1) / (e^2a + 1) of a = |x|; an error of the exponential hardly matters where it is large."""
-    e = _scaled_minus_one(k, k.min(k.math("abs", x), 9.1), 2.0 * LOG2E)
-    return copy_sign(k, e / (e + 2.0), x)
 
 
 def _erf(k: Builder, x: KValue) -> KValue:
     """1 - 2^log2(erfc |x|): one polynomial for the whole range and no division."""
     a = k.min(k.math("abs", x), 3.95)
-    return copy_sign(k, _scaled_minus_one(k, a, horner(k, a, ERF)), x)
+    return copy_sign(k, _erf_magnitude(k, a), x)
 
 
 def _sinh(k: Builder, x: KValue) -> KValue:

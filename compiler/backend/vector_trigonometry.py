@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 
 from ..ir.kernel_builder import Builder, KValue
 from ..ir.loops import KFunc, KType
