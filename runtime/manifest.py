@@ -81,12 +81,17 @@ class Target:
 
 @dataclass(frozen=True)
 class NativeStep:
-    """One call of `parax_run_<segment>`; `arena` is the bytes of scratch memory it needs."""
+    """One call of `parax_run_<segment>`; it needs `arena` bytes, and behind them `scratch` bytes per core."""
 
     segment: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     arena: Dim
+    scratch: Dim = 0
+
+    def memory(self, n_cores: int) -> Dim:
+        """Bytes that an instance of `n_cores` needs."""
+        return self.arena if self.scratch == 0 else ("+", self.arena, ("*", self.scratch, n_cores))
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _check_steps(manifest: Manifest) -> None:
 
 def _check_native(manifest: Manifest, step: NativeStep, bound: set[str], where: str) -> None:
     specs = {**manifest.values, **{t.name: t for t in (*manifest.outputs, *manifest.inputs)}}
-    dims: list[Dim] = [step.arena]
+    dims: list[Dim] = [step.arena, step.scratch]
     for name in (*step.inputs, *step.outputs):
         shape: tuple[Dim, ...]
         if name in manifest.constants:

@@ -178,7 +178,8 @@ class ManifestReader:
         if fields.choice("kind", ("native", "host")) == "native":
             inputs, outputs = fields.items("inputs", _name), fields.items("outputs", _name)
             arena = self.dim(fields.raw.get("arena", 0), fields.at("arena"))
-            return NativeStep(fields.integer("segment", 0, 1 << 20), inputs, outputs, arena)
+            scratch = self.dim(fields.raw.get("scratch", 0), fields.at("scratch"))
+            return NativeStep(fields.integer("segment", 0, 1 << 20), inputs, outputs, arena, scratch)
         results = fields.items("outputs", _optional_name)
         binds = fields.items("binds", lambda r, w: self.bind(r, w, len(results)), optional=True)
         attrs = fields.get_object("attrs")
