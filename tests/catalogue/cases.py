@@ -85,11 +85,16 @@ class Case:
     atol: float | None = None
 
     def __str__(self) -> str:
-        shown = [o if isinstance(o, str) else "-" if o is None else
-                 f"{'const' if isinstance(o, Constant) else 'array'}{list(getattr(o, 'array', o).shape)}"
-                 for o in self.operands]
         attrs = ",".join(f"{k}={v}" for k, v in self.attrs.items())
-        return re.sub(r"\s+", "", f"{self.op}({';'.join(shown)}){attrs}")[:120]
+        return re.sub(r"\s+", "", f"{self.op}({';'.join(map(_shown, self.operands))}){attrs}")[:120]
+
+
+def _shown(operand: Operand) -> str:
+    """An operand in a test's name."""
+    if operand is None or isinstance(operand, str):
+        return operand or "-"
+    kind, array = ("const", operand.array) if isinstance(operand, Constant) else ("array", operand)
+    return kind + str(array.tolist() if array.size <= 6 else list(array.shape))
 
 
 def case(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any] | None = None, **more: Any) -> Case:

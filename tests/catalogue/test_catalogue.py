@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from backend.harness import run_graph
-from catalogue.cases import ELSEWHERE, Case, Constant, all_cases
 from onnx import helper, numpy_helper
 
+from backend.harness import run_graph
+from catalogue.cases import ELSEWHERE, Case, Constant, all_cases
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import CATALOGUE, lookup

@@ -52,11 +52,21 @@ def iteration_axes(result: TensorType, operands: Sequence[Sequence[Dim]]) -> Axe
     Args:
         operands: strides per logical axis of the result, one row per operand (the result's own among them).
     """
-    order = [a for a in result.axis_order if result.dims[a] != 1]
+    return merge_axes(result.axis_order, result.dims, operands)
+
+
+def merge_axes(order: Sequence[int], dims: Sequence[Dim], operands: Sequence[Sequence[Dim]]) -> Axes:
+    """The axes named in `order`, outermost first, without size-1 axes, neighbours merged where every operand allows it.
+
+    Args:
+        dims: size per logical axis. operands: strides per logical axis, one row per operand.
+    """
     sizes: list[Dim] = []
     strides: list[list[Dim]] = [[] for _ in operands]
     for a in order:
-        size = result.dims[a]
+        size = dims[a]
+        if size == 1:
+            continue
         if sizes and all(row[-1] == own[a] * size for row, own in zip(strides, operands)):
             sizes[-1] = sizes[-1] * size
             for row, own in zip(strides, operands):

@@ -118,8 +118,11 @@ class NormalizeLast(Normalize):
         if self.stash_type != 1:
             raise UnsupportedOp("stash_type other than 1 (float)", where=ctx.where, found=self.stash_type)
         for i in (1, 2):
-            if ctx.has(i) and ctx.broadcast(shape, ctx.shape(i)) != shape:
+            if ctx.has(i) and len(ctx.shape(i)) > len(shape):
                 ctx.fail("scale and bias must broadcast to x", expected=ctx.tensor(0), found=ctx.tensor(i))
+            for own, dim in zip(reversed(shape), reversed(ctx.shape(i)) if ctx.has(i) else (), strict=False):
+                if dim != 1:
+                    ctx.equal(own, dim, "scale and bias must broadcast to x")
         return (*shape[:axis], *[1] * (len(shape) - axis))
 
 

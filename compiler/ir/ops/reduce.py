@@ -202,6 +202,10 @@ class ArgReduce(Operator):
         """Whether `x`, which comes after `best`, replaces it."""
         raise NotImplementedError(f"{self.name}.better")
 
+    def worst(self, dtype: DType) -> float | int:
+        """What every element beats or equals."""
+        raise NotImplementedError(f"{self.name}.worst")
+
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         shape = ctx.shape(0)
         axis = ctx.axis(self.axis, len(shape))
@@ -223,6 +227,9 @@ class ArgMax(ArgReduce):
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
         return x >= best if self.select_last_index else x > best
 
+    def worst(self, dtype: DType) -> float | int:
+        return lowest(dtype)
+
 
 @op(since=13)
 class ArgMin(ArgReduce):
@@ -235,6 +242,9 @@ class ArgMin(ArgReduce):
 
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
         return x <= best if self.select_last_index else x < best
+
+    def worst(self, dtype: DType) -> float | int:
+        return highest(dtype)
 
 
 @op(since=14)
