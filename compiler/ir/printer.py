@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def _print_into(lines: list[str], graph: Graph, head: str, indent: str, prefix: 
         data = value.data
         shown = array_text(data) if data is not None and _is_inline(value) else json.dumps(prefix + value.name)
         lines.append(f"{inner}{_ref(value)} = const {value.type} {shown}")
-    for node in graph:
+    for node in islice(graph, len(graph)):  # a damaged list may be endless, and the verifier prints it
         lines.append(inner + _node_line(node))
         for name, body in node.bodies.items():
             _print_into(lines, body, name, inner + "  ", _body_prefix(prefix, node, name))

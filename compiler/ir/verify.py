@@ -127,7 +127,7 @@ def _check_values(graph: Graph, defined: set[Value]) -> None:
         _broken(graph, "the table of values is inconsistent", found=set(values) ^ defined)
     as_output = Counter(graph.outputs)
     for value in values:
-        if value.graph is not graph or graph.value(value.name) is not value:
+        if value.graph is not graph or not graph.has_value(value.name) or graph.value(value.name) is not value:
             _broken(graph, "a value is registered under another name or graph", value.producer, value)
         for node, i in value.uses:
             if node.graph is not graph or i >= len(node.inputs) or node.inputs[i] is not value:

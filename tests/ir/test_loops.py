@@ -26,7 +26,9 @@ def test_golden_text() -> None:
 
     k.for_(k["begin"], k["end"], 8, [k.index(5)], step)
     verify_function(k.func)
-    assert print_function(k.func) == """\
+    assert (
+        print_function(k.func)
+        == """\
 kernel @scale(%x: ptr<f32>, %y: ptr<f32>, %dims: ptr<i64>, %sync: ptr<u8>, %begin: i64, %end: i64) {
   %6 = for(%begin, %end, 8, 5) : i64 {
     ^(%7: i64, %8: i64)
@@ -41,6 +43,7 @@ kernel @scale(%x: ptr<f32>, %y: ptr<f32>, %dims: ptr<i64>, %sync: ptr<u8>, %begi
     yield %12
   }
 }"""
+    )
 
 
 def test_index_arithmetic_folds() -> None:

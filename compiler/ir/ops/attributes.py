@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types as python_types
 from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin
@@ -46,7 +47,8 @@ def attribute_kind(hint: Any) -> str | None:
 
 
 def canonical(spec: AttrSpec, value: Any) -> Any:
-    """The immutable form of an attribute value: lists become tuples, floats are rounded to f32 as ONNX stores them.
+    """The immutable form of an attribute value: lists become tuples, floats are rounded to f32 as ONNX stores them,
+    and all NaNs are one.
 
     Raises InvalidModel if the value is not of the declared kind.
     """
@@ -69,7 +71,7 @@ def _int(value: Any) -> int:
 def _float(value: Any) -> float:
     if isinstance(value, (int, float, np.integer, np.floating)):
         with np.errstate(over="ignore"):
-            return float(np.float32(value))
+            return math.nan if math.isnan(value) else float(np.float32(value))
     raise TypeError
 
 
@@ -95,7 +97,9 @@ def _floats(value: Any) -> Floats:
     items = list(_sequence(value))
     if not all(isinstance(v, (int, float, np.integer, np.floating)) for v in items):
         raise TypeError
-    return tuple(np.asarray(items, np.float32).tolist())
+    array = np.asarray(items, np.float32)
+    array[np.isnan(array)] = math.nan
+    return tuple(array.tolist())
 
 
 def _strs(value: Any) -> Strs:
