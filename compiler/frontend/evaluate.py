@@ -24,11 +24,22 @@ class EvaluationError(ParaxError):
 def evaluate_node(node: Node, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """The outputs of one node for operand values (None where an optional operand is omitted).
 
-    Raises EvaluationError if onnx.reference cannot run the operator on them.
+    Raises EvaluationError if onnx.reference cannot run the operator on them, or is known to run it wrongly.
     """
+    if _is_misread(node):
+        raise EvaluationError("onnx.reference ignores some attributes of this node", where=node.where)
     model = export_node(node)
     given = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
     return _run(model, given, node.where)
+
+
+def _is_misread(node: Node) -> bool:
+    """onnx.reference's recurrent operators know neither activations, clip, input_forget nor sequence lengths."""
+    if node.op.name not in ("RNN", "GRU", "LSTM"):
+        return False
+    attributes = node.op.explicit_attributes()
+    has_lengths = len(node.inputs) > 4 and node.inputs[4] is not None
+    return has_lengths or not attributes.keys().isdisjoint({"activations", "clip", "input_forget"})
 
 
 def evaluate_graph(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

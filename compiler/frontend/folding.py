@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir.graph import Node, Value
 from ..ir.ops.base import Control, Host
-from ..ir.types import DType, TensorType
+from ..ir.types import BOOL, DType, SymDim, TensorType
 from .evaluate import EvaluationError, evaluate_node
 from .limits import Limits
 
@@ -20,16 +20,36 @@ def fold(node: Node, limits: Limits) -> Sequence[Value] | None:
     """Constants in place of a node whose operands are constants, None if it stays as it is."""
     if not _is_foldable(node, limits):
         return None
-    try:
-        arrays = evaluate_node(node, [None if v is None else v.data for v in node.inputs])
-    except EvaluationError:  # the reference cannot run it: the compiled code will
-        return None
-    if not all(_fits(array, value) for array, value in zip(arrays, node.outputs, strict=False)):
+    arrays = _known_arrays(node) or _evaluated(node)
+    if arrays is None or not all(_fits(array, value) for array, value in zip(arrays, node.outputs, strict=True)):
         return None
     graph, names = node.graph, [value.name for value in node.outputs]
     assert graph is not None
     graph.erase(node)
-    return [graph.add_constant(array, name) for array, name in zip(arrays, names, strict=False)]
+    return [graph.add_constant(array, name) for array, name in zip(arrays, names, strict=True)]
+
+
+def _known_arrays(node: Node) -> list[np.ndarray] | None:
+    """Integer results that inference has found already. Floats are left out: Python's are not rounded to f32."""
+    arrays = []
+    for value in node.outputs:
+        dtype = value.tensor.dtype
+        if value.known is None or not (dtype.is_int or dtype == BOOL) or dtype.numpy is None:
+            return None
+        if any(isinstance(item, SymDim) for item in value.known.flat):
+            return None
+        try:
+            arrays.append(value.known.astype(dtype.numpy))
+        except OverflowError:
+            return None
+    return arrays
+
+
+def _evaluated(node: Node) -> list[np.ndarray] | None:
+    try:
+        return evaluate_node(node, [None if v is None else v.data for v in node.inputs])
+    except EvaluationError:  # the reference cannot run it: the compiled code will
+        return None
 
 
 def _is_foldable(node: Node, limits: Limits) -> bool:
@@ -38,7 +58,7 @@ def _is_foldable(node: Node, limits: Limits) -> bool:
     if any(v.data is None or v.data.size > 16 * limits.fold_numel for v in node.operands):
         return False
     for value in node.outputs:
-        if not isinstance(value.type, TensorType) or not value.type.is_static or value.known is not None:
+        if not isinstance(value.type, TensorType) or not value.type.is_static:
             return False
         numel = value.type.numel
         if not isinstance(numel, int) or numel > limits.fold_numel:

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
-from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
+from ...errors import InternalError, InvalidModel, ParaxError, ResourceLimit, UnsupportedOp, UsageError
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import CATALOGUE
@@ -91,9 +91,20 @@ class Importer:
                 frame.finish(frame)
             else:
                 self._count_node()
-                self._node(frame, node)
+                self._guarded(frame, node)
         self.symbols.check_all_used()
         return graph
+
+    def _guarded(self, frame: Frame, node: NodeProto) -> None:
+        """Imports a node; a mistake of ours that a strange model brings out still ends in an error that says where."""
+        try:
+            self._node(frame, node)
+        except ParaxError:
+            raise
+        except MemoryError as error:
+            raise ResourceLimit("out of memory", where=node_where(node)) from error
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", where=node_where(node)) from error
 
     def _add_inputs(self, frame: Frame, proto: GraphProto) -> None:
         constants = {tensor.name for tensor in proto.initializer}
