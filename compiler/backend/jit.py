@@ -114,7 +114,7 @@ class Loaded:
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
         """The exported function as a ctypes callable; numpy arrays are passed by `.ctypes.data` as c_void_p."""
-        call = ctypes.CFUNCTYPE(result, *arguments)(self.address(name))
+        call: Any = ctypes.CFUNCTYPE(result, *arguments)(self.address(name))
         call.owner = self  # keeps the code alive
         return call
 

@@ -67,7 +67,7 @@ class KFunc:
 
     Attributes:
         name: unique in its module. params: values with a `.name`. returns: type of the result or None.
-        inline: "always", "never" or "" (LLVM decides).
+        inline: "always", "never" or "" (a call; the functions are too long to pay for copies).
         callees: functions it calls, in order of first use.
         noalias: operands never overlap (in-place operands load an index before they store it).
         exact: every operation rounds by itself: a * b + c is not contracted to a fused multiply-add.

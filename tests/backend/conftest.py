@@ -37,27 +37,33 @@ def call(target: Target) -> Callable[..., None]:
         k = Builder(f"case_{next(_NUMBERS)}", [(f"a{i}", t) for i, t in enumerate(types)])
         body(k, *(k[f"a{i}"] for i in range(len(arrays))))
         verify_function(k.func)
-        load_function(k.func, target)(*(a.ctypes.data for a in arrays))
+        load_function(k.func, target, opt_level=1)(*(a.ctypes.data for a in arrays))
 
     return run
 
 
 @pytest.fixture
-def lanewise(call: Callable[..., None]) -> Callable[..., np.ndarray]:
-    """lanewise(f, inputs, dtype, lanes): f(k, *vectors) over whole arrays, whose length is a multiple of lanes."""
+def lanewise(call: Callable[..., None]) -> Callable[..., Any]:
+    """lanewise(f, inputs, dtype, lanes): f(k, *vectors) over whole arrays, whose length is a multiple of lanes.
 
-    def run(f: Callable[..., KValue], inputs: Sequence[np.ndarray], dtype: Any, lanes: int) -> np.ndarray:
+    f may be a list: then one kernel computes them all, and the result has a row for each.
+    """
+
+    def run(f: Any, inputs: Sequence[np.ndarray], dtype: Any, lanes: int) -> np.ndarray:
+        functions = f if isinstance(f, list) else [f]
         n = inputs[0].size
-        out = np.zeros(n, dtype)
+        out = np.zeros((len(functions), n), dtype)
 
         def body(k: Builder, *pointers: KValue) -> None:
             def step(i: KValue, _: list[KValue]) -> None:
-                k.store(pointers[-1], i, f(k, *(k.load(p, i, lanes) for p in pointers[:-1])))
+                values = [k.load(p, i, lanes) for p in pointers[:-1]]
+                for row, function in enumerate(functions):
+                    k.store(pointers[-1], i + row * n, function(k, *values))
 
             assert n % lanes == 0
             k.for_(0, n, lanes, [], step)
 
         call(body, *inputs, out)
-        return out
+        return out if isinstance(f, list) else out[0]
 
     return run

@@ -43,21 +43,28 @@ def check(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+def check_all(lanewise: Any, cases: tuple, inputs: list[np.ndarray], dtype: Any, lanes: int) -> None:
+    """cases: (function, expected result) pairs; compiled into one kernel."""
+    found = lanewise([f for f, _ in cases], inputs, dtype, lanes)
+    for row, (_, expected) in zip(found, cases):
+        check(row, expected)
+
+
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_arithmetic(lanewise: Any, dtype: Any, lanes: int) -> None:
     a, b = floats(dtype), floats(dtype)
     with np.errstate(all="ignore"):
-        for f, expected in (
+        cases = (
             (lambda k, x, y: x + y, a + b), (lambda k, x, y: x - y, a - b), (lambda k, x, y: x * y, a * b),
             (lambda k, x, y: x / y, a / b), (lambda k, x, y: x % y, np.fmod(a, b)), (lambda k, x, y: -x, -a),
             (lambda k, x, y: k.min(x, y), np.minimum(a, b)), (lambda k, x, y: k.max(x, y), np.maximum(a, b)),
             (lambda k, x, y: k.max(x, 0.5), np.maximum(a, dtype(0.5))),
             (lambda k, x, y: k.clip(x, -1.0, 6.0), np.clip(a, dtype(-1), dtype(6))),
             (lambda k, x, y: 3.0 - x, dtype(3) - a),
-        ):  # fmt: skip
-            check(lanewise(f, [a, b], dtype, lanes), expected)
+        )  # fmt: skip
+    check_all(lanewise, cases, [a, b], dtype, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -73,15 +80,15 @@ def test_fma_rounds_once_where_the_cpu_can(lanewise: Any, target: Any, lanes: in
 def test_integer_arithmetic(lanewise: Any, dtype: Any, lanes: int) -> None:
     a, b = ints(dtype), ints(dtype)
     shift = (np.abs(b.astype(np.float64)) % np.iinfo(dtype).bits).astype(dtype)
-    for f, y, expected in (
-        (lambda k, x, y: x + y, b, a + b), (lambda k, x, y: x - y, b, a - b), (lambda k, x, y: x * y, b, a * b),
-        (lambda k, x, y: x & y, b, a & b), (lambda k, x, y: x | y, b, a | b), (lambda k, x, y: x ^ y, b, a ^ b),
-        (lambda k, x, y: ~x, b, ~a), (lambda k, x, y: -x, b, -a),
-        (lambda k, x, y: k.min(x, y), b, np.minimum(a, b)), (lambda k, x, y: k.max(x, y), b, np.maximum(a, b)),
-        (lambda k, x, y: x << y, shift, a << shift), (lambda k, x, y: x >> y, shift, a >> shift),
-        (lambda k, x, y: k.math("abs", x), b, np.abs(a)), (lambda k, x, y: k.math("floor", x), b, a),
-    ):  # fmt: skip
-        check(lanewise(f, [a, y], dtype, lanes), expected)
+    cases = (
+        (lambda k, x, y, z: x + y, a + b), (lambda k, x, y, z: x - y, a - b), (lambda k, x, y, z: x * y, a * b),
+        (lambda k, x, y, z: x & y, a & b), (lambda k, x, y, z: x | y, a | b), (lambda k, x, y, z: x ^ y, a ^ b),
+        (lambda k, x, y, z: ~x, ~a), (lambda k, x, y, z: -x, -a),
+        (lambda k, x, y, z: k.min(x, y), np.minimum(a, b)), (lambda k, x, y, z: k.max(x, y), np.maximum(a, b)),
+        (lambda k, x, y, z: x << z, a << shift), (lambda k, x, y, z: x >> z, a >> shift),
+        (lambda k, x, y, z: k.math("abs", x), np.abs(a)), (lambda k, x, y, z: k.math("floor", x), a),
+    )  # fmt: skip
+    check_all(lanewise, cases, [a, b, shift], dtype, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -92,8 +99,7 @@ def test_integer_division_truncates_and_never_traps(lanewise: Any, dtype: Any, l
     a[:3], b[:3] = [5, info.min, info.max], [0, 0, 0]
     if info.min < 0:
         a[3], b[3] = info.min, -1
-    quotient = lanewise(lambda k, x, y: x / y, [a, b], dtype, lanes)
-    rest = lanewise(lambda k, x, y: x % y, [a, b], dtype, lanes)
+    quotient, rest = lanewise([lambda k, x, y: x / y, lambda k, x, y: x % y], [a, b], dtype, lanes)
     for x, y, q, r in zip(a.tolist(), b.tolist(), quotient.tolist(), rest.tolist()):
         if y == 0 or (x == info.min and y == -1):
             continue
@@ -132,11 +138,11 @@ def test_comparisons(lanewise: Any, dtype: Any, lanes: int) -> None:
     make = floats if dtype in FLOATS else ints
     a, b = make(dtype), make(dtype)
     b[::3] = a[::3]
-    for f, expected in (
+    cases = (
         (lambda k, x, y: x < y, a < b), (lambda k, x, y: x <= y, a <= b), (lambda k, x, y: x > y, a > b),
         (lambda k, x, y: x >= y, a >= b), (lambda k, x, y: x == y, a == b), (lambda k, x, y: x != y, a != b),
-    ):  # fmt: skip
-        check(lanewise(f, [a, b], np.bool_, lanes), expected)
+    )  # fmt: skip
+    check_all(lanewise, cases, [a, b], np.bool_, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -149,27 +155,25 @@ def test_tests_of_floats(lanewise: Any, lanes: int) -> None:
 @pytest.mark.parametrize("lanes", LANES)
 def test_bool_is_a_byte_in_memory(lanewise: Any, lanes: int) -> None:
     a, b = RNG.integers(0, 2, (2, 64)).astype(bool)
-    for f, expected in (
+    cases = (
         (lambda k, x, y: x & y, a & b), (lambda k, x, y: x | y, a | b), (lambda k, x, y: x ^ y, a ^ b),
         (lambda k, x, y: ~x, ~a), (lambda k, x, y: x == y, a == b), (lambda k, x, y: x < y, a < b),
         (lambda k, x, y: k.max(x, y), a | b), (lambda k, x, y: k.min(x, y), a & b),
-    ):  # fmt: skip
-        check(lanewise(f, [a, b], np.bool_, lanes), expected)
+    )  # fmt: skip
+    check_all(lanewise, cases, [a, b], np.bool_, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_select(lanewise: Any, lanes: int) -> None:
     a, b = floats(np.float32), floats(np.float32)
-    check(lanewise(lambda k, x, y: k.select(x < y, x, y), [a, b], np.float32, lanes), np.where(a < b, a, b))
-    expected = np.where(a < b, a, np.float32(1))
-    check(lanewise(lambda k, x, y: k.select(x < y, x, 1.0), [a, b], np.float32, lanes), expected)
-
-    def by_scalar(k: Builder, x: Any, y: Any) -> Any:
-        return k.select(k.extract(x, 0) > 0.0, x, y)
-
     first = np.repeat(a[::lanes], lanes)
-    check(lanewise(by_scalar, [a, b], np.float32, lanes), np.where(first > 0, a, b))
-    check(lanewise(lambda k, x, y: k.select(k.const(True, BOOL), x, y), [a, b], np.float32, lanes), a)
+    cases = (
+        (lambda k, x, y: k.select(x < y, x, y), np.where(a < b, a, b)),
+        (lambda k, x, y: k.select(x < y, x, 1.0), np.where(a < b, a, np.float32(1))),
+        (lambda k, x, y: k.select(k.extract(x, 0) > 0.0, x, y), np.where(first > 0, a, b)),
+        (lambda k, x, y: k.select(k.const(True, BOOL), x, y), a),
+    )
+    check_all(lanewise, cases, [a, b], np.float32, lanes)
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------
