@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
 from ... import env
 from ...errors import UsageError
@@ -158,7 +159,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cores", type=cores, metavar="0-31", help="the cores to use (default: all that are allowed)")
 
 
-def session_options(args: argparse.Namespace) -> dict[str, object]:
+def session_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
     names = ("instances", "cores_per_instance", "cores")
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

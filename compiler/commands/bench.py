@@ -126,12 +126,12 @@ def tables(name: str, rows: int, contestants: list[Contestant], ratios: list[tup
     columns = ("runtime", "set-up", "items/s", "spread", "p50 ms", "p90 ms", "p99 ms")
     result = [Table(f"{name}, {rows} row{'s' if rows > 1 else ''} a request", columns, lines)]
     if ratios:
-        lines = [
+        against = [
             [peer, r.what, r.ours, r.theirs, f"{r.middle:.3f}", f"{r.least:.3f}..{r.greatest:.3f}"]
             for peer, r in ratios
         ]
-        columns = ("against", "what", "parax", "peer", "ratio", "over the rounds")
-        result.append(Table("parax ÷ peer, each at its best; above 1 parax is faster", columns, lines))
+        names = ("against", "what", "parax", "peer", "ratio", "over the rounds")
+        result.append(Table("parax ÷ peer, each at its best; above 1 parax is faster", names, against))
     return result
 
 

@@ -82,7 +82,8 @@ class Contestant:
 
 
 def _repeat(call: Call, duration: float) -> list[float]:
-    times, now = [], time.perf_counter()
+    times: list[float] = []
+    now = time.perf_counter()
     end = now + duration
     while not times or now < end:
         call()

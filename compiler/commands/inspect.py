@@ -41,7 +41,7 @@ def show_model(args: argparse.Namespace, console: Console) -> int:
         table = Table("", ("ir version", "operator sets"), [[found.ir_version, _opsets(found.opsets)]])
         console.result({"ir_version": found.ir_version, "opsets": found.opsets}, table)
         return 0
-    facts = [
+    facts: list[list[object]] = [
         ["model", found.name], ["producer", found.producer], ["ir version", found.ir_version],
         ["operator sets", _opsets(found.opsets)], ["operators", sum(found.operators.values())],
         ["parameters", f"{found.n_parameters:,} ({size(found.parameter_nbytes)})"],
@@ -52,7 +52,9 @@ def show_model(args: argparse.Namespace, console: Console) -> int:
         for side, values in (("input", found.inputs), ("output", found.outputs))
         for name, dtype, shape in values
     ]
-    uses = [[_operator(key), n, "" if key not in found.unsupported else "no"] for key, n in found.operators.items()]
+    uses: list[list[object]] = [
+        [_operator(key), n, "" if key not in found.unsupported else "no"] for key, n in found.operators.items()
+    ]
     document = {
         **vars(found),
         "operators": {_operator(key): n for key, n in found.operators.items()},

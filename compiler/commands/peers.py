@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from .contest import Call, Contestant
@@ -30,14 +31,9 @@ def parax(
     contestants = []
     for instances, width in setups:
         session = plan.session(instances=instances, cores=cores[: instances * width], cores_per_instance=width)
-        call = _parax_call(session, inputs)
+        call = partial(session.run, dict(inputs))
         contestants.append(Contestant("parax", words(instances, width), [call] * instances, rows, session.close))
     return contestants
-
-
-def _parax_call(session: Any, inputs: Inputs) -> Call:
-    feed = dict(inputs)
-    return lambda: session.run(feed)
 
 
 def onnxruntime(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> list[Contestant]:
@@ -57,9 +53,8 @@ def onnxruntime(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) ->
         options.log_severity_level = 3
         session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         clients = len(cores) // threads
-        calls = [_pinned(lambda session=session: session.run(None, feed), core) for core in cores[:clients]]
-        if clients == 1:
-            calls = [lambda session=session: session.run(None, feed)]
+        call = partial(session.run, None, feed)
+        calls: list[Call] = [call] if clients == 1 else [_pinned(call, core) for core in cores]
         contestants.append(Contestant("onnxruntime", words(clients, threads), calls, rows))
     return contestants
 
@@ -74,7 +69,7 @@ def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> li
         import openvino as ov  # optional: the extra "bench"
     except ImportError as error:
         raise UsageError("openvino is not installed", hint="pip install openvino") from error
-    core, contestants = ov.Core(), []
+    core, contestants, feed = ov.Core(), [], dict(inputs)
     for hint in ("LATENCY", "THROUGHPUT"):
         network = core.read_model(str(model))
         network.reshape({name: list(array.shape) for name, array in inputs.items()})
@@ -84,7 +79,7 @@ def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> li
         calls: list[Call] = []
         for _ in range(clients):
             request = compiled.create_infer_request()
-            calls.append(lambda request=request: request.infer(dict(inputs)))
+            calls.append(partial(request.infer, feed))
         contestants.append(Contestant("openvino", f"{hint.lower()}, {clients} in flight", calls, rows))
     return contestants
 

@@ -18,6 +18,7 @@ from ..ir.ops import CATALOGUE
 from .limits import Limits
 from .parse import read_model
 
+_ODD_BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.STRING: 0}
 Signature = tuple[str, str, tuple[int | str, ...] | None]
 
 
@@ -106,7 +107,7 @@ def _signature(value: ValueInfoProto) -> Signature:
 
 
 def _nbytes(tensor: TensorProto) -> int:
-    bits = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.STRING: 0}.get(tensor.data_type)
+    bits = _ODD_BITS.get(tensor.data_type)
     if bits is None:
         bits = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     return prod(tensor.dims) * bits // 8
