@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,10 @@ class Binding:
         outputs: (shape, dtype) per output, or None where a host step decides.
         arena_nbytes: the largest arena of the steps, or None where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
-        pieces, cuts: bindings by number of rows and ways to cut by number of instances; the executor fills them.
+        cuts: ways to cut the request by number of instances; the executor fills it.
     """
 
-    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "pieces", "rows", "values")
+    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "values")
 
     def __init__(
         self,
@@ -50,8 +51,7 @@ class Binding:
     ) -> None:
         self.values, self.dims, self.outputs, self.arena_nbytes, self.rows = values, dims, outputs, arena_nbytes, rows
         self.dims_address = ctypes.addressof(dims)
-        self.pieces: dict[int, Binding] = {}
-        self.cuts: dict[int, list[tuple[int, int]]] = {}
+        self.cuts: dict[int, Any] = {}
 
 
 class Signature:

@@ -58,7 +58,7 @@ class Instance:
         for tid, lane in enumerate(self._lanes):
             lane.weights, lane.sync = weights, address_of(self._sync)
             lane.tid, lane.nt, lane.io = tid, nt, ctypes.addressof(self._io)
-            lane.n_spins = _N_SPINS
+            lane.n_spins, lane.core = _N_SPINS, self.cores[tid]
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "wake")), 0, 0)
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "done")), 0, 0)
         self._leader = self._lanes[0]
@@ -99,7 +99,6 @@ class Instance:
 
     def ready_to_serve(self) -> None:
         """Give the instance a leading thread of its own, so that it can work off a queue."""
-        self.binding = None  # native code will set the lane
         if 0 not in self._threads:
             self._start(0)
 

@@ -34,7 +34,8 @@ class Lane(ctypes.Structure):
         ("command", _i32),
         ("status", _i32),
         ("n_spins", _i64),
-        ("padding", ctypes.c_char * 40),
+        ("core", _i64),
+        ("padding", ctypes.c_char * 32),
     ]
 
 
@@ -60,6 +61,10 @@ _TEXT = """
 declare i32 @sem_wait(ptr)
 declare i32 @sem_trywait(ptr)
 declare i32 @sem_post(ptr)
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 {pause_declaration}
 
 ; Take one unit of a semaphore: spin n times, then sleep (again after a signal interrupted the sleep).
@@ -84,14 +89,64 @@ out:
   ret void
 }}
 
+; Bring the calling thread to its lane's core, where the mask it came with allows, and leave it free to move again:
+; a thread that shares a core with a pinned one would meet it at no barrier before the system's time slice ends.
+define internal void @settle(ptr %lane) noinline {{
+entry:
+  %mask = alloca [{mask_size} x i8], align 8
+  %saved = alloca [{mask_size} x i8], align 8
+  %core.p = getelementptr i8, ptr %lane, i64 {core}
+  %core = load i64, ptr %core.p
+  %here32 = call i32 @sched_getcpu()
+  %here = sext i32 %here32 to i64
+  %settled = icmp eq i64 %here, %core
+  br i1 %settled, label %out, label %look
+look:
+  %got = call i32 @sched_getaffinity(i32 0, i64 {mask_size}, ptr %saved)
+  %known = icmp sge i32 %got, 0
+  br i1 %known, label %check, label %out
+check:
+  %byte = lshr i64 %core, 3
+  %bit64 = and i64 %core, 7
+  %bit = trunc i64 %bit64 to i8
+  %one = shl i8 1, %bit
+  %saved.p = getelementptr i8, ptr %saved, i64 %byte
+  %saved.byte = load i8, ptr %saved.p
+  %both = and i8 %saved.byte, %one
+  %allowed = icmp ne i8 %both, 0
+  br i1 %allowed, label %move, label %out
+move:
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 {mask_size}, i1 false)
+  %mask.p = getelementptr i8, ptr %mask, i64 %byte
+  store i8 %one, ptr %mask.p
+  call i32 @sched_setaffinity(i32 0, i64 {mask_size}, ptr %mask)
+  call i32 @sched_setaffinity(i32 0, i64 {mask_size}, ptr %saved)
+  br label %out
+out:
+  ret void
+}}
+
 define internal i32 @call_segment(ptr %lane) {{
 {loads}
   %status = call i32 %run(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, ptr %sync)
   ret i32 %status
 }}
 
-; A leader and its followers run one segment; the answer is the first failure in order of lanes.
+; The calling thread leads an instance into one segment; the answer is the first failure in order of lanes.
 define i32 @parax_team(ptr %lane) {{
+  %nt.p = getelementptr i8, ptr %lane, i64 {nt}
+  %nt = load i64, ptr %nt.p
+  %alone = icmp eq i64 %nt, 1
+  br i1 %alone, label %run, label %several
+several:
+  call void @settle(ptr %lane)
+  br label %run
+run:
+  %status = call i32 @team(ptr %lane)
+  ret i32 %status
+}}
+
+define internal i32 @team(ptr %lane) noinline {{
 entry:
 {loads}
   %n_spins.p = getelementptr i8, ptr %lane, i64 {n_spins}
@@ -173,7 +228,7 @@ piece:
   store ptr %io, ptr %lane.io
   %lane.dims = getelementptr i8, ptr %lane, i64 {dims}
   store ptr %dims, ptr %lane.dims
-  %status = call i32 @parax_team(ptr %lane)
+  %status = call i32 @team(ptr %lane)
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %again, label %fail
 fail:
@@ -209,10 +264,19 @@ tell.next:
   %tell.more = icmp slt i64 %t1, %n
   br i1 %tell.more, label %tell, label %own
 own:
+  %first.nt.p = getelementptr i8, ptr %first, i64 {nt}
+  %first.nt = load i64, ptr %first.nt.p
+  %n_threads = mul i64 %n, %first.nt
+  %several = icmp sgt i64 %n_threads, 1
+  br i1 %several, label %place, label %begin
+place:
+  call void @settle(ptr %first)
+  br label %begin
+begin:
   call void @work(ptr %first)
   br label %wait
 wait:
-  %w = phi i64 [ 1, %own ], [ %w1, %wait.body ]
+  %w = phi i64 [ 1, %begin ], [ %w1, %wait.body ]
   %wait.more = icmp slt i64 %w, %n
   br i1 %wait.more, label %wait.body, label %out
 wait.body:
@@ -258,6 +322,7 @@ out:
 }}
 """
 
+_MASK_NBYTES = 1024  # 8192 cores
 _ARGUMENTS = {
     "run": "ptr",
     "io": "ptr",
@@ -286,6 +351,7 @@ def lanes_text(arch: str) -> str:
         pause_declaration=_PAUSE_DECLARATION.get(arch, ""),
         lane_size=ctypes.sizeof(Lane),
         piece_size=ctypes.sizeof(Piece),
+        mask_size=_MASK_NBYTES,
         RUN=RUN,
         WORK=WORK,
     )

@@ -118,13 +118,13 @@ class Session:
             ResourceLimit: not enough memory.
             UsageError: the session is closed.
         """
-        if feeds is None and out is None:
-            results = self._run_fast(inputs)
-            if results is not None:
-                return results
-        if feeds is None:
-            return self._run_checked(inputs, None, out)
-        return self._run_checked(feeds, output_names(inputs, self.outputs), out)  # type: ignore[arg-type]
+        wanted = None
+        if feeds is not None:
+            wanted, inputs = output_names(inputs, self.outputs), feeds  # type: ignore[arg-type]
+        results = self._run_fast(inputs) if out is None else None
+        if results is None:
+            results = self._run_checked(inputs, out)
+        return results if wanted is None else {name: results[name] for name in wanted}
 
     def _run_fast(self, inputs: Any) -> dict[str, np.ndarray] | None:
         """The results, or None where the request needs the checked path. Measured by benchmarks/call_overhead.py."""
@@ -138,6 +138,41 @@ class Session:
         for array, dtype in zip(arrays, self._dtypes):
             if array.__class__ is not np.ndarray or array.dtype is not dtype or array.flags.num & _FIT != _FIT:
                 return None
+        outputs = [np.empty(shape, dtype) for shape, dtype in binding.outputs]  # type: ignore[union-attr]
+        if binding.cuts:
+            self._run_cut(binding, arrays, outputs)
+        else:
+            self._run_whole(binding, arrays, outputs)
+        return dict(zip(self._output_names, outputs))
+
+    def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
+        arrays = ordered_inputs(feeds, self.inputs)
+        shapes = tuple(array.shape for array in arrays)
+        binding = self._known.get(shapes) or self._learn(shapes)
+        own = self._caller_outputs(out, binding, arrays)
+        if shapes not in self._bindings:
+            results = self._program.run(binding, arrays, own)
+        else:
+            results = self._allocate(binding, own)
+            (self._run_cut if binding.cuts else self._run_whole)(binding, arrays, results)
+        return dict(zip(self._output_names, results, strict=True))
+
+    def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
+        """Check shapes not met before, and remember them."""
+        binding = self._executor.signature.bind(shapes)
+        if len(self._known) >= _MAX_BINDINGS:
+            self._known.clear()
+            self._bindings.clear()
+        self._known[shapes] = binding
+        if self._is_direct and binding.outputs is not None:
+            if not self._executor.may_cut(binding):
+                binding.cuts.clear()
+            self._bindings[shapes] = binding
+        return binding
+
+    def _run_whole(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """One native call on one instance, led by the calling thread."""
         executor = self._executor
         try:
             instance = executor.free.pop()
@@ -150,7 +185,6 @@ class Session:
             for i in self._in_order:
                 io[slot] = address_of(arrays[i])
                 slot += 1
-            outputs = [np.empty(shape, dtype) for shape, dtype in binding.outputs]  # type: ignore[union-attr]
             for i in self._out_order:
                 io[slot] = address_of(outputs[i])
                 slot += 1
@@ -163,57 +197,11 @@ class Session:
                 executor.wake()
         if status:
             raise executor.failure(status)
-        return dict(zip(self._output_names, outputs))
 
-    def _run_checked(
-        self, feeds: Any, wanted: Sequence[str] | None, out: Mapping[str, np.ndarray] | None
-    ) -> dict[str, np.ndarray]:
-        """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
-        executor = self._executor
-        arrays = ordered_inputs(feeds, self.inputs)
-        shapes = tuple(array.shape for array in arrays)
-        binding = self._known.get(shapes) or self._learn(shapes)
-        own = self._caller_outputs(out, binding, arrays)
-        if not self._is_direct or binding.outputs is None:
-            results = self._program.run(binding, arrays, own)
-        elif executor.may_cut(binding):
-            results = self._allocate(binding, own)
-            executor.run_cut(binding, arrays, results)
-        else:
-            results = self._run_whole(binding, arrays, own)
-        named = dict(zip(self._output_names, results, strict=True))
-        return named if wanted is None else {name: named[name] for name in wanted}
-
-    def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
-        """Check shapes not met before, and remember them."""
-        binding = self._executor.signature.bind(shapes)
-        if len(self._known) >= _MAX_BINDINGS:
-            self._known.clear()
-            self._bindings.clear()
-        self._known[shapes] = binding
-        if self._is_direct and binding.outputs is not None and not self._executor.may_cut(binding):
-            self._bindings[shapes] = binding
-        return binding
-
-    def _run_whole(
-        self, binding: Binding, arrays: Sequence[np.ndarray], own: Mapping[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        executor = self._executor
-        results = self._allocate(binding, own)
-        instance = executor.take_one()
-        try:
-            if instance.binding is not binding:
-                instance.bind(binding, self._segment)
-            ordered = [*(arrays[i] for i in self._in_order), *(results[i] for i in self._out_order)]
-            for slot, array in enumerate(ordered):
-                instance.io[slot] = address_of(array)
-            status = instance.code.team(instance.lane)
-            if status:
-                instance.clear_failure()
-                raise executor.failure(status)
-        finally:
-            executor.give([instance])
-        return results
+    def _run_cut(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """In pieces, over all free instances."""
+        tensors = [*(arrays[i] for i in self._in_order), *(outputs[i] for i in self._out_order)]
+        self._executor.run_cut(binding, tensors, len(self._in_order))
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         pairs = zip(self._output_names, binding.outputs or (), strict=True)

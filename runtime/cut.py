@@ -1,0 +1,117 @@
+"""How one request is cut along the batch: which rows make a piece, and where a piece's tensors lie.
+
+Where the rows of a tensor are contiguous, a piece points straight into it; where the batch axis lies inside, the piece
+is a copy, and results are copied back. Knows shapes and addresses; no threads.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from .bindings import Binding, Signature
+from .manifest import Batch, Manifest, NativeStep
+from .memory import address_of
+
+
+def row_ranges(rows: int, n_instances: int, micro_batch: int | None) -> list[tuple[int, int]]:
+    """(first row, rows) of each piece: as many pieces for every instance, each of at most `micro_batch` rows."""
+    share = -(-rows // n_instances)
+    n_pieces = n_instances * (-(-share // micro_batch) if micro_batch else 1)
+    edges = [i * rows // n_pieces for i in range(n_pieces + 1)]
+    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+
+
+class Cut:
+    """One way to cut requests of one binding; reused by every request of that shape.
+
+    Attributes:
+        ranges: (first row, rows) of each piece.
+        arena_nbytes: what the largest piece needs.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        batch: Batch,
+        step: NativeStep,
+        signature: Signature,
+        binding: Binding,
+        ranges: list[tuple[int, int]],
+    ) -> None:
+        """Work out the pieces' dimensions and offsets."""
+        self.ranges = ranges
+        by_rows = {n: signature.from_values({**binding.values, batch.symbol: n}) for n in {rows for _, rows in ranges}}
+        self._pieces = [by_rows[rows] for _, rows in ranges]
+        self.arena_nbytes = max(piece.arena_nbytes or 0 for piece in by_rows.values())
+        self._n_io = len(step.inputs) + len(step.outputs)
+        specs = {spec.name: spec for spec in (*manifest.inputs, *manifest.outputs)}
+        self._axes: list[int | None] = [batch.axes.get(name) for name in (*step.inputs, *step.outputs)]
+        self._offsets: list[list[int] | None] = []
+        for name, axis in zip((*step.inputs, *step.outputs), self._axes, strict=True):
+            shape = signature.shape(specs[name].dims or (), binding.values)
+            if axis is None:
+                self._offsets.append([0] * len(ranges))
+            elif prod(shape[:axis]) == 1:
+                row_nbytes = prod(shape[axis + 1 :]) * specs[name].numpy.itemsize
+                self._offsets.append([first * row_nbytes for first, _ in ranges])
+            else:
+                self._offsets.append(None)
+        self.copies = None in self._offsets
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def records(self, tensors: Sequence[np.ndarray], n_inputs: int) -> Records:
+        """The native records of one request.
+
+        Args:
+            tensors: the step's inputs, then its outputs, whole.
+            n_inputs: how many of them are inputs.
+        """
+        made = Records()
+        columns = []
+        for slot, (tensor, offsets) in enumerate(zip(tensors, self._offsets, strict=True)):
+            if offsets is None:
+                columns.append(self._copies(slot, tensor, slot >= n_inputs, made))
+            else:
+                base = address_of(tensor)
+                columns.append([base + offset for offset in offsets])
+        made.io = array("Q", [address for row in zip(*columns, strict=True) for address in row])
+        io_address, step = made.io.buffer_info()[0], 8 * self._n_io
+        words = [w for i, p in enumerate(self._pieces) for w in (io_address + i * step, p.dims_address)]
+        made.pieces = array("Q", words)
+        return made
+
+    def _copies(self, slot: int, tensor: np.ndarray, is_output: bool, made: Records) -> list[int]:
+        """Contiguous memory of its own for each piece of a tensor."""
+        axis = self._axes[slot]
+        assert axis is not None
+        addresses = []
+        for first, rows in self.ranges:
+            where = (*(slice(None) for _ in range(axis)), slice(first, first + rows))
+            part = np.empty_like(tensor[where], order="C") if is_output else np.ascontiguousarray(tensor[where])
+            made.keep.append(part)
+            if is_output:
+                made.results.append((tensor[where], part))
+            addresses.append(address_of(part))
+        return addresses
+
+
+class Records:
+    """One request's pieces as native code reads them, and the memory they point to."""
+
+    __slots__ = ("io", "keep", "pieces", "results")
+
+    def __init__(self) -> None:
+        self.io = self.pieces = array("Q")
+        self.keep: list[np.ndarray] = []
+        self.results: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def finish(self) -> None:
+        """Copy back the results that were not written in place."""
+        for whole, part in self.results:
+            whole[...] = part
