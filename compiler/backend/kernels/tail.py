@@ -71,6 +71,16 @@ class Tail:
         addend = [("addend", PtrType(self.addend.dtype))] if self.addend is not None else []
         return addend + self.fusion.params()
 
+    def prefetch(self, k: Builder, rows: int, width: int) -> None:
+        """Ask for the memory of a tile's outputs and operands, which its k loop has time to wait for."""
+        pointers = [k[f"y{i}"] for i in range(len(self.fusion.outputs))]
+        pointers += [k[f"x{i}"] for i, kind in enumerate(self.kinds) if kind == "full"]
+        for i in range(rows):
+            at = (k["row"] + k["row_step"] * i) * k["pitch"] + k["column"]
+            for ptr in pointers:
+                for j in range(0, width, 64 * 8 // ptr.dtype.bits):
+                    k.prefetch(ptr, at + j)
+
     def apply(self, k: Builder, row: KValue, column: KValue, value: KValue, mask: KValue | None) -> None:
         """Finish one vector of the result at (row, column) and store every output; k has pitch and the pointers."""
         f = self.fusion

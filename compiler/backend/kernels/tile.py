@@ -23,6 +23,7 @@ from ...ir.types import F32
 from .tail import Tail
 
 UNROLL = 4
+LINE = 16  # f32 elements of a cache line
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     def from_partial() -> list[KValue]:
         return [k.load(k["partial"], (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
 
+    k.if_(k["last"] != 0, lambda: tail.prefetch(k, shape.rows, shape.width))
     acc = k.if_(k["first"] != 0, from_bias, from_partial)
     acc = k.for_(0, k["taps"], 1, acc, lambda t, c: _one_tap(k, shape, t, c))
 
@@ -118,6 +120,7 @@ def _one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> li
         offset = k.load(k["table"], entry + i)
         a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
     b = k.gep(k["b"], tap * kc * shape.width)
+    ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
         columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
@@ -130,7 +133,16 @@ def _one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> li
                 out.append(k.fma(value, column, c) if shape.fma else c + value * column)
         return out
 
-    return k.for_(0, kc, 1, acc, step, unroll=UNROLL)
+    def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
+        if not shape.indexed:
+            for at in range(0, shape.rows * UNROLL, LINE):
+                k.prefetch(ahead, kk * shape.rows + at)
+        for u in range(UNROLL):
+            carried = step(kk + u, carried)
+        return carried
+
+    whole = k.udiv(kc, UNROLL) * UNROLL
+    return k.for_(whole, kc, 1, k.for_(0, whole, UNROLL, acc, several), step)
 
 
 def _finish(k: Builder, shape: TileShape, tail: Tail, acc: list[KValue], masks: list[KValue | None]) -> None:
