@@ -8,22 +8,22 @@ channels-last: `conv_gather`. One channel per group: `depthwise`. Other element 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ...ir.graph import Node, Value
-from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
-from ...ir.loops import KFunc, PtrType
+from ...ir.graph import Node
+from ...ir.kernel_builder import F32, F32PTR, I64PTR, KValue
+from ...ir.loops import KFunc
 from ...ir.ops.contraction import Conv
-from ...ir.ops.geometry import WindowGeometry
-from ...ir.types import BF16, F16, Dim, TensorType, prod
+from ...ir.types import prod
 from ..fusion import Fusion
-from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers
+from ..lowering import KernelCall, LowerContext, Scratch, lowers
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
-from .conv_tables import Walk, fill_offsets
-from .conv_weights import ConvShape, bias_operand, conv_weights, emit_panel, weight_operands
+from .conv_tables import fill_offsets
+from .conv_weights import ConvShape, bias_operand, emit_panel, weight_operands
+from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter, plan_product
 from .tail import tail_of
 
@@ -40,6 +40,8 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
     if not s.tiled:
         call = lower_plain(ctx, fusion, s)
+    elif is_depthwise(s):
+        call = lower_depthwise(ctx, fusion, s)
     elif s.x.tensor.dtype == F32 and s.channels_last_input and s.group_inputs >= FEW_CHANNELS:
         call = lower_indirect(ctx, fusion, s)
     else:

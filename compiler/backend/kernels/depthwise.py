@@ -1,0 +1,188 @@
+"""Depthwise convolution over channels-last tensors: every channel has its own small filter.
+
+    for output row (image, oh) in work items:
+        for run of P output pixels of the row:
+            for vector of channels:
+                for kh inside the input:  load each input pixel under the run once, feed all outputs it meets
+                epilogue(P accumulators)
+
+Pixels in the padding are skipped, not read: rows by the bounds of the kh loop, columns because the first and the last
+run of a row are generated for their place. With a symbolic width each column is tested. One input channel feeds
+`multiplier` output channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
+from ...ir.loops import KFunc, PtrType
+from ...ir.types import Dim, SymDim
+from ..fusion import Epilogue, Fusion, load, widen
+from ..lowering import KernelCall, LowerContext
+from .conv_weights import ConvShape, NamedOperand, bias_operand
+from .gemm import padded_columns
+from .tail import round_like
+
+
+def is_depthwise(s: ConvShape) -> bool:
+    """Whether this file's kernel takes the layer."""
+    return s.tiled and s.group_inputs == 1 and s.groups > 1 and s.channels_last_input and s.rank <= 2 and s.constant
+
+
+@dataclass(frozen=True)
+class Line:
+    """One spatial axis, the one runs lie along (or the rows)."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    pad: Dim
+    input: Dim
+    output: Dim
+
+
+def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
+    """The kernel call; work items are output rows."""
+    g = s.geometry
+    lines = [Line(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
+    rows = lines[0] if s.rank == 2 else Line(1, 1, 1, 0, 1, 1)
+    channels = s.groups * s.group_outputs
+    padded = padded_columns(channels, ctx.lanes)
+    assert s.w.data is not None
+    w = np.zeros((s.taps, padded), np.float32)
+    w[:, :channels] = s.w.data.astype(np.float32).reshape(channels, s.taps).T
+    operands: list[NamedOperand] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, ctx.weights.add(w)),
+                                    bias_operand(ctx, s)]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        Depthwise(k, ctx, fusion, s, rows, lines[-1], padded).emit()
+        return k.func
+
+    func = ctx.function("depthwise", fusion.node, build)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * rows.output)
+
+
+class Depthwise:
+    """Emits one depthwise kernel."""
+
+    def __init__(self, k: Builder, ctx: LowerContext, fusion: Fusion, s: ConvShape, rows: Line, line: Line, padded: int) -> None:
+        self.k, self.s, self.rows, self.line, self.padded = k, s, rows, line, padded
+        self.lanes = ctx.lanes
+        self.epilogue = Epilogue(k, fusion)
+        self.channels, self.inputs = s.groups * s.group_outputs, s.groups
+        free = ctx.target.n_registers - line.kernel - 2
+        self.longest = max(1, min(8 if line.stride == 1 else 6, free))
+
+    def emit(self) -> None:
+        """The loop over output rows."""
+        k, rows = self.k, self.rows
+
+        def row(item: KValue, _: list[KValue]) -> None:
+            image = k.udiv(item, k.index(rows.output))
+            top = (item - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
+            size = k.index(rows.input)
+            first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
+            last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
+            x_row = (image * size + top) * k.index(self.line.input) * self.inputs
+            self.runs(item * k.index(self.line.output), x_row, first, last)
+
+        k.for_(k["begin"], k["end"], 1, [], row)
+
+    def runs(self, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
+        """Cut an output row into runs: edges apart, so that the middle needs no tests."""
+        k, line = self.k, self.line
+
+        def run(start: KValue | int, n: int, place: str) -> None:
+            self.run(k.index(start), n, place, y_row, x_row, first, last)
+
+        if isinstance(line.output, SymDim) or isinstance(line.input, SymDim) or isinstance(line.pad, SymDim):
+            whole = k.udiv(k.index(line.output), 4) * 4
+            k.for_(0, whole, 4, [], lambda i, _: run(i, 4, "tested"))
+            k.for_(whole, k.index(line.output), 1, [], lambda i, _: run(i, 1, "tested"))
+            return
+        lengths = run_lengths(line.output, self.longest)
+        starts = np.cumsum([0, *lengths[:-1]]).tolist()
+        i = 0
+        while i < len(lengths):
+            if self.inside(starts[i], lengths[i]):
+                j = i
+                while j < len(lengths) and lengths[j] == lengths[i] and self.inside(starts[j], lengths[j]):
+                    j += 1
+                n = lengths[i]
+                k.for_(starts[i], starts[i] + (j - i) * n, n, [], lambda at, _, n=n: run(at, n, "inside"))  # type: ignore[misc]
+                i = j
+            else:
+                run(starts[i], lengths[i], "fixed")
+                i += 1
+
+    def inside(self, start: int, n: int) -> bool:
+        """Whether no pixel under the outputs [start, start + n) is in the padding."""
+        line = self.line
+        assert isinstance(line.pad, int) and isinstance(line.input, int)
+        low = start * line.stride - line.pad
+        high = (start + n - 1) * line.stride - line.pad + (line.kernel - 1) * line.dilation
+        return low >= 0 and high < line.input
+
+    def run(self, start: KValue, n: int, place: str, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
+        """`n` outputs from `start` on, all channels."""
+        k, lanes = self.k, self.lanes
+        whole = self.channels // lanes * lanes
+
+        def block(c: KValue, mask: KValue | None) -> None:
+            bias = k.load(k["bias"], c if self.s.b is not None else 0, lanes, mask)
+            acc = k.for_(first, last, 1, [bias] * n, lambda kh, a: self.taps(start, n, place, x_row, kh, c, mask, a))
+            for p, value in enumerate(acc):
+                self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
+
+        k.for_(0, whole, lanes, [], lambda c, _: block(c, None))
+        if whole < self.channels:
+            block(k.index(whole), k.tail_mask(k.index(self.channels - whole), lanes))
+
+    def taps(self, start: KValue, n: int, place: str, x_row: KValue, kh: KValue, c: KValue, mask: KValue | None,
+             acc: list[KValue]) -> list[KValue]:
+        """One kernel row: its weights in registers, each input pixel loaded once."""
+        k, line = self.k, self.line
+        acc = list(acc)
+        weights = [k.load(k["w"], (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
+                   for j in range(line.kernel)]
+        corner = start * line.stride - k.index(line.pad)
+        row = x_row + kh * self.rows.dilation * k.index(line.input) * self.inputs
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for p in range(n):
+            for j in range(line.kernel):
+                uses.setdefault(p * line.stride + j * line.dilation, []).append((p, j))
+        for column, pairs in sorted(uses.items()):
+            if place == "fixed" and not 0 <= int(corner.const or 0) + column < int(line.input):  # type: ignore[call-overload]
+                continue
+            at = corner + column
+
+            def feed(at: KValue = at, pairs: list[tuple[int, int]] = pairs) -> list[KValue]:
+                value = self.pixel(row + at * self.inputs, c, mask)
+                return [k.fma(value, weights[j], acc[p]) for p, j in pairs]
+
+            def skip(pairs: list[tuple[int, int]] = pairs) -> list[KValue]:
+                return [acc[p] for p, _ in pairs]
+
+            valid = (at >= 0) & (at < k.index(line.input)) if place == "tested" else k.index(0) == 0
+            for (p, _), value in zip(pairs, k.if_(valid, feed, skip)):
+                acc[p] = value
+        return acc
+
+    def pixel(self, at: KValue, c: KValue, mask: KValue | None) -> KValue:
+        """The input channels that output channels c … c + lanes read."""
+        k, lanes, multiplier = self.k, self.lanes, self.s.group_outputs
+        if multiplier == 1:
+            return load(k, k["x"], at + c, lanes, mask)
+        index = k.binary("udiv", k.splat(c, lanes) + k.ramp(lanes), k.splat(k.index(multiplier), lanes))
+        return widen(k, k.gather(k["x"], k.splat(at, lanes) + index, mask))
+
+
+def run_lengths(n: int, longest: int) -> list[int]:
+    """Lengths of nearly equal runs that add up to n."""
+    count = -(-n // longest)
+    small, extra = divmod(n, count)
+    return [small + 1] * extra + [small] * (count - extra)
