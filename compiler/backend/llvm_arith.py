@@ -104,6 +104,7 @@ def compare(e: FunctionEmitter, o: KOp) -> str:
 
 
 def negate(e: FunctionEmitter, o: KOp) -> str:
+    """The sign flipped, of NaN too."""
     return e.assign(f"fneg {e.typed(o.operands[0])}")
 
 
@@ -118,10 +119,12 @@ def fma(e: FunctionEmitter, o: KOp) -> str:
 
 
 def select(e: FunctionEmitter, o: KOp) -> str:
+    """By lane, or the whole vector by one condition."""
     return e.assign("select " + ", ".join(e.typed(v) for v in o.operands))
 
 
 def bitcast(e: FunctionEmitter, o: KOp) -> str:
+    """The same bits as another type of that width."""
     return e.assign(f"bitcast {e.typed(o.operands[0])} to {llvm_type(o.results[0].type)}")
 
 

@@ -19,6 +19,7 @@ ERROR_SLOT = 64
 
 # -- lanes ------------------------------------------------------------------------------------------------------------
 def splat(e: FunctionEmitter, o: KOp) -> str:
+    """One scalar in all lanes."""
     a, to = o.operands[0], o.results[0].type
     t = llvm_type(to)
     one = e.assign(f"insertelement {t} poison, {e.typed(a)}, i64 0")
@@ -26,6 +27,7 @@ def splat(e: FunctionEmitter, o: KOp) -> str:
 
 
 def ramp(e: FunctionEmitter, o: KOp) -> str:
+    """A constant: the lanes' numbers."""
     t = o.results[0].type
     if t.lanes == 1:
         return literal(0, t.dtype)
@@ -49,16 +51,19 @@ def reduce(e: FunctionEmitter, o: KOp) -> str:
 
 
 def extract(e: FunctionEmitter, o: KOp) -> str:
+    """One lane as a scalar."""
     v = o.operands[0]
     return e.assign(f"extractelement {e.typed(v)}, i64 {o.attrs['lane']}") if v.lanes > 1 else e.ref(v)
 
 
 def insert(e: FunctionEmitter, o: KOp) -> str:
+    """A vector with one lane replaced."""
     v, x = o.operands
     return e.assign(f"insertelement {e.typed(v)}, {e.typed(x)}, i64 {o.attrs['lane']}") if v.lanes > 1 else e.ref(x)
 
 
 def shuffle(e: FunctionEmitter, o: KOp) -> str:
+    """Lanes of two vectors in any order."""
     a, b = o.operands
     lanes = o.attrs["lanes"]
     if len(lanes) == 1:
@@ -86,6 +91,7 @@ def _to_memory(e: FunctionEmitter, v: Any) -> str:
 
 
 def load(e: FunctionEmitter, o: KOp) -> str:
+    """Lanes that are masked off give 0 and do not touch memory."""
     ptr, index, *mask = o.operands
     t, align = o.results[0].type, _align(o, o.results[0].dtype)
     mt = memory_type(t)
@@ -109,6 +115,7 @@ def _guarded_load(e: FunctionEmitter, address: str, t: KType, align: int, on: st
 
 
 def store(e: FunctionEmitter, o: KOp) -> None:
+    """Lanes that are masked off leave memory alone."""
     ptr, index, value, *mask = o.operands
     raw, address, mt = _to_memory(e, value), e.address(ptr, index), memory_type(value.type)
     align = _align(o, value.dtype)
@@ -143,6 +150,7 @@ def _mask(e: FunctionEmitter, mask: list[Any], lanes: int) -> str:
 
 
 def gather(e: FunctionEmitter, o: KOp) -> str:
+    """Masked-off lanes give 0."""
     ptr, index, *mask = o.operands
     t, n = o.results[0].type, o.results[0].lanes
     if n == 1:
@@ -156,6 +164,7 @@ def gather(e: FunctionEmitter, o: KOp) -> str:
 
 
 def scatter(e: FunctionEmitter, o: KOp) -> None:
+    """Of equal indices the last lane wins."""
     ptr, index, value, *mask = o.operands
     n, mt = value.lanes, memory_type(value.type)
     if n == 1:
@@ -169,18 +178,22 @@ def scatter(e: FunctionEmitter, o: KOp) -> None:
 
 
 def gep(e: FunctionEmitter, o: KOp) -> str:
+    """Address arithmetic."""
     return e.address(*o.operands)
 
 
 def alloca(e: FunctionEmitter, o: KOp) -> str:
+    """Stack memory of the function."""
     return e.stack(o.attrs["count"], memory_scalar(o.results[0].type.dtype), o.attrs["align"])
 
 
 def prefetch(e: FunctionEmitter, o: KOp) -> None:
+    """A read is coming: into all cache levels."""
     e.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
     e.out(f"call void @llvm.prefetch.p0(ptr {e.address(*o.operands)}, i32 0, i32 3, i32 1)")
 
 
 def fail(e: FunctionEmitter, o: KOp) -> None:
+    """Leave an error site's number in the sync block; the last one wins."""
     slot = e.assign(f"getelementptr i8, ptr {e.ref(o.operands[0])}, i64 {ERROR_SLOT}")
     e.out(f"store atomic i32 {o.attrs['site']}, ptr {slot} monotonic, align 4")
