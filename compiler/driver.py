@@ -2,79 +2,34 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from .. import __version__, env
+from .. import __version__
 from ..errors import ParaxError, ResourceLimit
+from ..runtime.dims import evaluate
+from ..runtime.manifest import NativeStep
 from ..runtime.plan import Plan
 from .backend.host import resolve_target
-from .backend.jit import compile_object
+from .backend.jit import compile_assembly, compile_object
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
+from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
+from .frontend.parse import Source
 from .ir.graph import Graph
 from .ir.target import Target
 from .ir.text import print_graph
-from .ir.types import TensorType, dim_max, dim_to_json, evaluate
+from .ir.types import TensorType, dim_max, dim_to_json
 from .options import CompileOptions
+from .passes.dataflow.batch_rows import batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.pipelines import pipeline
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
-Progress = Callable[[str, float], None]
-
-
-@dataclass
-class Compilation:
-    """One run of the compiler: what each room leaves for the next.
-
-    Attributes:
-        seconds: time per phase. llvm: module text per target name.
-    """
-
-    options: CompileOptions
-    progress: Progress
-    seconds: dict[str, float] = field(default_factory=dict)
-    llvm: dict[str, str] = field(default_factory=dict)
-
-    def phase(self, name: str, fraction: float) -> _Phase:
-        """Time a phase and report it; `fraction` of the whole work is done when it starts."""
-        return _Phase(self, name, fraction)
-
-    def dump(self, name: str, text: str) -> None:
-        """Write one file of the dump folder, if there is one."""
-        if self.options.dump is not None:
-            folder = Path(self.options.dump)
-            folder.mkdir(parents=True, exist_ok=True)
-            temporary = folder / f".{name}.{os.getpid()}"
-            temporary.write_text(text)
-            temporary.replace(folder / name)
-
-
-class _Phase:
-    def __init__(self, owner: Compilation, name: str, fraction: float) -> None:
-        self.owner, self.name, self.fraction = owner, name, fraction
-
-    def __enter__(self) -> None:
-        self.owner.progress(self.name, self.fraction)
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        spent = time.perf_counter() - self.start
-        self.owner.seconds[self.name] = self.owner.seconds.get(self.name, 0.0) + spent
-
-
-def compile_model(model: str | Path | bytes | ModelProto, options: CompileOptions,
-                  progress: Progress | None = None) -> Plan:
+def compile_model(model: Source, options: CompileOptions, progress: Progress | None = None) -> Plan:
     """Compile an ONNX model.
 
     Args:
@@ -91,7 +46,7 @@ def compile_model(model: str | Path | bytes | ModelProto, options: CompileOption
     return build_plan(graph, run)
 
 
-def import_graph(model: str | Path | bytes | ModelProto, options: CompileOptions) -> Graph:
+def import_graph(model: Source, options: CompileOptions) -> Graph:
     """The model as IR, with shapes and fixed dimensions applied."""
     fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
     return import_model(model, shapes=options.shapes or None, dims=fixed or None)
@@ -101,9 +56,7 @@ def optimise(graph: Graph, run: Compilation) -> None:
     """Run the passes of the optimisation level."""
     run.dump("00-import.txt", print_graph(graph))
     passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, evaluate_node)
-    passes.verify = env.read("PARAX_VERIFY")
-    if run.options.dump is not None:
-        passes.dump = lambda number, name, g: run.dump(f"{number:02d}-{name}.txt", print_graph(g))
+    run.watch(passes)
     passes.run(graph)
     separate_outputs(graph)
 
@@ -114,7 +67,8 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
     symbols = input_symbols(graph)
     with run.phase("memory", 0.25):
         memory = plan_memory(graph)
-    weights, errors = WeightStore(), []
+    weights = WeightStore()
+    errors: list[str] = []
     segments: list[Segment] = []
     code: dict[str, bytes] = {}
     for i, target in enumerate(targets):
@@ -122,10 +76,14 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         with run.phase("lower", 0.3 + i * share):
             context = LowerContext(target, tuple(symbols), weights, errors)
             segments.append(lower_graph(graph, context, memory))
+            for placed in segments[-1].calls:
+                run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")
         with run.phase("code", 0.3 + (i + 0.3) * share):
             text = link_module([segments[-1]], target, tuple(symbols))
-            run.llvm[target.name] = text
             run.dump(f"{target.name}.ll", text)
+            run.tell(CODE, text)
+            if run.dumps:
+                run.dump(f"{target.name}.s", compile_assembly(text, target))
             code[target.name] = compile_object(text, target)
     with run.phase("plan", 0.97):
         raw = manifest(graph, segments, targets, symbols, errors, run)
@@ -152,6 +110,7 @@ def input_symbols(graph: Graph) -> dict[str, tuple[int, int]]:
 def manifest(graph: Graph, segments: list[Segment], targets: list[Target], symbols: Mapping[str, tuple[int, int]],
              errors: list[str], run: Compilation) -> dict[str, Any]:
     """The plan's description of itself (see runtime.manifest for the format)."""
+    rows = batch_rows(graph)
     arena, scratch = segments[0].arena, segments[0].scratch
     for s in segments[1:]:
         arena, scratch = dim_max(arena, s.arena), dim_max(scratch, s.scratch)
@@ -166,6 +125,7 @@ def manifest(graph: Graph, segments: list[Segment], targets: list[Target], symbo
         "targets": [{"name": t.name, "arch": "x86_64", "features": list(t.features)} for t in targets],
         "steps": [{"kind": "native", "segment": 0, "inputs": [v.name for v in graph.inputs],
                    "outputs": list(graph.output_names), "arena": dim_to_json(arena), "scratch": dim_to_json(scratch)}],
+        "batch": {"symbol": rows.symbol, "axis": rows.axes} if rows is not None else None,
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": run.options.opt_level,
                        "seconds": {k: round(v, 4) for k, v in run.seconds.items()},
@@ -188,7 +148,8 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
     if options.max_memory is None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
-    need = len(plan.weights) + sum(evaluate(step.arena, least) for step in plan.manifest.steps if hasattr(step, "arena"))
+    arenas = [evaluate(step.arena, least) for step in plan.manifest.steps if isinstance(step, NativeStep)]
+    need = len(plan.weights) + sum(arenas)
     if need > options.max_memory:
         raise ResourceLimit("the plan needs too much memory", expected=f"at most {options.max_memory} bytes",
                             found=f"{need} bytes", hint="raise --max-memory or make a dimension smaller")

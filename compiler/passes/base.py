@@ -67,17 +67,15 @@ class Pipeline:
     """Passes in order; a nested sequence is repeated until nothing changes (at most `max_rounds` times).
 
     Attributes:
-        verify: check the graph after every pass. dump: called with (number, pass name, graph) after each pass.
-        trace: name of the pass whose refused matches are recorded.
+        verify: check the graph after every pass.
+        after: called with (number, report, graph, refused matches) after each pass.
     """
 
     steps: Sequence[Pass | Sequence[Pass]]
     verify: bool = False
-    dump: Callable[[int, str, Graph], None] | None = None
-    trace: str | None = None
+    after: Callable[[int, PassReport, Graph, Sequence[str]], None] | None = None
     max_rounds: int = 8
     reports: list[PassReport] = field(default_factory=list)
-    misses: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> None:
         """Run all steps on `graph`.
@@ -105,8 +103,6 @@ class Pipeline:
                 error.add_note(f"in pass {p.pass_name()}")
             raise
         self.reports.append(PassReport(p.pass_name(), time.perf_counter() - start, changed, len(graph)))
-        if self.trace == p.pass_name():
-            self.misses += rw.misses
-        if self.dump is not None and (changed or not self.reports[:-1]):
-            self.dump(len(self.reports), p.pass_name(), graph)
+        if self.after is not None:
+            self.after(len(self.reports), self.reports[-1], graph, rw.misses)
         return changed

@@ -1,0 +1,80 @@
+"""One run of the compiler as people watch it: progress, time per phase, the dump folder, the ladder of PARAX_DEBUG.
+
+Owns what is told and written on the way; decides nothing about what is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from .. import env
+from .ir.graph import Graph
+from .ir.text import print_graph
+from .options import CompileOptions
+from .passes.base import PassReport, Pipeline
+
+Progress = Callable[[str, float], None]
+PHASES, EVERYTHING_DONE, REFUSALS, GRAPHS, CODE = 1, 2, 3, 4, 5  # the levels of env.DEBUG_LADDER
+
+
+@dataclass
+class Compilation:
+    """What one compilation leaves for those who watch.
+
+    Attributes:
+        options: the user's choices. progress: called with (phase, fraction of the whole work done).
+        level: how much is told on stderr. seconds: time per phase.
+    """
+
+    options: CompileOptions
+    progress: Progress
+    level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str, fraction: float) -> Iterator[None]:
+        """Time a phase and report it; `fraction` of the whole work is done when it starts."""
+        self.progress(name, fraction)
+        began = time.perf_counter()
+        yield
+        spent = time.perf_counter() - began
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        self.tell(PHASES, f"{name}: {spent * 1e3:.1f} ms")
+
+    @property
+    def dumps(self) -> bool:
+        """Whether there is a dump folder, for what is costly to print."""
+        return self.options.dump is not None
+
+    def dump(self, name: str, text: str) -> None:
+        """Write one file of the dump folder, if there is one."""
+        if self.options.dump is not None:
+            self.options.dump.mkdir(parents=True, exist_ok=True)
+            partial = self.options.dump / f".{name}.{os.getpid()}"
+            partial.write_text(text)
+            partial.replace(self.options.dump / name)
+
+    def tell(self, level: int, text: str) -> None:
+        """A message on stderr for those who set PARAX_DEBUG to `level` or more."""
+        if level <= self.level:
+            print(f"parax: {text}", file=sys.stderr)
+
+    def watch(self, passes: Pipeline) -> None:
+        """Have every pass of the pipeline dumped, told and, under PARAX_VERIFY, verified."""
+        passes.verify = env.read("PARAX_VERIFY")
+        passes.after = self._after_pass
+
+    def _after_pass(self, number: int, report: PassReport, graph: Graph, misses: Sequence[str]) -> None:
+        level = PHASES if report.changed else EVERYTHING_DONE
+        self.tell(level, f"  {number:02d} {report.name}: {report.seconds * 1e3:.1f} ms, {report.n_nodes} nodes left")
+        for miss in misses:
+            self.tell(REFUSALS, f"     {report.name} refused {miss}")
+        if report.changed and (self.dumps or self.level >= GRAPHS):
+            text = print_graph(graph)
+            self.dump(f"{number:02d}-{report.name}.txt", text)
+            self.tell(GRAPHS, f"after {report.name}:\n{text}")
