@@ -57,7 +57,7 @@ class GraphBuilder:
 
     def _operand(self, op: Operator, index: int, x: Any, inputs: Sequence[Any]) -> Value | None:
         if x is None or hasattr(x, "producer"):
-            return x  # type: ignore[no-any-return]
+            return x
         if isinstance(x, (bool, int, float)):
             return self.const(x, self._dtype_like(op, index, inputs))
         return self.const(x)
@@ -66,5 +66,5 @@ class GraphBuilder:
         group = op.signature.input_spec(index).group
         for i, other in enumerate(inputs):
             if op.signature.input_spec(i).group is group and isinstance(getattr(other, "type", None), TensorType):
-                return other.type.dtype  # type: ignore[no-any-return]
+                return other.type.dtype
         raise InternalError(f"no element type for the number at input {index}", where=op.name, hint="pass an array")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from math import gcd, inf
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 from ...errors import InvalidModel, ResourceLimit
 
@@ -59,6 +59,8 @@ class SymDim:
 
     __slots__ = ("_hash", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
+    _hash: int
+    _text: str | None
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         object.__setattr__(self, "terms", terms)
@@ -72,7 +74,7 @@ class SymDim:
         return isinstance(other, SymDim) and (self is other or self.terms == other.terms)
 
     def __hash__(self) -> int:
-        return int(self._hash)
+        return self._hash
 
     def __str__(self) -> str:
         if self._text is None:
@@ -484,7 +486,7 @@ class _Parser:
         self.tokens.append("")
         self.at = 0
 
-    def fail(self) -> Any:
+    def fail(self) -> NoReturn:
         raise InvalidModel("malformed dimension", expected="an integer expression such as 2*S+1", found=self.text[:80])
 
     def take(self, *options: str) -> str | None:

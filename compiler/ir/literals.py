@@ -93,8 +93,7 @@ def attribute_text(kind: str, value: Any) -> str:
     if value is None:
         return "none"
     if kind in ("ints", "floats", "strs"):
-        one = {"ints": str, "floats": float_text, "strs": json.dumps}[kind]
-        return "[" + ",".join(map(one, value)) + "]"
+        return "[" + ",".join(attribute_text(kind[:-1], item) for item in value) + "]"
     if kind == "tensor":
         return _tensor_text(value)
     if kind == "str":

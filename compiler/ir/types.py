@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +31,13 @@ from .dim import (
     upper_bound,
 )
 
+_ml: ModuleType | None = None
 try:  # numpy's own types cover most models; onnx brings ml_dtypes along for the rest
-    import ml_dtypes as _ml
+    import ml_dtypes
+
+    _ml = ml_dtypes
 except ImportError:
-    _ml = None
+    pass
 
 __all__ = [
     "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",

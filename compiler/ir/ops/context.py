@@ -90,9 +90,10 @@ class InferContext:
     def ints(self, i: int, what: str) -> list[int]:
         """As `dims`, but the content must be plain integers."""
         dims = self.dims(i, what)
-        if any(isinstance(d, SymDim) for d in dims):
+        numbers = [int(d) for d in dims if not isinstance(d, SymDim)]
+        if len(numbers) != len(dims):
             self.fail(f"{what} must not depend on a symbolic dimension", found=_shape_text(tuple(dims)))
-        return [int(d) for d in dims]
+        return numbers
 
     def fail(self, message: str, expected: object = None, found: object = None, hint: str | None = None) -> NoReturn:
         """Raises InvalidModel that names the node."""
