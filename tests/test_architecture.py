@@ -44,6 +44,7 @@ OPTIONAL = {"onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
 LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
+    "compiler/frontend/evaluate.py": "onnx.reference brings in hundreds of modules",
     "runtime/plan.py": "reading a plan must not load LLVM",
 }
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60
