@@ -15,7 +15,6 @@ from .dim import (
     Dim,
     SymDim,
     ceil_div,
-    dim_from_json,
     dim_max,
     dim_min,
     dim_to_json,
@@ -23,13 +22,13 @@ from .dim import (
     evaluate,
     floor_div,
     lower_bound,
-    parse_dim,
     prod,
     substitute,
     symbol,
     symbols_of,
     upper_bound,
 )
+from .dim_text import dim_from_json, parse_dim
 
 _ml: ModuleType | None = None
 try:  # numpy's own types cover most models; onnx brings ml_dtypes along for the rest
