@@ -2,114 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from backend.harness import run_graph
-from catalogue.cases import ELSEWHERE, Case, Constant, all_cases
-from parax.compiler.frontend.oracle import oracle
-from parax.compiler.ir.graph import Graph
+from catalogue.cases import ELSEWHERE, Case, all_cases
+from catalogue.running import assert_close, build, check_types, expected
 from parax.compiler.ir.ops import CATALOGUE, lookup
 from parax.compiler.ir.ops.base import Control, Host
 from parax.compiler.ir.text import graph_data, parse_graph, print_graph
-from parax.compiler.ir.types import DType, TensorType, evaluate, parse_type
 
-NEWEST = {"reference": onnx.defs.onnx_opset_version(), "onnxruntime": 23}
-TOLERANCE = {"f32": (1e-4, 2e-5), "f64": (1e-9, 1e-11), "f16": (4e-3, 2e-3), "bf16": (4e-2, 2e-2)}
-_SYMBOL = re.compile(r"([A-Za-z_]\w*)=(\d+)")
 CASES = all_cases()
-
-
-def values(text: str, case: Case, rng: np.random.Generator) -> tuple[TensorType, np.ndarray]:
-    """The type that a text such as `f32[N=3,5]` names, and random content at its run-time size."""
-    type_ = parse_type(_SYMBOL.sub(r"\1", text))
-    static = parse_type(_SYMBOL.sub(r"\2", text))
-    assert isinstance(type_, TensorType) and isinstance(static, TensorType) and type_.dtype.numpy is not None
-    shape, numpy = static.static_shape, type_.dtype.numpy
-    if type_.dtype.name == "bool":
-        return type_, rng.integers(0, 2, shape).astype(bool)
-    if type_.dtype.is_int:
-        return type_, rng.integers(int(case.low), int(case.high), shape).astype(numpy)
-    return type_, rng.uniform(case.low, case.high, shape).astype(numpy)
-
-
-def build(case: Case) -> tuple[Graph, dict[str, np.ndarray], dict[str, int], list[np.ndarray | None]]:
-    """The case as a graph, its feeds by input name, the symbols' values, and every operand's content."""
-    graph, operands, feeds, contents = Graph("case"), [], {}, []
-    symbols = {n: int(v) for o in case.operands if isinstance(o, str) for n, v in _SYMBOL.findall(o)}
-    rng = np.random.default_rng(zlib.crc32(str(case).encode()))
-    for i, operand in enumerate(case.operands):
-        name = f"x{i}"
-        if operand is None:
-            operands.append(None)
-            contents.append(None)
-        elif isinstance(operand, Constant):
-            operands.append(graph.add_constant(operand.array, name))
-            contents.append(operand.array)
-        else:
-            if isinstance(operand, str):
-                type_, array = values(operand, case, rng)
-            else:
-                type_, array = TensorType(DType.from_numpy(operand.dtype), operand.shape), operand
-            operands.append(graph.add_input(name, type_))
-            feeds[name] = array
-            contents.append(array)
-    op = lookup(case.domain, case.op).from_attributes(case.attrs)
-    node = graph.add_node(op, operands, n_outputs=case.outputs, name="the.node")
-    graph.set_outputs(node.outputs)
-    return graph, feeds, symbols, contents
-
-
-def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
-    """What the oracle says."""
-    names = ["" if c is None else f"x{i}" for i, c in enumerate(contents)]
-    outputs = [f"y{i}" for i in range(case.outputs)]
-    attrs = {k: _attribute(v) for k, v in case.attrs.items()}
-    node = helper.make_node(case.op, names, outputs, domain=case.domain, **attrs)
-    constant = [isinstance(o, Constant) for o in case.operands]
-    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(c.dtype), c.shape)
-              for n, c, fixed in zip(names, contents, constant) if c is not None and not fixed]
-    fixed = [numpy_helper.from_array(c, n) for n, c, f in zip(names, contents, constant) if c is not None and f]
-    results = [helper.make_empty_tensor_value_info(o) for o in outputs]
-    opset = case.opset or NEWEST[case.oracle]
-    imports = [helper.make_opsetid("", opset), *([helper.make_opsetid(case.domain, 1)] if case.domain else [])]
-    model = helper.make_model(helper.make_graph([node], "case", inputs, results, fixed), opset_imports=imports,
-                              ir_version=10)
-    feeds = {n: c for n, c, f in zip(names, contents, constant) if c is not None and not f}
-    return list(oracle(model, case.oracle)(feeds).values())
-
-
-def _attribute(value: Any) -> Any:
-    if isinstance(value, DType):
-        return value.code
-    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-
-
-def assert_close(case: Case, found: np.ndarray, wanted: np.ndarray) -> None:
-    """Equal types and shapes; values equal, floats up to the case's tolerance."""
-    wanted = np.asarray(wanted)
-    assert found.shape == wanted.shape
-    assert found.dtype == wanted.dtype
-    if wanted.dtype.kind in "iubSUO":
-        np.testing.assert_array_equal(found, wanted)
-        return
-    rtol, atol = TOLERANCE[DType.from_numpy(wanted.dtype).name]
-    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64),
-                               case.rtol if case.rtol is not None else rtol,
-                               case.atol if case.atol is not None else atol)
-
-
-def check_types(graph: Graph, symbols: Mapping[str, int], wanted: list[np.ndarray]) -> None:
-    for value, array in zip(graph.outputs, wanted):
-        shape = tuple(evaluate(d, symbols) for d in value.tensor.dims)
-        assert (value.tensor.dtype, shape) == (DType.from_numpy(np.asarray(array).dtype), np.shape(array))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
