@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InvalidInput, ResourceLimit
 from .dims import Dim, dim_text, evaluate, shape_text, symbols_of
 from .manifest import Manifest, NativeStep, Symbol
+from .memory import ALIGNMENT
 
 MAX_NBYTES = 1 << 46
 Shape = tuple[int, ...]
@@ -27,6 +28,10 @@ _HOLDS = {
 }
 
 
+def _whole_lines(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 class Binding:
     """The dimensions of requests of one shape.
 
@@ -34,22 +39,23 @@ class Binding:
         values: value per symbol that is known before the run.
         dims: the native array of all symbols' values (0 where a host step binds it), and its address.
         outputs: (shape, dtype) per output, or None where a host step decides.
-        arena_nbytes: the largest arena of the steps, or None where a host step decides.
+        arena_nbytes: the largest arena of the steps, and `scratch_nbytes` more per thread; 0 where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
         cuts: ways to cut the request by number of instances; the executor fills it.
     """
 
-    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "values")
+    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "scratch_nbytes", "values")
 
     def __init__(
         self,
         values: dict[str, int],
         dims: ctypes.Array[ctypes.c_int64],
         outputs: list[tuple[Shape, np.dtype]] | None,
-        arena_nbytes: int | None,
+        memory: tuple[int, int],
         rows: int,
     ) -> None:
-        self.values, self.dims, self.outputs, self.arena_nbytes, self.rows = values, dims, outputs, arena_nbytes, rows
+        self.values, self.dims, self.outputs, self.rows = values, dims, outputs, rows
+        self.arena_nbytes, self.scratch_nbytes = memory
         self.dims_address = ctypes.addressof(dims)
         self.cuts: dict[int, Any] = {}
 
@@ -66,7 +72,7 @@ class Signature:
         self._arenas = [step.memory(n_cores) for step in native]
         shapes = [spec.dims for spec in manifest.outputs]
         self._static_outputs = all(dims is not None and symbols_of(("+", *dims)) <= known for dims in shapes)
-        self._static_arena = all(symbols_of(arena) <= known for arena in self._arenas)
+        self._static_arena = all(symbols_of(("+", step.arena, step.scratch)) <= known for step in native)
 
     def bind(self, shapes: Sequence[Shape]) -> Binding:
         """The binding of a request whose inputs have these shapes, in the order of the manifest.
@@ -97,13 +103,14 @@ class Signature:
     def from_values(self, values: dict[str, int]) -> Binding:
         """The binding of symbols' values that are already checked."""
         manifest = self.manifest
-        outputs = arena = None
+        outputs, memory = None, (0, 0)
         if self._static_outputs:
             outputs = [(self.shape(spec.dims or (), values), spec.numpy) for spec in manifest.outputs]
         if self._static_arena:
-            arena = max((self.nbytes(dim, values) for dim in self._arenas), default=0)
+            sizes = [self.memory(step, values) for step in self._native]
+            memory = max((a for a, _ in sizes), default=0), max((s for _, s in sizes), default=0)
         rows = values[manifest.batch.symbol] if manifest.batch else 0
-        return Binding(values, self.dims_array(values), outputs, arena, rows)
+        return Binding(values, self.dims_array(values), outputs, memory, rows)
 
     def dims_array(self, values: dict[str, int]) -> ctypes.Array[ctypes.c_int64]:
         """The native array of all symbols' values; symbols without one are 0."""
@@ -143,16 +150,17 @@ class Signature:
         return shape
 
     @staticmethod
-    def nbytes(dim: Dim, values: dict[str, int]) -> int:
-        """A size in bytes.
+    def memory(step: NativeStep, values: dict[str, int]) -> tuple[int, int]:
+        """Bytes of a step's arena and, per thread, of its scratch memory, in whole cache lines.
 
         Raises:
             ResourceLimit: negative or beyond any machine's memory.
         """
-        size = evaluate(dim, values)
-        if not 0 <= size <= MAX_NBYTES:
-            raise ResourceLimit("scratch memory too large", expected=f"at most {MAX_NBYTES} bytes", found=size)
-        return size
+        sizes = evaluate(step.arena, values), evaluate(step.scratch, values)
+        for size in sizes:
+            if not 0 <= size <= MAX_NBYTES:
+                raise ResourceLimit("scratch memory too large", expected=f"at most {MAX_NBYTES} bytes", found=size)
+        return _whole_lines(sizes[0]), _whole_lines(sizes[1])
 
     def _wrong_shape(
         self, name: str, dims: tuple[Dim, ...], shape: Shape, values: dict[str, int] | None = None

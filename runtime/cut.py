@@ -30,7 +30,7 @@ class Cut:
 
     Attributes:
         ranges: (first row, rows) of each piece.
-        arena_nbytes: what the largest piece needs.
+        memory: bytes of arena, and of scratch memory per thread, that the largest piece needs.
     """
 
     def __init__(
@@ -46,7 +46,10 @@ class Cut:
         self.ranges = ranges
         by_rows = {n: signature.from_values({**binding.values, batch.symbol: n}) for n in {rows for _, rows in ranges}}
         self._pieces = [by_rows[rows] for _, rows in ranges]
-        self.arena_nbytes = max(piece.arena_nbytes or 0 for piece in by_rows.values())
+        self.memory = (
+            max(piece.arena_nbytes for piece in by_rows.values()),
+            max(piece.scratch_nbytes for piece in by_rows.values()),
+        )
         self._n_io = len(step.inputs) + len(step.outputs)
         specs = {spec.name: spec for spec in (*manifest.inputs, *manifest.outputs)}
         self._axes: list[int | None] = [batch.axes.get(name) for name in (*step.inputs, *step.outputs)]

@@ -104,8 +104,8 @@ class Executor:
                 self.n_waiting -= 1
 
     def give(self, instances: Sequence[Instance]) -> None:
-        """Return instances."""
-        self.free.extend(instances)
+        """Return instances; the one that led is taken first again, because its core is where the caller is."""
+        self.free.extend(reversed(instances))
         if self.n_waiting:
             self.wake()
 
@@ -132,7 +132,7 @@ class Executor:
             cut = self._cut(binding, len(instances), batch, step)
             records = cut.records(tensors, n_inputs)
             for instance in instances:
-                instance.reserve(cut.arena_nbytes)
+                instance.reserve(*cut.memory)
                 instance.binding = None  # native code sets the lane
             for instance in instances[1:]:
                 instance.ready_to_serve()

@@ -69,12 +69,13 @@ class Instance:
     def _address(self, tid: int, field: str) -> int:
         return self.lane_address + tid * ctypes.sizeof(Lane) + int(getattr(Lane, field).offset)
 
-    def reserve(self, nbytes: int) -> None:
-        """Make the arena at least that large. Its content is lost.
+    def reserve(self, arena_nbytes: int, scratch_nbytes: int) -> None:
+        """Make the arena large enough for that and for every thread's scratch memory. Its content is lost.
 
         Raises:
             ResourceLimit: the machine has not that much memory.
         """
+        nbytes = arena_nbytes + scratch_nbytes * len(self.cores)
         if nbytes <= self.arena_nbytes:
             return
         try:
@@ -86,7 +87,7 @@ class Instance:
 
     def bind(self, binding: Binding, segment: int) -> None:
         """Make the lane ready for whole requests of one shape."""
-        self.reserve(binding.arena_nbytes or 0)
+        self.reserve(binding.arena_nbytes, binding.scratch_nbytes)
         self.point(segment, binding.dims_address)
         self.binding = binding
 
