@@ -46,6 +46,7 @@ LAZY = {
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
     "compiler/frontend/evaluate.py": "onnx.reference brings in hundreds of modules",
     "runtime/plan.py": "reading a plan must not load LLVM",
+    "runtime/session.py": "asyncio and thread pools cost imports that most sessions never need",
 }
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60
 LONG: dict[str, str] = {}  # file, or file:function → why it is long

@@ -61,13 +61,15 @@ class Console:
         from rich.table import Table as RichTable
 
         for number, table in enumerate(tables):
-            drawn = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+            drawn = RichTable(box=None, pad_edge=False, show_header=any(table.columns))
             for column in table.columns:
                 drawn.add_column(column, overflow="fold")
             for row in table.rows:
                 drawn.add_row(*(_escaped(cell) for cell in row))
             if number:
                 rich.print()
+            if table.title:
+                rich.print(_escaped(table.title), style="bold")
             rich.print(drawn)
 
     def note(self, message: str) -> None:

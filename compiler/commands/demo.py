@@ -47,4 +47,4 @@ def sketch(picture: np.ndarray) -> str:
     """A picture f32[H,W] in 0..1 as text, two rows of pixels to a line."""
     rows = picture[: len(picture) // 2 * 2].reshape(-1, 2, picture.shape[1]).mean(axis=1)
     levels = np.clip((rows * len(SHADES)).astype(int), 0, len(SHADES) - 1)
-    return "\n".join("".join(SHADES[level] for level in row).rstrip() for row in levels)
+    return "\n".join("".join(SHADES[level] for level in row).rstrip() for row in levels).strip("\n")
