@@ -11,7 +11,7 @@ from onnx import AttributeProto, GraphProto
 from ...errors import InvalidModel
 from .tensors import TensorReader
 
-_FIELD = {
+_FIELD: dict[int, str] = {
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
     AttributeProto.STRING: "s",

@@ -172,7 +172,7 @@ class _Exporter:
         for value in body.inputs[:n_own]:
             proto.input.append(_value_info(self._name(value), value))
         self.names.update(zip(body.inputs[n_own:], captured, strict=True))
-        copies = []
+        copies: list[tuple[Value, str]] = []
         for value in body.outputs:
             if value in self.names or any(value is other for other, _ in copies):
                 copies.append((value, self.free(f"{value.name}.out")))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import FunctionProto, ModelProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError

@@ -24,6 +24,8 @@ class Schema:
         types: attribute → AttributeProto type.
         defaults: attribute → value, where the default is not that of the newest version.
         inputs, outputs: (least, most) numbers.
+        has_function: whether ONNX defines the operator by others.
+        raw: onnx's own object, whose type stubs lag behind.
     """
 
     domain: str
@@ -34,7 +36,8 @@ class Schema:
     required: frozenset[str]
     inputs: tuple[int, int]
     outputs: tuple[int, int]
-    raw: defs.OpSchema
+    has_function: bool
+    raw: Any
 
 
 _NEWEST = 2**31 - 1
@@ -44,7 +47,7 @@ _NEWEST = 2**31 - 1
 def find_schema(domain: str, name: str, opset: int) -> Schema | None:
     """The version of an operator that operator set `opset` of `domain` has, None if it has none."""
     try:
-        raw = defs.get_schema(name, opset, domain)
+        raw: Any = defs.get_schema(name, opset, domain)
     except defs.SchemaError:
         return None
     defaults, newest = _defaults(raw), _defaults(defs.get_schema(name, _NEWEST, domain))
@@ -57,11 +60,12 @@ def find_schema(domain: str, name: str, opset: int) -> Schema | None:
         frozenset(key for key, attribute in raw.attributes.items() if attribute.required),
         (raw.min_input, raw.max_input),
         (raw.min_output, raw.max_output),
+        raw.has_function or raw.has_context_dependent_function,
         raw,
     )
 
 
-def _defaults(raw: defs.OpSchema) -> dict[str, Any]:
+def _defaults(raw: Any) -> dict[str, Any]:
     defaults = {}
     for key, attribute in raw.attributes.items():
         if attribute.default_value.type != AttributeProto.UNDEFINED:
@@ -88,8 +92,8 @@ def check_node(schema: Schema, node: NodeProto, types: dict[str, int], where: st
             raise InvalidModel(
                 f"attribute {name} has the wrong type",
                 where=where,
-                expected=AttributeProto.AttributeType.Name(expected),  # type: ignore[arg-type]
-                found=AttributeProto.AttributeType.Name(found),  # type: ignore[arg-type]
+                expected=AttributeProto.AttributeType.Name(expected),
+                found=AttributeProto.AttributeType.Name(found),
             )
     missing = schema.required - types.keys()
     if missing:

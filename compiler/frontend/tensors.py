@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
@@ -155,7 +154,7 @@ def _unpack(packed: np.ndarray, dtype: DType, numel: int) -> np.ndarray:
     codes = ((packed[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:numel]
     assert dtype.numpy is not None
     if dtype.is_float:
-        return codes.astype(np.uint8).view(ml_dtypes.float4_e2m1fn)
+        return codes.astype(np.uint8).view(dtype.numpy)
     values = codes.astype(np.int8)
     if dtype.is_signed:
         values = np.where(values >= 2 ** (bits - 1), values - 2**bits, values)

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..ir.builder import GraphBuilder
+from ..ir.graph import Value
 from .calls import Call
 from .upgrades import ALWAYS, upgrade
 
@@ -80,7 +81,7 @@ def clip_bounds(call: Call, g: GraphBuilder) -> None:
             call.set_input(index, _like(call, g, value))
 
 
-def _like(call: Call, g: GraphBuilder, value: float) -> object:
+def _like(call: Call, g: GraphBuilder, value: float) -> Value:
     dtype = call.need(0).tensor.dtype
     if dtype.numpy is None:
         call.unsupported(f"element type {dtype}")
@@ -157,3 +158,9 @@ def resize_empty(call: Call, g: GraphBuilder) -> None:
         value = call.input(index)
         if value is not None and value.data is not None and value.data.size == 0:
             call.inputs[index] = None
+
+
+@upgrade("Concat", up_to=3)
+def concat_axis(call: Call, g: GraphBuilder) -> None:
+    """The axis was 1 if not given."""
+    call.attributes.setdefault("axis", 1)

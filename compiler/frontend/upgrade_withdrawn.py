@@ -60,11 +60,11 @@ def crop(call: Call, g: GraphBuilder) -> Results:
 
 def _activate(call: Call, g: GraphBuilder, y: Value, name: str, parameters: list[float]) -> Value:
     if name == "Clip" and len(parameters) == 2:
-        return g.Clip(y, *(g.const(np.asarray(p), y.tensor.dtype) for p in parameters))  # type: ignore[no-any-return]
+        return g.Clip(y, *(g.const(np.asarray(p), y.tensor.dtype) for p in parameters))
     if name not in _ACTIVATIONS:
         call.unsupported(f"activation {name!r}")
     attributes = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
-    return getattr(g, name)(y, **attributes)  # type: ignore[no-any-return]
+    return getattr(g, name)(y, **attributes)
 
 
 @upgrade("FusedConv", up_to=ALWAYS, domain=_MICROSOFT)

@@ -206,7 +206,7 @@ def test_operator_set_versions(opset, error, model):
 def test_ir_versions(version, model):
     source = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     source.ir_version = version
-    with pytest.raises(InvalidModel, match="ir_version|format"):
+    with pytest.raises(InvalidModel, match=r"ir_version|format"):
         import_model(source)
 
 

@@ -1,0 +1,182 @@
+"""One ONNX node to IR: finds its version and its form, calls functions, upgrades old forms, adds the node.
+
+No per-operator code but for Constant; control flow has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onnx import AttributeProto, NodeProto
+
+from ...errors import InvalidModel, UnsupportedOp
+from ..ir.builder import GraphBuilder
+from ..ir.graph import Graph, Value
+from ..ir.ops import CATALOGUE
+from . import upgrade_rules  # noqa: F401  registers the rules
+from .attributes import attribute_type, attribute_value, constant_value, read_attributes
+from .calls import Call
+from .control import import_control, is_control
+from .folding import fold
+from .frames import Frame, Unsupported
+from .functions import call_local, call_schema_function
+from .parse import normal_domain
+from .schemas import Schema, check_node, find_schema, is_known
+from .signatures import check_size
+from .upgrades import UPGRADES, apply_upgrades
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+Protos = Mapping[str, AttributeProto]
+_EARLY = {"LayerNormalization": 17}
+"""Operators that ONNX Runtime had in ONNX's domain before ONNX: exporters wrote them into models of any version."""
+
+
+def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
+    """Imports one node into the frame; nodes that own or call graphs push frames."""
+    domain, where = normal_domain(node.domain), node_where(node)
+    protos = read_attributes(node.attribute, frame.bound, where)
+    inputs = [frame.resolve(name, where) if name else None for name in node.input]
+    if not node.op_type:
+        raise InvalidModel("a node has no operator", where=where)
+    if (domain, node.op_type, node.overload) in importer.file.functions:
+        call_local(importer, frame, node, inputs, protos)
+        return
+    opset = frame.opsets.get(domain)
+    if opset is None:
+        importer.refuse(frame, node, f"{domain or 'ai.onnx'}::{node.op_type}", "domain not imported by the model")
+        return
+    schema = _schema(domain, node, opset, where)
+    if schema is not None:
+        check_node(schema, node, {name: attribute_type(a, where) for name, a in protos.items()}, where)
+    if domain == "" and node.op_type == "Constant":
+        values = {name: attribute_value(a, importer.tensors, where) for name, a in protos.items()}
+        constant = frame.graph.add_constant(constant_value(values, where), importer.name_of(frame, node.output[0]))
+        importer.define_outputs(frame, node, [constant])
+    elif any(isinstance(value, Unsupported) for value in inputs):
+        if not _is_supported(domain, node.op_type, schema):
+            importer.lack(frame.culprit or _label(domain, node, schema, opset))
+        importer.poison(frame, node)
+    elif is_control(domain, node.op_type):
+        import_control(importer, frame, node, inputs, protos)
+    else:
+        operands = [value for value in inputs if not isinstance(value, Unsupported)]
+        _operator(importer, frame, node, opset, schema, operands, protos)
+
+
+def _operator(
+    importer: Importer,
+    frame: Frame,
+    node: NodeProto,
+    opset: int,
+    schema: Schema | None,
+    operands: list[Value | None],
+    protos: Protos,
+) -> None:
+    call = _make_call(importer, node, opset, schema, operands, protos)
+    label = _label(call.domain, node, schema, opset)
+    try:
+        results = apply_upgrades(call, GraphBuilder(frame.graph, name=node.name))
+        if results is None and (call.domain, call.op) not in CATALOGUE:
+            if schema is None or not call_schema_function(importer, frame, node, schema, opset, operands, protos):
+                importer.refuse(frame, node, label)
+            return
+        if results is None:
+            results = _emit(importer, frame, node, call, schema)
+    except UnsupportedOp as error:
+        importer.refuse(frame, node, label, error.message)
+        return
+    for name, value in zip(node.output, results):
+        wanted = importer.name_of(frame, name)
+        if value is not None and wanted is not None and not value.is_input and value.name.isdigit():
+            _rename(frame.graph, value, wanted)
+    importer.define_outputs(frame, node, results)
+
+
+def _make_call(
+    importer: Importer,
+    node: NodeProto,
+    opset: int,
+    schema: Schema | None,
+    operands: list[Value | None],
+    protos: Protos,
+) -> Call:
+    where = node_where(node)
+    attributes = {name: attribute_value(a, importer.tensors, where) for name, a in protos.items()}
+    defaults = {} if schema is None else {k: v for k, v in schema.defaults.items() if k not in attributes}
+    present = tuple(bool(name) for name in node.output)
+    return Call(
+        domain=normal_domain(node.domain),
+        op=node.op_type,
+        opset=opset,
+        version=schema.since if schema is not None else opset,
+        inputs=operands,
+        n_outputs=max((i + 1 for i, given in enumerate(present) if given), default=1),
+        attributes={**attributes, **defaults},
+        name=node.name,
+        defaulted=set(defaults),
+        present=present,
+    )
+
+
+def _emit(importer: Importer, frame: Frame, node: NodeProto, call: Call, schema: Schema | None) -> list[Value | None]:
+    """Adds the catalogue's operator for a call in its newest form."""
+    cls = CATALOGUE[call.domain, call.op]
+    for name in [name for name in call.attributes if name not in cls.signature.attributes]:
+        if name in call.defaulted:
+            call.pop(name)
+        elif schema is not None and name in schema.types:
+            call.unsupported(f"its attribute {name} is not supported")
+    _check_form(call, cls.since, schema)
+    op = cls.from_attributes(call.attributes, call.where)
+    names = [importer.name_of(frame, name) for name in node.output][: call.n_outputs]
+    names += [None] * (call.n_outputs - len(names))
+    created = frame.graph.add_node(op, call.inputs, names, name=call.name)
+    for value in created.outputs:
+        check_size(value.type, importer.limits, created.where)
+    return list(fold(created, importer.limits) or created.outputs)
+
+
+def _rename(graph: Graph, value: Value, name: str) -> None:
+    try:
+        graph.value(name)
+    except KeyError:
+        graph.rename(value, name)
+
+
+def node_where(node: NodeProto) -> str:
+    """How errors name a node."""
+    if node.name:
+        return f'{node.op_type} "{node.name[:200]}"'
+    return f"{node.op_type} %{node.output[0][:200]}" if node.output else node.op_type
+
+
+def _label(domain: str, node: NodeProto, schema: Schema | None, opset: int) -> str:
+    """How lists of unsupported operators name this one."""
+    return f"{domain or 'ai.onnx'}::{node.op_type}-{schema.since if schema is not None else opset}"
+
+
+def _schema(domain: str, node: NodeProto, opset: int, where: str) -> Schema | None:
+    schema = find_schema(domain, node.op_type, opset)
+    if schema is None and domain == "" and node.op_type in _EARLY:
+        return find_schema(domain, node.op_type, _EARLY[node.op_type])
+    if schema is None and is_known(domain, node.op_type):
+        expected, found = "a newer operator set", f"{domain or 'ai.onnx'} {opset}"
+        raise InvalidModel("the operator is not in this operator set", where=where, expected=expected, found=found)
+    return schema
+
+
+def _is_supported(domain: str, name: str, schema: Schema | None) -> bool:
+    return (domain, name) in CATALOGUE or (domain, name) in UPGRADES or (schema is not None and schema.has_function)
+
+
+def _check_form(call: Call, since: int, schema: Schema | None) -> None:
+    """An old form without a rule is fine only if all its attributes live on."""
+    if schema is None or call.version >= since:
+        return
+    newest = find_schema(call.domain, call.op, since)
+    gone = set(call.attributes) - set(newest.types) if newest is not None else set()
+    if gone:
+        call.unsupported(f"version {call.version} has the attribute {min(gone)}, which has no upgrade")
