@@ -173,6 +173,6 @@ class Epilogue:
         for i, (inner, _) in enumerate(f.extras):
             values[inner] = self._load_extra(i, row, column, value.lanes, mask)
         evaluate_body(k, f.tail, values)
-        for i, (inner, outer) in enumerate(f.outputs):
+        for i, (inner, _outer) in enumerate(f.outputs):
             v = k.splat(values[inner], value.lanes)
             store(k, k[f"y{i}"], row * k.index(self.columns) + column, v, mask)

@@ -126,7 +126,7 @@ def _common_unit(sizes: list[Dim]) -> Dim | None:
         if isinstance(size, SymDim):
             if len(size.terms) != 1:
                 return None
-            ((monomial, coefficient),) = size.terms
+            ((monomial, _coefficient),) = size.terms
             factor = SymDim(((monomial, 1),))
             if unit != 1 and unit != factor:
                 return None
