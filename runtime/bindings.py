@@ -63,13 +63,12 @@ class Binding:
 class Signature:
     """Turns the shapes of a plan's inputs into bindings."""
 
-    def __init__(self, manifest: Manifest, n_cores: int = 1) -> None:
-        """`n_cores`: cores of one instance."""
-        self.manifest, self.n_cores = manifest, n_cores
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
         self._dims_type = ctypes.c_int64 * max(1, len(manifest.symbols))
         known = {s.name for s in manifest.symbols if s.input is not None}
         native = [step for step in manifest.steps if isinstance(step, NativeStep)]
-        self._arenas = [step.memory(n_cores) for step in native]
+        self._native = native
         shapes = [spec.dims for spec in manifest.outputs]
         self._static_outputs = all(dims is not None and symbols_of(("+", *dims)) <= known for dims in shapes)
         self._static_arena = all(symbols_of(("+", step.arena, step.scratch)) <= known for step in native)

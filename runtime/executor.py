@@ -40,7 +40,7 @@ class Executor:
         self.manifest = manifest
         self.code = code
         self.micro_batch = micro_batch
-        self.signature = Signature(manifest, max(map(len, core_groups)))
+        self.signature = Signature(manifest)
         native = [step for step in manifest.steps if isinstance(step, NativeStep)]
         n_io = max((len(s.inputs) + len(s.outputs) for s in native), default=0)
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []

@@ -89,10 +89,6 @@ class NativeStep:
     arena: Dim
     scratch: Dim = 0
 
-    def memory(self, n_cores: int) -> Dim:
-        """Bytes that an instance of `n_cores` needs."""
-        return self.arena if self.scratch == 0 else ("+", self.arena, ("*", self.scratch, n_cores))
-
 
 @dataclass(frozen=True)
 class Bind:

@@ -100,7 +100,7 @@ class Program:
             shape = self._signature.shape(spec.dims or (), values)
             own = outputs.get(name)
             results.append(own if own is not None else np.empty(shape, spec.numpy))
-        instance.reserve(self._signature.nbytes(step.memory(self._signature.n_cores), values))
+        instance.reserve(*self._signature.memory(step, values))
         instance.point(step.segment, ctypes.addressof(dims))
         for slot, array in enumerate((*operands, *results)):
             instance.io[slot] = address_of(array)
