@@ -17,6 +17,9 @@ from ...errors import InvalidModel, ResourceLimit
 Dim = Union[int, "SymDim"]
 MAX_TERMS = 512
 """A polynomial with more terms than this is refused (ResourceLimit): real models stay below ten."""
+MAX_COEFFICIENT = 1 << 128
+"""So is one with a larger coefficient."""
+_FAR = 1 << 200
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 RESERVED = frozenset({"floor", "mod", "max", "min"})
@@ -170,6 +173,8 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
         return kept[0][1]
     if len(kept) > MAX_TERMS:
         raise ResourceLimit("symbolic dimension too large", expected=f"at most {MAX_TERMS} terms", found=len(kept))
+    if any(abs(c) > MAX_COEFFICIENT for _, c in kept):
+        raise ResourceLimit("symbolic dimension too large", expected="coefficients up to 2**128")
     kept.sort(key=lambda t: _monomial_key(t[0]))
     return SymDim(tuple(kept))
 
@@ -407,7 +412,9 @@ def _bounds(dim: Dim) -> tuple[float, float]:
 
 def _times(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
     corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
-    return min(corners), max(corners)
+    low, high = min(corners), max(corners)
+    # beyond _FAR the exact bound decides nothing, and an int that large times inf would overflow
+    return (-inf if low < -_FAR else min(low, _FAR)), (inf if high > _FAR else max(high, -_FAR))
 
 
 def _atom_bounds(atom: Atom) -> tuple[float, float]:

@@ -31,6 +31,7 @@ def dim_from_json(data: Any) -> Dim:
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*/%(),]))")
 _MAX_DEPTH = 100
+_MAX_DIGITS = 40
 
 
 class _Parser:
@@ -89,7 +90,7 @@ class _Parser:
         token = self.tokens[self.at]
         self.at += 1 if token else 0
         if token.isdigit():
-            return int(token)
+            return int(token) if len(token) <= _MAX_DIGITS else self.fail()
         if token in RESERVED and self.take("("):
             first = self.expression()
             self.need("/" if token == "floor" else ",")

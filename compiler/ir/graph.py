@@ -250,6 +250,7 @@ class Graph:
         """A copy with the same names; constants share their arrays. `mapping` is filled with old -> new values."""
         mapping = {} if mapping is None else mapping
         copy = Graph(self.name)
+        copy.scope = self.scope
         for value in self._inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.known = value._known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidModel
+from ...errors import InvalidModel, ResourceLimit
 from .types import F32, DType, TensorType, parse_type, split_top
 
 INLINE_LIMIT = 16
 """Constants with more elements are printed by key, not by content."""
+SEEDED_LIMIT = 1 << 28
+"""The parser makes up no constant with more elements."""
 
 
 def float_text(value: float, dtype: DType = F32) -> str:
@@ -76,12 +79,15 @@ def numpy_type(dtype: DType) -> np.dtype[Any]:
 
 def seeded_array(key: str, type_: TensorType) -> np.ndarray:
     """Random content that depends on key and type only: floats are normal / 4, integers in [0, 4)."""
+    shape = type_.static_shape
+    if math.prod(shape) > SEEDED_LIMIT:
+        raise ResourceLimit("constant too large to make up", expected=f"at most {SEEDED_LIMIT} elements", found=type_)
     rng = np.random.default_rng(zlib.crc32(f"{key}:{type_.dtype}".encode()))
-    shape, dtype = type_.static_shape, type_.dtype
+    dtype = type_.dtype
     if dtype.is_float or dtype.kind == "c":
         return (rng.standard_normal(shape) / 4).astype(numpy_type(dtype))
     if dtype.kind == "s":
-        return np.array([f"s{i}" for i in rng.integers(0, 4, type_.static_shape).ravel()], object).reshape(shape)
+        return np.array([f"s{i}" for i in rng.integers(0, 4, shape).ravel()], object).reshape(shape)
     return rng.integers(0, 2 if dtype.kind == "b" else 4, shape).astype(numpy_type(dtype))
 
 

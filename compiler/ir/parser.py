@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .printer import BARE_NAME
 from .types import TensorType, Type, parse_dim, parse_type, split_top
 from .values import Node, Value
 
+T = TypeVar("T")
 _MAX_NESTING = 50
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NAME = re.compile(rf"({BARE_NAME})|({_STRING})")
@@ -128,7 +129,7 @@ class _Reader:
                 return graph
             self._statement(graph, line, depth)
 
-    def guarded(self, function, *args):  # type: ignore[no-untyped-def]
+    def guarded(self, function: Callable[..., T], *args: Any) -> T:
         """Runs a step that reads the current line; errors without a place get the line's number."""
         number = self.lines[self.at][0]
         try:

@@ -323,15 +323,19 @@ def split_top(text: str) -> list[str]:
     return [*parts, last] if last or parts else []
 
 
-_TYPE = re.compile(r"([a-z][a-z0-9]*)\[(.*)\](?:\{([0-9,]*)\})?\Z", re.S)
+_WRAPPERS: dict[str, type[SequenceType] | type[OptionalType]] = {"seq(": SequenceType, "opt(": OptionalType}
+_MAX_WRAPPERS = 100  # brackets of dims count too, which is generous enough
+_TYPE = re.compile(r"([a-z][a-z0-9]*)\[(.*)\](?:\{([0-9,]{0,400})\})?\Z", re.S)
 
 
 def parse_type(text: str) -> Type:
     """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[*]`, `seq(...)`, `opt(...)`."""
     text = text.strip()
-    for prefix, kind in (("seq(", SequenceType), ("opt(", OptionalType)):
-        if text.startswith(prefix) and text.endswith(")"):
-            return kind(parse_type(text[len(prefix) : -1]))
+    wrapper = _WRAPPERS.get(text[:4])
+    if wrapper and text.endswith(")"):
+        if text.count("(") > _MAX_WRAPPERS:
+            raise InvalidModel("type nested too deeply", found=text[:80])
+        return wrapper(parse_type(text[4:-1]))
     match = _TYPE.match(text)
     if not match:
         raise InvalidModel("malformed type", expected="e.g. f32[N,64,56,56]", found=text[:80])

@@ -26,7 +26,7 @@ from parax.compiler.ir.types import (
     symbol,
     upper_bound,
 )
-from parax.errors import InvalidModel
+from parax.errors import InvalidModel, ResourceLimit
 
 N, S = symbol("N"), symbol("S")
 OPS = {
@@ -158,3 +158,15 @@ def test_malformed_json_is_refused(data: object) -> None:
 def test_division_by_zero() -> None:
     with pytest.raises(ZeroDivisionError):
         _ = N // 0
+
+
+def test_huge_polynomials_are_refused_and_huge_numbers_do_not_overflow() -> None:
+    assert lower_bound((1 << 120) * S * dim_min(S, 1 << 120) * dim_min(N, 1 << 120)) > 0
+    with pytest.raises(ResourceLimit):
+        _ = (1 << 100) * S * (1 << 100)
+    with pytest.raises(InvalidModel):
+        parse_dim("9" * 5000)
+    total: Dim = 1
+    with pytest.raises(ResourceLimit):
+        for i in range(12):
+            total = total * (symbol(f"a{i}") + 1)

@@ -17,7 +17,7 @@ from parax.compiler.ir.ops.base import Fused, lookup
 from parax.compiler.ir.text import graph_data, parse_graph, print_graph
 from parax.compiler.ir.types import DType, TensorType, parse_type
 from parax.compiler.ir.verify import verify
-from parax.errors import InvalidModel, ParaxError, UnsupportedOp
+from parax.errors import InvalidModel, ParaxError, ResourceLimit, UnsupportedOp
 
 BLOCK = """\
 graph @block(%x: f32[N,64,56,56], %"a b": f32[M,64,56,56]) {
@@ -225,7 +225,9 @@ def test_damaged_text_never_ends_in_another_error(position: int, replacement: st
         parse_graph(text)
 
 
-def test_huge_inline_types_do_not_allocate() -> None:
+def test_huge_constants_do_not_allocate() -> None:
     with pytest.raises(InvalidModel):
         parse_graph("graph @g() {\n%1 = const f32[1099511627776] [1]\n}")
     assert TensorType(DType.from_name("f32"), (1 << 40,)).numel == 1 << 40
+    with pytest.raises(ResourceLimit):
+        parse_graph('graph @g() {\n%1 = const f32[1099511627776] "w"\n}')

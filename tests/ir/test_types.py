@@ -90,7 +90,18 @@ def test_types_print_and_parse(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["f32", "f32[", "f32[1]{0", "f32[1]{1}", "f32[1,]", "f32[a b]", "seq(f32[1]", "f32[1]{0,0}"]
+    "text",
+    [
+        "f32",
+        "f32[",
+        "f32[1]{0",
+        "f32[1]{1}",
+        "f32[1,]",
+        "f32[a b]",
+        "seq(f32[1]",
+        "f32[1]{0,0}",
+        "seq(" * 5000 + "f32[1]" + ")" * 5000,
+    ],
 )
 def test_malformed_types_are_refused(text: str) -> None:
     with pytest.raises(InvalidModel):
