@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ParaxError, ResourceLimit
 from ..runtime.dims import evaluate
-from ..runtime.manifest import NativeStep
+from ..runtime import manifest as plan_format
 from ..runtime.plan import Plan
 from .backend.host import resolve_target
 from .backend.jit import compile_object
@@ -17,6 +17,7 @@ from .frontend.importer import import_model
 from .frontend.parse import Source
 from .ir.graph import Graph
 from .ir.text import print_graph
+from .manifest import build_manifest, input_symbols
 from .options import CompileOptions
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.split_steps import NativeStep, split_steps
@@ -91,7 +92,7 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
     if options.max_memory is None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
-    arenas = [evaluate(step.arena, least) for step in plan.manifest.steps if isinstance(step, NativeStep)]
+    arenas = [evaluate(step.memory(1), least) for step in plan.manifest.steps if isinstance(step, plan_format.NativeStep)]
     need = len(plan.weights) + sum(arenas)
     if need > options.max_memory:
         raise ResourceLimit("the plan needs too much memory", expected=f"at most {options.max_memory} bytes",

@@ -1,4 +1,4 @@
-"""The plan's description of itself, from what the rooms of the compiler left. The format is the runtime's (`manifest`)."""
+"""The plan's description of itself, from what the rooms of the compiler left. The format is `runtime.manifest`'s."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def _crossing_values(graph: Graph, steps: list[Step]) -> dict[str, Any]:
 def _spec(name: str, t: Type) -> dict[str, Any]:
     if not isinstance(t, TensorType):
         return {"name": name, "dtype": str(t), "shape": None}
-    return {"name": name, "dtype": t.dtype.name, "shape": None if t.shape is None else [dim_to_json(d) for d in t.shape]}
+    shape = None if t.shape is None else [dim_to_json(d) for d in t.shape]
+    return {"name": name, "dtype": t.dtype.name, "shape": shape}
 
 
 def _symbol(name: str, place: Place | None, options: CompileOptions) -> dict[str, Any]:

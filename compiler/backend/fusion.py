@@ -63,7 +63,7 @@ def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) ->
             if v.type.dtype in (F16, BF16):  # keep the rounding of the unfused operator
                 r = k.cast(k.cast(r, v.type.dtype), F32)
             elif r.dtype != register_dtype(v.type.dtype):
-                raise InternalError(f"compute gave {r.dtype}, the graph says {v.type.dtype}", where=f"{node.op.name} \"{node.name}\"")
+                raise InternalError(f"compute gave {r.dtype}, the graph says {v.type.dtype}", where=node.where)
             values[v] = r
 
 

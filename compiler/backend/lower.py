@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class CoreScratch:
 
 
 ALIGN = 64
-Place = Union[Input, Output, Arena, Weight, CoreScratch, Beyond]
+Place: TypeAlias = "Input | Output | Arena | Weight | CoreScratch | Beyond"
 
 
 @dataclass(frozen=True)

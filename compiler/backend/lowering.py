@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Shifted:
     offset: int
 
 
-Operand = Union[Value, Weight, Scratch, Shifted]
+Operand: TypeAlias = "Value | Weight | Scratch | Shifted"
 
 
 @dataclass(frozen=True)

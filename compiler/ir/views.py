@@ -62,8 +62,7 @@ def roots(graph: Graph) -> dict[Value, Value]:
     found: dict[Value, Value] = {}
     for node in graph:
         source = view_source(node)
-        for v in node.outputs:
-            found[v] = v
+        found.update((v, v) for v in node.outputs)
         if source is not None:
             found[node.outputs[0]] = found.get(source, source)
     return found

@@ -6,7 +6,7 @@ Owns the cut and the names of the values that cross it. A graph without Host ope
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
@@ -30,7 +30,7 @@ class HostStep:
     outputs: list[str | None]
 
 
-Step = Union[NativeStep, HostStep]
+Step: TypeAlias = "NativeStep | HostStep"
 
 
 @dataclass
