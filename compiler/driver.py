@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ..errors import ParaxError, ResourceLimit
-from ..runtime.dims import evaluate
 from ..runtime import manifest as plan_format
+from ..runtime.dims import evaluate
 from ..runtime.plan import Plan
 from .backend.host import resolve_target
-from .backend.jit import compile_object
+from .backend.jit import compile_assembly, compile_object
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
-from .compilation import Compilation, Progress
+from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
@@ -73,11 +73,15 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         share = 0.7 / len(targets)
         with run.phase("lower", 0.3 + i * share):
             context = LowerContext(target, tuple(symbols), weights, errors)
-            segments.append([lower_graph(g, context, m) for g, m in zip(natives, memory)])
+            segments.append([lower_graph(g, context, m) for g, m in zip(natives, memory, strict=True)])
+            for placed in (call for segment in segments[-1] for call in segment.calls):
+                run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")
         with run.phase("code", 0.3 + (i + 0.3) * share):
             text = link_module(segments[-1], target, tuple(symbols))
-            run.llvm[target.name] = text
             run.dump(f"{target.name}.ll", text)
+            run.tell(CODE, text)
+            if run.dumps:
+                run.dump(f"{target.name}.s", compile_assembly(text, target))
             code[target.name] = compile_object(text, target)
     with run.phase("plan", 0.97):
         raw = build_manifest(graph, steps, segments, targets, symbols, errors, weights, run.options, run.seconds)
