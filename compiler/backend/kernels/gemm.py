@@ -74,7 +74,7 @@ class Product:
     Attributes:
         outer: independent products (groups, batch items). row_block: rows of one work item.
         panels_per_item: column panels of one work item. indexed: see TileShape.
-        k_block: steps of k whose panel of B fits L2.
+        k_block: steps of k whose panel of B fits L2. rows_known: False if blocks have any number of rows up to row_block.
     """
 
     outer: Dim
@@ -88,6 +88,7 @@ class Product:
     panels_per_item: Dim
     k_block: int
     indexed: bool = False
+    rows_known: bool = True
 
     @property
     def n_panels(self) -> Dim:
@@ -194,8 +195,10 @@ def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
 class ProductEmitter:
     """Emits the loops of one Product into a kernel."""
 
-    def __init__(self, k: Builder, ctx: LowerContext, product: Product, tail: Tail, operands: Operands) -> None:
+    def __init__(self, k: Builder, ctx: LowerContext, product: Product, tail: Tail, operands: Operands,
+                 taps: KValue | None = None) -> None:
         self.k, self.ctx, self.p, self.tail, self.o = k, ctx, product, tail, operands
+        self.taps = taps if taps is not None else k.index(product.taps)
 
     def emit(self) -> None:
         """The loop over the kernel's work items [begin, end)."""
@@ -233,26 +236,27 @@ class ProductEmitter:
         k, p = self.k, self.p
         kc, width = k.index(p.kc), kind.vectors * p.lanes
         if p.one_k_block:
-            self.tiles(outer, kind, column, row0, count, {"b": b, "taps": k.index(p.taps), "kc": kc, "first": k.index(1),
-                                                          "last": k.index(1), "c0": k.index(0), "t0": k.index(0)})
+            self.tiles(outer, kind, column, row0, count, {
+                "b": b, "taps": self.taps, "kc": kc, "first": k.index(1), "last": k.index(1), "c0": k.index(0),
+                "t0": k.index(0)})
             return
         whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
         if whole_taps:
             per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // int(p.kc))))
-            n, size = k.index(ceil_div(p.taps, per)), per
+            n, size = k.max(k.udiv(self.taps + (per - 1), per), 1), per
         else:
             size = p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
-            n = k.index(ceil_div(p.kc, size) * p.taps)
+            n = k.max(k.index(ceil_div(p.kc, size)) * self.taps, 1)
 
         def block(i: KValue, _: list[KValue]) -> None:
             if whole_taps:
                 t0, c0 = i * size, k.index(0)
-                taps, steps = k.min(k.index(p.taps) - t0, size), kc
+                taps, steps = k.min(self.taps - t0, size), kc
             else:
                 per_tap = k.index(ceil_div(p.kc, size))
                 t0 = k.udiv(i, per_tap)
                 c0 = (i - t0 * per_tap) * size
-                taps, steps = k.index(1), k.min(kc - c0, size)
+                taps, steps = k.min(self.taps, 1), k.min(kc - c0, size)
             last = k.cast(i == n - 1, n.dtype)
             self.tiles(outer, kind, column, row0, count, {
                 "b": k.gep(b, (t0 * kc + c0) * width), "taps": taps, "kc": steps, "first": k.cast(i == 0, n.dtype),
@@ -266,7 +270,6 @@ class ProductEmitter:
         k, p = self.k, self.p
         m = most_rows(self.ctx.target, kind.vectors)
         whole = isinstance(p.rows, int)
-
         def run(size: int, low: KValue, n: KValue) -> KValue:
             k.for_(0, n, 1, [], lambda i, _: self.call(outer, kind, size, column, row0, low + i * size, step))
             return low + n * size
@@ -283,7 +286,7 @@ class ProductEmitter:
                 low = run(size, low, k.udiv(count - low, size))
 
         block = p.row_block
-        if isinstance(block, SymDim):
+        if isinstance(block, SymDim) or not p.rows_known:
             ladder()
         elif whole and (p.rows <= block or p.rows % block == 0):
             balanced(min(int(p.rows), block))

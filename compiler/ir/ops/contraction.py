@@ -1,11 +1,11 @@
-"""MatMul, Gemm and Conv: shapes and geometry. Their kernels are keyed by class in the backend."""
+"""MatMul, Gemm, Conv and ConvTranspose: shapes and geometry. Their kernels are keyed by class in the backend."""
 
 from __future__ import annotations
 
 from ....errors import InvalidModel
-from ..types import TensorType
+from ..types import Dim, TensorType, dim_max, floor_div
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Opt, op
-from .geometry import WindowGeometry, window_geometry
+from .geometry import WindowGeometry, per_axis, window_geometry
 
 
 @op(since=13)
@@ -101,3 +101,73 @@ class Conv(Contraction):
             ctx.equal(w[0], ctx.shape(2)[0], "b must have one element per output channel")
         geometry = self.geometry(ctx.tensor(0), ctx.tensor(1))
         return [ctx.tensor(0).with_shape((x[0], w[0], *geometry.output))]
+
+
+@op(since=11)
+class ConvTranspose(Contraction):
+    """The gradient of Conv with respect to its input: x [N, C, spatial...], w [C, M/group, kernel...], plus b [M]."""
+
+    x: In[Float]
+    w: In[Float]
+    b: Opt[Float]
+    auto_pad: Attr[str] = "NOTSET"
+    dilations: Attr[Ints | None] = None
+    group: Attr[int] = 1
+    kernel_shape: Attr[Ints | None] = None
+    output_padding: Attr[Ints | None] = None
+    output_shape: Attr[Ints | None] = None
+    pads: Attr[Ints | None] = None
+    strides: Attr[Ints | None] = None
+
+    def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
+        """The window of the convolution whose gradient this is: `input` is x's size, `output` the result's.
+
+        Raises InvalidModel.
+        """
+        if not w.is_static:
+            raise InvalidModel("the kernel's shape must be known at compile time", found=w)
+        kernel = w.static_shape[2:]
+        if self.kernel_shape is not None and self.kernel_shape != kernel:
+            raise InvalidModel("kernel_shape contradicts the weights", expected=kernel, found=self.kernel_shape)
+        rank = len(kernel)
+        strides = per_axis(self.strides, rank, 1, "strides")
+        dilations = per_axis(self.dilations, rank, 1, "dilations")
+        extra = per_axis(self.output_padding, rank, 0, "output_padding", 0)
+        whole = [s * (n - 1) + e + (k - 1) * d + 1
+                 for n, k, s, d, e in zip(x.dims[2:], kernel, strides, dilations, extra, strict=True)]
+        if self.auto_pad not in ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"):
+            raise InvalidModel("unknown auto_pad", expected="NOTSET, VALID, SAME_UPPER or SAME_LOWER", found=self.auto_pad)
+        output: tuple[Dim, ...] | None = None
+        if self.output_shape is not None:
+            output = tuple(self.output_shape[-rank:])
+        elif self.auto_pad.startswith("SAME"):
+            output = tuple(n * s for n, s in zip(x.dims[2:], strides, strict=True))
+        if output is None:
+            given = self.pads if self.pads is not None and self.auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
+            if len(given) != 2 * rank:
+                raise InvalidModel("malformed pads", expected=f"{2 * rank} integers", found=list(given))
+            begin, end = tuple(given[:rank]), tuple(given[rank:])
+            output = tuple(n - b - e for n, b, e in zip(whole, begin, end, strict=True))
+            return WindowGeometry(kernel, strides, dilations, begin, end, tuple(x.dims[2:]), output)
+        totals = [dim_max(n - o, 0) for n, o in zip(whole, output, strict=True)]
+        halves = [floor_div(t, 2) for t in totals]
+        rest = [t - h for t, h in zip(totals, halves, strict=True)]
+        begin, end = (halves, rest) if self.auto_pad == "SAME_UPPER" else (rest, halves)
+        return WindowGeometry(kernel, strides, dilations, tuple(begin), tuple(end), tuple(x.dims[2:]), output)
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        x, w = ctx.shape(0), ctx.shape(1)
+        if len(x) < 3 or len(x) != len(w):
+            ctx.fail("x and w must have the same rank >= 3", found=f"{ctx.types[0]} and {ctx.types[1]}")
+        if self.group < 1:
+            ctx.fail("group must be positive", found=self.group)
+        ctx.equal(w[0], x[1], "x and w must have the same number of channels")
+        if isinstance(w[0], int) and w[0] % self.group != 0:
+            ctx.fail("input channels must be a multiple of group", expected=self.group, found=w[0])
+        channels = w[1] * self.group
+        if ctx.has(2):
+            ctx.equal(channels, ctx.shape(2)[0], "b must have one element per output channel")
+        geometry = self.geometry(ctx.tensor(0), ctx.tensor(1))
+        if any(isinstance(n, int) and n < 1 for n in geometry.output):
+            ctx.fail("the result would be empty", found=list(geometry.output))
+        return [ctx.tensor(0).with_shape((x[0], channels, *geometry.output))]
