@@ -101,7 +101,7 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
     k.if_(k["last"] != 0, lambda: tail.prefetch(k, shape.rows, shape.width))
     acc = k.if_(k["first"] != 0, from_bias, from_partial)
-    acc = k.for_(0, k["taps"], 1, acc, lambda t, c: _one_tap(k, shape, t, c))
+    acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, t, c))
 
     def keep() -> None:
         for n, value in enumerate(acc):
@@ -111,7 +111,7 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     return k.func
 
 
-def _one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> list[KValue]:
+def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> list[KValue]:
     """All k steps of one tap."""
     lanes, kc = shape.lanes, k["kc"]
     entry = tap * k["table_stride"]
