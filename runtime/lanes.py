@@ -335,8 +335,13 @@ _ARGUMENTS = {
 }
 
 
-def lanes_text(arch: str) -> str:
-    """The LLVM text of parax_team, parax_crew and parax_worker, all `i32(ptr ...)`, for a machine architecture."""
+def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
+    """The LLVM text of parax_team, parax_crew and parax_worker, all `i32(ptr ...)`, for a machine architecture.
+
+    Args:
+        arch: as LLVM spells it; x86_64 and aarch64 have a pause instruction for waiting threads.
+        pause_is_declared: the text joins a module that declares the pause intrinsic itself.
+    """
     offsets: dict[str, object] = {name: getattr(Lane, name).offset for name, *_ in Lane._fields_}
     offsets |= {f"q_{name}": getattr(Queue, name).offset for name, *_ in Queue._fields_}
     offsets |= {f"p_{name}": getattr(Piece, name).offset for name, *_ in Piece._fields_}
@@ -348,7 +353,7 @@ def lanes_text(arch: str) -> str:
         **offsets,
         loads=loads,
         pause=_PAUSE.get(arch, ""),
-        pause_declaration=_PAUSE_DECLARATION.get(arch, ""),
+        pause_declaration="" if pause_is_declared else _PAUSE_DECLARATION.get(arch, ""),
         lane_size=ctypes.sizeof(Lane),
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,

@@ -16,6 +16,7 @@ from .dims import Dim, dim_text, shape_text
 from .dtypes import numpy_dtype
 
 FORMAT = 1
+CHECKSUM_NBYTES = 16 << 20  # of weights per CRC-32, so that several cores can check them
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Weights:
-    """The size in bytes of weights.bin, its SHA-256 and its CRC-32."""
+    """The size in bytes of weights.bin, its SHA-256, and the CRC-32 of every 16 MiB of it."""
 
     size: int
     digest: str
-    crc32: int
+    crc32: tuple[int, ...]
 
 
 @dataclass(frozen=True)
