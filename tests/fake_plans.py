@@ -1,4 +1,4 @@
-"""Small plans with real machine code, assembled from LLVM text. Tests import it by this name: tests/ is on their path."""
+"""Small plans with real machine code from LLVM text. Tests import it by this name: tests/ is on their path."""
 
 from __future__ import annotations
 
