@@ -9,6 +9,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto
 
 from ...errors import InvalidModel
+from .parse import require_text
 from .tensors import TensorReader
 
 _FIELD: dict[int, str] = {
@@ -64,6 +65,7 @@ def read_attributes(
     """
     out: dict[str, AttributeProto] = {}
     for proto in protos:
+        require_text(where, proto.name, proto.ref_attr_name)
         if not proto.name:
             raise InvalidModel("an attribute has no name", where=where)
         if proto.name in out:

@@ -18,6 +18,7 @@ from ..ir.types import BOOL, I64, TensorType, Type
 from .attributes import attribute_value
 from .frames import UNSUPPORTED, Binding, Frame
 from .order import in_order
+from .parse import require_text
 from .signatures import check_size
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class ControlTask:
         graph = attribute_value(protos[name], self.importer.tensors, self.where)
         if not isinstance(graph, GraphProto):
             raise InvalidModel(f"attribute {name} has the wrong type", where=self.where, expected="a graph")
+        require_text(self.where, graph.name, *(v.name for v in graph.input), *(v.name for v in graph.output))
         return graph
 
     def take_known_branch(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from onnx import StringStringEntryProto
 
 from ...errors import InvalidModel
+from .parse import require_text
 
 
 class ExternalData:
@@ -31,6 +32,7 @@ class ExternalData:
         """
         fields: dict[str, str] = {}
         for entry in entries:
+            require_text(where, entry.key, entry.value)
             if entry.key in fields:
                 raise InvalidModel(f"external data with two {entry.key!r} entries", where=where)
             fields[entry.key] = entry.value

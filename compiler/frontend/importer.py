@@ -19,7 +19,7 @@ from .frames import UNSUPPORTED, Binding, Frame
 from .limits import DEFAULT_LIMITS, Limits
 from .nodes import import_node, node_where
 from .order import in_order
-from .parse import Source, read_model
+from .parse import Source, read_model, require_text
 from .signatures import Symbols, override_shape, read_type
 from .tensors import TensorReader
 
@@ -62,12 +62,27 @@ class Importer:
         self.n_calls = 0
         self._shapes = shapes
         self._n_nodes = 0
+        self._at: NodeProto | None = None
         self._lacking: Counter[str] = Counter()
         self._reasons: dict[str, str] = {}
 
     def run(self) -> Graph:
-        """Imports the main graph."""
+        """Imports the main graph. A mistake of ours that a strange model brings out ends in an error that says where."""
+        try:
+            return self._run()
+        except ParaxError:
+            raise
+        except MemoryError as error:
+            raise ResourceLimit("out of memory", where=self._where()) from error
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", where=self._where()) from error
+
+    def _where(self) -> str:
+        return "the model" if self._at is None else node_where(self._at)
+
+    def _run(self) -> Graph:
         proto = self.file.model.graph
+        require_text("the graph", proto.name, *(v.name for v in proto.input), *(v.name for v in proto.output))
         graph = Graph(proto.name or "main")
         frame = Frame(graph, in_order(proto.node), self.file.opsets, lambda f: self._finish_main(f, proto))
         self._add_inputs(frame, proto)
@@ -81,20 +96,10 @@ class Importer:
                 frame.finish(frame)
             else:
                 self._count_node()
-                self._guarded(frame, node)
+                self._at = node
+                import_node(self, frame, node)
         self.symbols.check_all_used()
         return graph
-
-    def _guarded(self, frame: Frame, node: NodeProto) -> None:
-        """Imports a node; a mistake of ours that a strange model brings out still ends in an error that says where."""
-        try:
-            import_node(self, frame, node)
-        except ParaxError:
-            raise
-        except MemoryError as error:
-            raise ResourceLimit("out of memory", where=node_where(node)) from error
-        except Exception as error:
-            raise InternalError(f"{type(error).__name__}: {error}", where=node_where(node)) from error
 
     def _add_inputs(self, frame: Frame, proto: GraphProto) -> None:
         constants = {tensor.name for tensor in proto.initializer}
@@ -118,6 +123,7 @@ class Importer:
 
     def add_initializers(self, frame: Frame, proto: GraphProto) -> None:
         """Defines the constants of a graph."""
+        require_text("an initializer", *(tensor.name for tensor in proto.initializer))
         for tensor in proto.initializer:
             where = f"initializer {tensor.name!r}"
             if not tensor.name:
@@ -125,6 +131,7 @@ class Importer:
             frame.define_array(tensor.name, self.tensors.read(tensor, where), where)
         for sparse in proto.sparse_initializer:
             where = f"sparse initializer {sparse.values.name!r}"
+            require_text(where, sparse.values.name)
             frame.define_array(sparse.values.name, self.tensors.read_sparse(sparse, where), where)
 
     def _finish_main(self, frame: Frame, proto: GraphProto) -> None:

@@ -21,7 +21,7 @@ from .control import import_control, is_control
 from .folding import fold
 from .frames import Frame, Unsupported
 from .functions import call_local, call_schema_function
-from .parse import normal_domain
+from .parse import normal_domain, require_text
 from .schemas import Schema, check_node, find_schema, is_known
 from .signatures import check_size
 from .upgrades import UPGRADES, apply_upgrades
@@ -37,6 +37,7 @@ _EARLY = {"LayerNormalization": 17}
 def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
     """Imports one node into the frame; nodes that own or call graphs push frames."""
     domain, where = normal_domain(node.domain), node_where(node)
+    require_text(where, domain, node.op_type, node.overload, node.name, *node.input, *node.output)
     protos = read_attributes(node.attribute, frame.bound, where)
     inputs = [frame.resolve(name, where) if name else None for name in node.input]
     if not node.op_type:

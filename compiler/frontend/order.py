@@ -35,4 +35,4 @@ def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
         return [nodes[i] for i in nx.lexicographical_topological_sort(order)]
     except nx.NetworkXUnfeasible:
         cycle = [nodes[i].output[0] for i, _ in nx.find_cycle(order)]
-        raise InvalidModel("the nodes form a cycle", found=" → ".join(cycle[:5])) from None
+        raise InvalidModel("the nodes form a cycle", found=" → ".join(map(str, cycle[:5]))) from None

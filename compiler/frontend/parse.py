@@ -107,6 +107,7 @@ def read_opsets(imports: object, where: str) -> dict[str, int]:
     """Domain → version of a list of OperatorSetIdProto. Raises InvalidModel, or UnsupportedOp for a future version."""
     opsets: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
+        require_text(where, entry.domain)
         domain, version = normal_domain(entry.domain), entry.version
         if opsets.get(domain, version) != version:
             raise InvalidModel(f"two versions of operator set {domain or 'ai.onnx'!r}", where=where)
@@ -124,6 +125,13 @@ def read_opsets(imports: object, where: str) -> dict[str, int]:
     return opsets
 
 
+def require_text(where: str, *names: object) -> None:
+    """Raises InvalidModel if a string of the file is not UTF-8: protobuf hands such a one over as bytes."""
+    for name in names:
+        if type(name) is not str:
+            raise InvalidModel("a name is not valid UTF-8", where=where, found=repr(name)[:200])
+
+
 def normal_domain(domain: str) -> str:
     """ONNX's own domain has two spellings; ours is ""."""
     return "" if domain == "ai.onnx" else domain
@@ -132,6 +140,8 @@ def normal_domain(domain: str) -> str:
 def _functions(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
+        names = (function.domain, function.name, function.overload, *function.attribute)
+        require_text("a function", *names, *function.input, *function.output)
         key = (normal_domain(function.domain), function.name, function.overload)
         if not function.name:
             raise InvalidModel("a model-local function has no name")

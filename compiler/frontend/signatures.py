@@ -13,6 +13,7 @@ from onnx import TensorProto, TensorShapeProto, TypeProto
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
 from ..ir.types import Dim, DType, OptionalType, SequenceType, TensorType, Type, symbol
 from .limits import Limits
+from .parse import require_text
 
 _RESERVED = frozenset({"floor", "mod", "max", "min"})
 _NESTING = 8
@@ -102,6 +103,7 @@ def read_shape(shape: TensorShapeProto, name: str, symbols: Symbols) -> tuple[Di
     """The dims of a declared shape. -1 stands for an unknown size, as many exporters have it."""
     dims: list[Dim] = []
     for axis, dim in enumerate(shape.dim):
+        require_text(name, dim.dim_param)
         if dim.dim_param:
             dims.append(symbols.named(dim.dim_param))
         elif not dim.HasField("dim_value") or dim.dim_value == -1:
