@@ -52,9 +52,13 @@ def execute(args: argparse.Namespace, console: Console) -> int:
 
 def machine_facts(found: Topology) -> dict[str, str]:
     """CPU, instruction sets, cores, caches and quota, in words."""
+    from ..backend.host import resolve_target
+
+    native = resolve_target("native")
     caches = [f"L{c.level} {size(c.nbytes)} for {cores(len(c.shared_by))}" for c in found.caches]
     return {
         "cpu": cpu_name(),
+        "native target": f"{native.name}, tuned for {native.tune}",
         "vector instructions": " ".join(sorted(vector_features())) or "none known",
         "usable cores": " ".join(str(core.number) for core in found.cores),
         "default cores": " ".join(map(str, found.default_cores())),
