@@ -104,7 +104,7 @@ class MachineCode:
 
     def _has(self, library: str, name: str) -> bool:
         try:
-            self._jit.lookup(library, name)
+            self._libraries.append(self._jit.lookup(library, name))  # dropping a tracker would unload the library
         except RuntimeError:
             return False
         return True

@@ -2,8 +2,9 @@
 
 Owns the native interface that the runtime calls:
 `i32 parax_run_<S>(ptr io, ptr weights, ptr arena, ptr dims, i64 tid, i64 nt, ptr sync)`, io holding the pointers of
-inputs, then outputs; and the barrier between kernels when several cores share an instance. It must not know how
-kernels are made.
+inputs, then outputs; and the barrier between kernels when several cores share an instance. The runtime's own native
+functions (runtime/lanes.py) are linked in, so that starting a plan compiles nothing. It must not know how kernels are
+made.
 
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
@@ -11,6 +12,7 @@ then yield the core, because the machine may be shared.
 
 from __future__ import annotations
 
+from ...runtime.lanes import lanes_text
 from ..ir.kernel_builder import BYTES, I64PTR, Builder, KValue
 from ..ir.loops import INDEX, KFunc
 from ..ir.target import Target
@@ -122,7 +124,7 @@ def entry_text(segment: Segment, number: int) -> str:
 def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...]) -> str:
     """LLVM text of all segments of a plan for one target."""
     module = ModuleEmitter(target)
-    extra = [_BARRIER]
+    extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True)]
     for number, segment in enumerate(segments):
         module.add([segment_function(segment, number, symbols)])
         extra.append(entry_text(segment, number))
