@@ -1,7 +1,4 @@
-"""RNN, GRU and LSTM: attributes, activation functions and the arithmetic of one step of one hidden unit.
-
-The step functions say what is computed from the gates' sums; how those sums are made is the kernel's business.
-"""
+"""RNN, GRU and LSTM: attributes, sizes and activation functions. What a step computes is the kernel's business."""
 
 from __future__ import annotations
 
