@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
 from parax.compiler.backend import lower as _register_kernels  # noqa: F401
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features

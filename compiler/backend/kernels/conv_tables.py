@@ -81,7 +81,7 @@ def _advance(k: Builder, sizes: Sequence[Dim], at: list[KValue]) -> list[KValue]
     return out
 
 
-def _taps(k: Builder, walk: Walk, corner: Sequence[KValue], visit: Callable[[KValue, KValue, "KValue | None"], None]) -> None:
+def _taps(k: Builder, walk: Walk, corner: Sequence[KValue], visit: Callable[[KValue, KValue, KValue | None], None]) -> None:
     """Call visit(tap number, offset from the corner, valid or None if always) for each tap."""
 
     def axis(d: int, tap: KValue, shift: KValue, valid: KValue | None) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
+from ...ir.kernel_builder import F32PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim
 from ..fusion import Epilogue, Fusion, load, widen

@@ -1,0 +1,108 @@
+"""Convolutions against NumPy and against the plain kernel: sizes, strides, pads, dilations, groups, layouts, targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.harness import host_targets, op, run_node
+from backend.kernels import naive
+from backend.kernels.naive import check, normal
+from parax.compiler.ir.target import Target
+
+
+def last(rank: int) -> tuple[int, ...]:
+    """Channels-last order of a tensor with `rank` axes."""
+    return (0, *range(2, rank), 1)
+
+
+def run_conv(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, constant: bool = True, plain_input: bool = False,
+             plain_output: bool = False, symbols: dict[str, int] | None = None, target: Target | None = None,
+             **attributes: Any) -> None:
+    """Compare one convolution with the NumPy twin."""
+    rank = len(x) - 2
+    operands = [normal(*x), normal(*w, seed=1), *([normal(w[0], seed=2)] if bias else [])]
+    (y,) = run_node(op("Conv", **attributes), operands, constants=range(1, len(operands)) if constant else [],
+                    layouts=[None if plain_input else last(len(x))], out_layouts=[None if plain_output else last(len(x))],
+                    symbols=symbols, target=target)
+    full = {"strides": [1] * rank, "pads": [0] * 2 * rank, "dilations": [1] * rank, "group": 1, **attributes}
+    check(y, naive.conv(operands[0], operands[1], operands[2] if bias else None, **full), int(np.prod(w[1:])))
+
+
+SYMBOLS = st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}])
+
+
+@settings(max_examples=40)
+@given(data=st.data(), n=st.integers(1, 2), group=st.integers(1, 3), cin=st.sampled_from([1, 3, 8, 17]),
+       cout=st.sampled_from([1, 5, 16, 70]), kernel=st.tuples(st.integers(1, 4), st.integers(1, 3)), bias=st.booleans(),
+       constant=st.booleans(), plain_input=st.booleans(), plain_output=st.booleans(), symbols=SYMBOLS)
+def test_any_convolution(data: st.DataObject, n: int, group: int, cin: int, cout: int, kernel: tuple[int, int], bias: bool,
+                         constant: bool, plain_input: bool, plain_output: bool, symbols: dict[str, int]) -> None:
+    strides, dilations = (data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)) for _ in range(2))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))
+    h, w = data.draw(st.integers(8, 12)), data.draw(st.integers(6, 20))
+    run_conv((n, group * cin, h, w), (group * cout, cin, *kernel), bias=bias, constant=constant, plain_input=plain_input,
+             plain_output=plain_output, symbols=symbols, strides=strides, dilations=dilations, pads=pads, group=group)
+
+
+@settings(max_examples=25)
+@given(data=st.data(), channels=st.sampled_from([3, 16, 40]), multiplier=st.sampled_from([1, 1, 2]),
+       kernel=st.tuples(st.sampled_from([1, 3, 5]), st.sampled_from([2, 3, 5])), symbols=SYMBOLS, bias=st.booleans())
+def test_depthwise(data: st.DataObject, channels: int, multiplier: int, kernel: tuple[int, int], symbols: dict[str, int],
+                   bias: bool) -> None:
+    strides, dilations = (data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2)) for _ in range(2))
+    pads = data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4))
+    h, w = data.draw(st.integers(13, 15)), data.draw(st.integers(13, 31))
+    run_conv((2, channels, h, w), (channels * multiplier, 1, *kernel), bias=bias, symbols=symbols, strides=strides,
+             dilations=dilations, pads=pads, group=channels)
+
+
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "pointwise": ((2, 16, 9, 8), (70, 16, 1, 1), {}),
+    "pointwise strided": ((2, 16, 9, 8), (70, 16, 1, 1), {"strides": [2, 2]}),
+    "blocks of taps": ((1, 512, 7, 7), (64, 512, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "blocks of channels": ((1, 3000, 3, 3), (40, 3000, 1, 1), {}),
+    "first layer": ((2, 3, 30, 31), (32, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+    "grouped": ((2, 32, 9, 8), (48, 16, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),
+    "depthwise": ((2, 40, 14, 15), (40, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 40}),
+    "volume": ((2, 16, 6, 5, 7), (32, 16, 3, 2, 3), {"pads": [1, 1, 1, 1, 0, 1], "strides": [2, 1, 2]}),
+    "volume first layer": ((2, 3, 6, 5, 7), (32, 3, 3, 2, 3), {"pads": [1, 1, 1, 1, 0, 1], "strides": [2, 1, 2]}),
+    "signal": ((2, 16, 300), (32, 16, 3), {"pads": [1, 1]}),
+    "signal first layer": ((2, 1, 300), (32, 1, 10), {"strides": [5]}),
+    "depthwise signal": ((1, 20, 30), (20, 1, 3), {"pads": [2, 1], "group": 20}),
+}
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("case", CASES)
+def test_cases_on_targets(case: str, target: Target) -> None:
+    x, w, attributes = CASES[case]
+    run_conv(x, w, target=target, **attributes)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_auto_pad_with_symbolic_size_equals_static(auto_pad: str) -> None:
+    x, w = normal(1, 16, 9, 12), normal(8, 16, 3, 2)
+    how: dict[str, Any] = {"constants": [1], "layouts": [last(4)], "out_layouts": [last(4)]}
+    operator = op("Conv", auto_pad=auto_pad, strides=[2, 2])
+    (fixed,) = run_node(operator, [x, w], **how)
+    (symbolic,) = run_node(operator, [x, w], symbols={"H": 2, "W": 3}, **how)
+    np.testing.assert_allclose(fixed, symbolic, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels, group", [(3, 1), (16, 1), (16, 16)])
+def test_half_precision(channels: int, group: int) -> None:
+    x, w = normal(1, channels, 9, 9).astype(np.float16), normal(16, channels // group, 3, 3).astype(np.float16)
+    (y,) = run_node(op("Conv", group=group), [x, w], constants=[1], layouts=[last(4)], out_layouts=[last(4)])
+    expected = naive.conv(x, w, None, [1, 1], [0] * 4, [1, 1], group)
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-2)
+
+
+def test_double_precision_is_plain() -> None:
+    x, w = normal(1, 6, 9, 9).astype(np.float64), normal(8, 3, 3, 3).astype(np.float64)
+    (y,) = run_node(op("Conv", group=2), [x, w], layouts=[last(4)], out_layouts=[last(4)])
+    np.testing.assert_allclose(y, naive.conv(x, w, None, [1, 1], [0] * 4, [1, 1], 2), rtol=1e-12)
