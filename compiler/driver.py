@@ -6,6 +6,7 @@ from ..errors import ParaxError, ResourceLimit
 from ..runtime import manifest as plan_format
 from ..runtime.dims import evaluate
 from ..runtime.plan import Plan
+from ..runtime.topology import choose_cores
 from .backend.host import resolve_target
 from .backend.jit import compile_assembly, compile_object
 from .backend.link import link_module
@@ -18,7 +19,9 @@ from .frontend.parse import Source
 from .ir.graph import Graph
 from .ir.text import print_graph
 from .manifest import build_manifest, input_symbols
+from .micro_batch import choose_micro_batch
 from .options import CompileOptions
+from .passes.dataflow.batch_rows import batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.split_steps import NativeStep, split_steps
 from .passes.pipelines import pipeline
@@ -84,7 +87,11 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
                 run.dump(f"{target.name}.s", compile_assembly(text, target))
             code[target.name] = compile_object(text, target)
     with run.phase("plan", 0.97):
-        raw = build_manifest(graph, steps, segments, targets, symbols, errors, weights, run.options, run.seconds)
+        rows = batch_rows(graph) if len(steps) == 1 and natives else None
+        n_cores = len(run.options.cores or choose_cores(None))
+        micro = choose_micro_batch(graph, rows.symbol, memory[0], targets[0], n_cores) if rows is not None else None
+        raw = build_manifest(graph, steps, segments, targets, symbols, errors, weights, rows, micro, run.options,
+                             run.seconds)
         plan = Plan.build(raw, code, weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)
@@ -96,7 +103,8 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
     if options.max_memory is None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
-    arenas = [evaluate(step.memory(1), least) for step in plan.manifest.steps if isinstance(step, plan_format.NativeStep)]
+    native = [step for step in plan.manifest.steps if isinstance(step, plan_format.NativeStep)]
+    arenas = [evaluate(step.memory(1), least) for step in native]
     need = len(plan.weights) + sum(arenas)
     if need > options.max_memory:
         raise ResourceLimit("the plan needs too much memory", expected=f"at most {options.max_memory} bytes",

@@ -14,7 +14,7 @@ from .ir.graph import Graph, Value
 from .ir.target import Target
 from .ir.types import STR, SymDim, TensorType, Type, dim_max, dim_to_json
 from .options import CompileOptions
-from .passes.dataflow.batch_rows import batch_rows
+from .passes.dataflow.batch_rows import BatchRows
 from .passes.dataflow.split_steps import HostStep, NativeStep, Step
 
 Place = tuple[int, int]
@@ -43,13 +43,14 @@ def _symbols(t: Type) -> list[str]:
 
 def build_manifest(graph: Graph, steps: list[Step], segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
-                   options: CompileOptions, seconds: Mapping[str, float]) -> dict[str, Any]:
+                   rows: BatchRows | None, micro_batch: int | None, options: CompileOptions,
+                   seconds: Mapping[str, float]) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
-        segments: per target, the segments of the native steps in order.
+        segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
+        micro_batch: rows per native call.
     """
-    rows = batch_rows(graph) if len(steps) == 1 and isinstance(steps[0], NativeStep) else None
     constants: dict[str, Any] = {}
     return {
         "name": graph.name,
@@ -64,6 +65,7 @@ def build_manifest(graph: Graph, steps: list[Step], segments: list[list[Segment]
         "values": _crossing_values(graph, steps),
         "constants": constants,
         "batch": {"symbol": rows.symbol, "axis": rows.axes} if rows is not None else None,
+        "micro_batch": micro_batch,
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,
                        "seconds": {k: round(v, 4) for k, v in seconds.items()},

@@ -1,0 +1,62 @@
+"""How many rows an instance takes at a time: enough to use each streamed weight often, few enough for the cache.
+
+Owns the cost rule; the executor cuts the batch. Knows the graph and the machine's cache sizes.
+
+Cost of a row, in bytes of memory traffic, for micro-batches of m rows: weights / m + spilled activations, where the
+part of an m-row arena beyond the core's share of the last-level cache is taken to spill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .ir.graph import Graph, Node
+from .ir.target import Target
+from .ir.types import Dim, SymDim, TensorType, evaluate
+from .ir.views import MemoryPlan, view_source
+
+CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MAX_ARENA_NBYTES = 256 << 20
+TOLERANCE = 0.02  # of a single row's cost: below that a larger micro-batch only takes memory
+TYPICAL = 32  # what other symbols are taken to be
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+def choose_micro_batch(graph: Graph, symbol: str, memory: MemoryPlan, target: Target, n_cores: int) -> int:
+    """Rows per native call.
+
+    Args:
+        symbol: the dimension that counts rows. n_cores: cores that share the last-level cache.
+    """
+    symbols = {s for v in graph.inputs for d in v.tensor.dims if isinstance(d, SymDim) for s in d.symbols()}
+    one = {s: TYPICAL for s in symbols} | {symbol: 1}
+    share = max(target.l2_nbytes, target.l3_nbytes // max(1, n_cores))
+    weights = sum(_weight_traffic(node, one) for node in graph)
+    traffic = 2 * sum(_activation_nbytes(node, one) for node in graph if view_source(node) is None)
+    arena = max(1, _size(memory.total, one))
+
+    def cost(m: int) -> float:
+        return weights / m + traffic * max(0.0, 1.0 - share / (m * arena))
+
+    allowed = [m for m in CANDIDATES if m == 1 or m * arena <= MAX_ARENA_NBYTES]
+    enough = min(map(cost, allowed)) + TOLERANCE * cost(1)
+    return next(m for m in allowed if cost(m) <= enough)
+
+
+def _size(dim: Dim, symbols: Mapping[str, int]) -> int:
+    return evaluate(dim, symbols)
+
+
+def _activation_nbytes(node: Node, symbols: Mapping[str, int]) -> int:
+    return sum(_size(v.type.nbytes, symbols) for v in node.outputs if isinstance(v.type, TensorType))
+
+
+def _weight_traffic(node: Node, symbols: Mapping[str, int]) -> int:
+    """Bytes of constants one call of the node reads; a recurrent layer reads its weights at every time step."""
+    constants = [v for v in node.operands if v.data is not None]
+    if node.op.name == "Gather" and node.inputs[0] in constants:
+        constants.remove(node.inputs[0])  # a look-up touches few rows of the table
+    nbytes = sum(v.data.nbytes for v in constants if v.data is not None)
+    if node.op.name in RECURRENT:
+        nbytes *= max(1, _size(node.operands[0].tensor.dims[0], symbols))
+    return nbytes
