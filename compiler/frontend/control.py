@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ir.ops import CATALOGUE
-from ..ir.types import BOOL, I64, TensorType, Type
+from ..ir.types import BOOL, I64, Dim, TensorType, Type
 from .attributes import attribute_value
 from .frames import UNSUPPORTED, Binding, Frame
 from .order import in_order
@@ -73,6 +73,7 @@ class ControlTask:
         self.bodies: dict[str, Graph] = {}
         self.frames: list[Frame] = []
         self.wider: dict[int, Type] = {}
+        self.open_dims: set[Dim] = set()
         self.attempts = 0
         self.failed = False
 
@@ -234,6 +235,10 @@ class ControlTask:
             raise InvalidModel("a carried value changes its type", where=self.where, expected=before, found=after)
         if before.shape is None or after.shape is None or before.rank != after.rank:
             return TensorType(before.dtype, None)
-        dims = [a if a == b else self.importer.symbols.fresh(f"{hint}_{i}")
-                for i, (a, b) in enumerate(zip(before.dims, after.dims, strict=True))]  # fmt: skip
+        dims: list[Dim] = []
+        for axis, (a, b) in enumerate(zip(before.dims, after.dims, strict=True)):
+            if a != b and a not in self.open_dims:
+                a = self.importer.symbols.fresh(f"{hint}_{axis}")
+                self.open_dims.add(a)
+            dims.append(a)
         return TensorType(before.dtype, tuple(dims))

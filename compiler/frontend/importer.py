@@ -67,7 +67,7 @@ class Importer:
         self._reasons: dict[str, str] = {}
 
     def run(self) -> Graph:
-        """Imports the main graph. A mistake of ours that a strange model brings out ends in an error that says where."""
+        """Imports the main graph. A mistake of ours that a strange model brings out ends in an InternalError."""
         try:
             return self._run()
         except ParaxError:

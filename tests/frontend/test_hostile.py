@@ -1,4 +1,4 @@
-"""Malformed and hostile models: only ParaxError or a valid graph, quickly. A corpus if it is there, and random damage."""
+"""Malformed and hostile models: only ParaxError or a valid graph. A corpus where there is one, and random damage."""
 
 from __future__ import annotations
 
