@@ -8,15 +8,17 @@ from ..runtime.dims import evaluate
 from ..runtime.plan import Plan
 from ..runtime.topology import choose_cores
 from .backend.host import resolve_target
-from .backend.jit import compile_assembly, compile_object
+from .backend.jit import compile_assembly
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
+from .backend.objects import compile_objects
 from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
 from .ir.graph import Graph
+from .ir.target import Target
 from .ir.text import print_graph
 from .manifest import build_manifest, input_symbols
 from .micro_batch import choose_micro_batch
@@ -71,21 +73,22 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
     weights = WeightStore()
     errors: list[str] = []
     segments: list[list[Segment]] = []
-    code: dict[str, bytes] = {}
+    modules: dict[str, tuple[str, Target]] = {}
     for i, target in enumerate(targets):
-        share = 0.7 / len(targets)
-        with run.phase("lower", 0.3 + i * share):
+        with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(symbols), weights, errors)
             segments.append([lower_graph(g, context, m) for g, m in zip(natives, memory, strict=True)])
             for placed in (call for segment in segments[-1] for call in segment.calls):
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")
-        with run.phase("code", 0.3 + (i + 0.3) * share):
             text = link_module(segments[-1], target, tuple(symbols))
-            run.dump(f"{target.name}.ll", text)
-            run.tell(CODE, text)
-            if run.dumps:
-                run.dump(f"{target.name}.s", compile_assembly(text, target))
-            code[target.name] = compile_object(text, target)
+            modules[target.name] = text, target
+        run.dump(f"{target.name}.ll", text)
+        run.tell(CODE, text)
+        if run.dumps:
+            run.dump(f"{target.name}.s", compile_assembly(text, target))
+    with run.phase("code", 0.5):
+        jobs = run.options.jobs or len(choose_cores(None))
+        code = compile_objects(modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
         rows = batch_rows(graph) if len(steps) == 1 and natives else None
         n_cores = len(run.options.cores or choose_cores(None))
