@@ -181,7 +181,7 @@ class ReduceLogSumExp(Composite):
     keepdims: Attr[int] = 1
     noop_with_empty_axes: Attr[int] = 0
 
-    def expand(self, g: PyAny, x: PyAny, axes: PyAny) -> PyAny:
+    def expand(self, g: PyAny, x: PyAny, axes: PyAny = None) -> PyAny:
         noop = self.noop_with_empty_axes
         greatest = g.ReduceMax(x, axes, noop_with_empty_axes=noop)
         m = g.Where(g.IsInf(greatest), np.zeros((), x.type.dtype.numpy), greatest)
