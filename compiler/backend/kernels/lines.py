@@ -19,7 +19,6 @@ from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import Dim, ceil_div, prod
 from .nest import Axes, Lane, decode, load_lane, merge_axes
 
-IN_REGISTERS = 8  # vectors of a line (or block of lines) that may stay in registers
 ACCUMULATORS = 4  # independent vectors, enough to hide the latency of an addition
 
 State = list[KValue]
@@ -34,6 +33,8 @@ class Lines:
     kept: Axes
     line: Axes
     across: bool
+    in_registers: int
+    """Vectors of a line (or block of lines) that may stay in registers."""
 
     @property
     def length(self) -> Dim:
@@ -53,7 +54,7 @@ class Lines:
 
 
 def split_lines(kept: Sequence[int], line: Sequence[int], dims: Sequence[Dim], strides: Sequence[Sequence[Dim]],
-                lanes: int, *, only_across: bool = False) -> Lines:
+                lanes: int, n_registers: int, *, only_across: bool = False) -> Lines:
     """Choose the schedule.
 
     Args:
@@ -66,7 +67,7 @@ def split_lines(kept: Sequence[int], line: Sequence[int], dims: Sequence[Dim], s
     many = kept_axes.inner
     # a short line wastes most of a vector: take neighbouring lines instead, if there are enough
     short = isinstance(few, int) and few * 2 <= lanes and not (isinstance(many, int) and many < lanes)
-    return Lines(kept_axes, line_axes, only_across or not contiguous or short)
+    return Lines(kept_axes, line_axes, only_across or not contiguous or short, n_registers // 2)
 
 
 class Walk:
@@ -131,7 +132,7 @@ class Along(Walk):
         self.steps = tuple(row[-1] for row in lines.line.strides)
         self.size = lines.line.inner
         whole = len(lines.line.sizes) == 1 and isinstance(self.size, int)
-        self.in_registers = whole and ceil_div(self.size, lanes) <= IN_REGISTERS
+        self.in_registers = whole and ceil_div(self.size, lanes) <= lines.in_registers
 
     def results(self) -> list[Lane]:
         return [PlacedLane(self.bases, (0,) * len(self.bases), self.k.index(0), (), 1, None, ())]
@@ -237,7 +238,8 @@ class Across(Walk):
         self.n = len(masks)
         self.steps = tuple(row[-1] for row in lines.kept.strides)
         length = lines.length
-        self.in_registers = isinstance(length, int) and len(lines.line.sizes) == 1 and length * self.n <= IN_REGISTERS
+        whole = isinstance(length, int) and len(lines.line.sizes) == 1
+        self.in_registers = whole and length * self.n <= lines.in_registers
 
     def _lane(self, bases: tuple[KValue, ...], i: KValue, v: int) -> Lane:
         offsets = shifted(self.k, bases, self.steps, self.k.index(v * self.lanes))

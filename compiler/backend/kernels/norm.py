@@ -42,7 +42,7 @@ def lower_normalize(ctx: LowerContext, node: Node) -> KernelCall:
     dtype = accumulator(x.dtype)
     lanes = lanes_for(ctx, dtype)
     kept, line = [a for a in x.axis_order if a not in axes], [a for a in x.axis_order if a in axes]
-    lines = split_lines(kept, line, x.dims, operands.rows(), lanes)
+    lines = split_lines(kept, line, x.dims, operands.rows(), lanes, ctx.target.n_registers)
     centred = not isinstance(op, RMSNormalization)
 
     def build(name: str) -> KFunc:

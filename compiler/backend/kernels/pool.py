@@ -8,7 +8,7 @@ clipped to the input once, and inner windows are unrolled; else lanes are neighb
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...ir.graph import Node
@@ -249,35 +249,57 @@ def _spatial_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: li
     outer = {i: _taps(k, plan, i, index[i + 2]) for i in others}
     size = k.index(plan.result.dims[axis])
     ramp = k.ramp(lanes)
+    step = g.strides[last] * x.strides[axis]
+    whole_taps = [(k.index(0), k.index(g.kernel[last]))]
+    ranges = [(outer[i].low, outer[i].high) for i in others] + whole_taps
+    unroll = g.kernel[last] <= UNROLLED_TAPS
 
-    def vector(first: KValue, _: State) -> None:
-        at = shifted(k, bases, [row[axis] for row in plan.rows], first)
-        tail = k.tail_mask(size - first, lanes)
-        lane = Lane(at, tuple(row[axis] for row in plan.rows), first, (), lanes, tail)
-        start = k.splat(first * g.strides[last] - k.index(g.pads_begin[last]), lanes) + ramp * g.strides[last]
-        step = g.strides[last] * x.strides[axis]
+    def at_tap(lane: Lane, taps: Sequence[KValue], start: KValue) -> tuple[KValue, KValue]:
+        """Offset of lane 0's element of a tap, and the positions of all lanes in the image."""
+        offset, where = lane.offsets[0], k.splat(k.index(0), lanes)
+        for i, t in zip([*others, last], taps):
+            offset = offset + (t * g.dilations[i] - k.index(g.pads_begin[i])) * k.index(x.strides[i + 2])
+            here = start + ramp * g.strides[last] if i == last else outer[i].start
+            stride = k.index(spatial_stride(plan, i))
+            where = where + k.splat(here + k.splat(t * g.dilations[i], here.lanes), lanes) * k.splat(stride, lanes)
+        return offset, where
+
+    def clipped(lane: Lane, start: KValue) -> None:
+        tail = k.tail_mask(size - lane.index, lanes)
+        positions = k.splat(start, lanes) + ramp * g.strides[last]
 
         def visit(taps: list[KValue], state: State) -> State:
-            tap, where = dict(zip([*others, last], taps)), k.splat(k.index(0), lanes)
-            offset = at[0]
-            for i, t in tap.items():
-                offset = offset + (t * g.dilations[i] - k.index(g.pads_begin[i])) * k.index(x.strides[i + 2])
-                here = start if i == last else k.splat(outer[i].start, lanes)
-                where = where + (here + k.splat(t * g.dilations[i], lanes)) * k.splat(
-                    k.index(spatial_stride(plan, i)), lanes)
-            along = start + k.splat(tap[last] * g.dilations[last], lanes)
+            offset, where = at_tap(lane, taps, start)
+            along = positions + k.splat(taps[-1] * g.dilations[last], lanes)
             inside = (along >= 0) & (along < k.splat(k.index(g.input[last]), lanes)) & tail
-            element = load_vector(k, k["x"], offset, step, lanes, inside)
-            new = combine(k, plan, state[:-1], element, where)
-            counted = state[-1] + k.cast(inside, I32)
-            return [*(k.select(inside, a, b) for a, b in zip(new, state)), counted]
+            new = combine(k, plan, state[:-1], load_vector(k, k["x"], offset, step, lanes, inside), where)
+            return [*(k.select(inside, a, b) for a, b in zip(new, state)), state[-1] + k.cast(inside, I32)]
 
-        ranges = [(outer[i].low, outer[i].high) for i in others] + [(k.index(0), k.index(g.kernel[last]))]
-        start_state = [*initial(k, plan), k.const(0, k.splat(k.const(0, I32), lanes))]
-        state = _fold_taps(k, ranges, start_state, g.kernel[last] <= UNROLLED_TAPS, visit)
-        count = padded_count(k, plan, {**{i: outer[i].start for i in others}, last: start}) if _counts_padding(plan) \
-            else k.cast(state[-1], plan.dtype)
-        finish(k, plan, lane, {**index, axis: first}, state[:-1], count)
+        state = _fold_taps(k, ranges, [*initial(k, plan), k.splat(k.const(0, I32), lanes)], unroll, visit)
+        if _counts_padding(plan):
+            count = padded_count(k, plan, {**{i: outer[i].start for i in others}, last: positions})
+        else:
+            count = k.cast(state[-1], plan.dtype)
+        finish(k, plan, replace(lane, mask=tail), {**index, axis: lane.index}, state[:-1], count)
+
+    def whole(lane: Lane, start: KValue) -> None:
+        def visit(taps: list[KValue], state: State) -> State:
+            offset, where = at_tap(lane, taps, start)
+            return combine(k, plan, state, load_vector(k, k["x"], offset, step, lanes, None), where)
+
+        state = _fold_taps(k, ranges, initial(k, plan), unroll, visit)
+        taps = [outer.get(i) or Taps(k.index(0), k.index(g.kernel[i]), start >= 0, start) for i in range(g.rank)]
+        finish(k, plan, lane, {**index, axis: lane.index}, state, window_count(k, plan, taps, ranges))
+
+    def vector(first: KValue, _: State) -> None:
+        steps = tuple(row[axis] for row in plan.rows)
+        lane = Lane(shifted(k, bases, steps, first), steps, first, (), lanes, None)
+        start = first * g.strides[last] - k.index(g.pads_begin[last])
+        inside = first + lanes <= size
+        if not plan.never_clipped:
+            end = start + ((lanes - 1) * g.strides[last] + g.extent[last])
+            inside = inside & (start >= 0) & (end <= k.index(g.input[last]))
+        k.if_(inside, lambda: whole(lane, start), lambda: clipped(lane, start))
 
     k.for_(0, size, lanes, [], vector)
 
@@ -286,6 +308,10 @@ def load_vector(k: Builder, ptr: KValue, offset: KValue, step: Dim, lanes: int, 
     """Elements offset, offset + step, …; contiguous where the step is 1."""
     if step == 1:
         return k.load(ptr, offset, lanes, mask)
+    if step == 2 and mask is None and lanes > 1:  # the second half starts one early: it must not read beyond the end
+        half = lanes // 2
+        low, high = k.load(ptr, offset, lanes), k.load(ptr, offset + (lanes - 1), lanes)
+        return k.shuffle(low, high, [2 * i for i in range(half)] + [lanes + 1 + 2 * i for i in range(half)])
     return k.gather(ptr, strided_index(k, offset, step, lanes), mask)
 
 

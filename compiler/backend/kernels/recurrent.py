@@ -94,7 +94,8 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
     most = tile_rows(ctx.target, widest)
     rows = 2 * most
     if isinstance(shape.batch, int) and shape.batch:
-        rows = ceil_div(shape.batch, ceil_div(shape.batch, 4 * most))
+        few = min(ceil_div(shape.batch, 4), 4)  # items wanted, so that a few cores find work
+        rows = ceil_div(shape.batch, max(few, ceil_div(shape.batch, 2 * most)))
     x = types["x"]
     weights = {n: packed_weights(n, given[n], cell, shape.hidden, lanes) for n in ("w", "r")}
     packed = all(w is not None for w in weights.values())

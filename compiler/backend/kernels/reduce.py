@@ -47,7 +47,7 @@ def lower_reduce(ctx: LowerContext, node: Node) -> KernelCall:
     operands = LineOperands(fusion, (("x", source, x.strides),), place)
     dtype = accumulator(x.dtype)
     lanes = lanes_for(ctx, dtype)
-    lines = split_lines(kept, reduced, x.dims, operands.rows(), lanes)
+    lines = split_lines(kept, reduced, x.dims, operands.rows(), lanes, ctx.target.n_registers)
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, operands.params())
@@ -94,7 +94,7 @@ def lower_arg_reduce(ctx: LowerContext, node: Node) -> KernelCall:
     operands = LineOperands(fusion, (("x", source, x.strides),), place)
     dtype = accumulator(x.dtype)
     lanes = lanes_for(ctx, dtype)
-    lines = split_lines(kept, reduced, x.dims, operands.rows(), lanes)
+    lines = split_lines(kept, reduced, x.dims, operands.rows(), lanes, ctx.target.n_registers)
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, operands.params())
@@ -146,7 +146,7 @@ def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
     kept = [a for a in x.axis_order if a != axis]
     operands = LineOperands(fusion, (("x", source, x.strides),), tuple(range(x.rank)))
     dtype = accumulator(x.dtype)
-    lines = split_lines(kept, [axis], x.dims, operands.rows(), 1, only_across=True)
+    lines = split_lines(kept, [axis], x.dims, operands.rows(), 1, ctx.target.n_registers, only_across=True)
     lanes = lanes_for(ctx, dtype) if lines.kept.inner != 1 else 1
 
     def build(name: str) -> KFunc:

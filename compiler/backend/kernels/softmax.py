@@ -33,7 +33,7 @@ def lines_along_axis(ctx: LowerContext, node: Node) -> tuple[LineOperands, Lines
     operands = LineOperands(fusion, (("x", source, x.strides),), tuple(range(x.rank)))
     lanes = lanes_for(ctx, accumulator(x.dtype))
     kept = [a for a in x.axis_order if a != axis]
-    return operands, split_lines(kept, [axis], x.dims, operands.rows(), lanes), lanes
+    return operands, split_lines(kept, [axis], x.dims, operands.rows(), lanes, ctx.target.n_registers), lanes
 
 
 @lowers(Softmax, LogSoftmax)
@@ -53,9 +53,11 @@ def lower_softmax(ctx: LowerContext, node: Node) -> KernelCall:
             def element(lane: Lane) -> KValue:
                 return k.cast(walk.load("x", lane, 0), dtype)
 
-            greatest = [s[0] for s in walk.fold(
-                [k.const(lowest(dtype), dtype)], lambda lane, s, v: [k.max(s[0], element(lane))],
-                lambda a, b: [k.max(a[0], b[0])])]
+            def greater(a: State, b: State) -> State:
+                return [k.select(a[0] > b[0], a[0], b[0])]  # may lose a NaN, which the sum meets anyway
+
+            start = [k.const(lowest(dtype), dtype)]
+            greatest = [s[0] for s in walk.fold(start, lambda lane, s, v: greater([element(lane)], s), greater)]
             store = _Kept(k, walk, lines, lanes, "kept" if scratch else "y0", operands)
 
             def add(lane: Lane, state: State, v: int) -> State:

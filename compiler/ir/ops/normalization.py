@@ -187,7 +187,9 @@ class GroupNormalization(Composite):
         groups = g.Reshape(x, [0, self.num_groups, -1])
         ones, zeros = np.ones(self.num_groups, dtype), np.zeros(self.num_groups, dtype)
         normal = g.InstanceNormalization(groups, ones, zeros, epsilon=self.epsilon)
-        y = g.Reshape(normal, g.Shape(x))
+        unknown = [d for d in x.type.dims[1:] if not isinstance(d, int)]
+        back = [0, *(d if isinstance(d, int) else -1 for d in x.type.dims[1:])] if len(unknown) < 2 else g.Shape(x)
+        y = g.Reshape(normal, back)
         return g.Add(g.Mul(y, along_channels(g, scale, x)), along_channels(g, bias, x))
 
 
