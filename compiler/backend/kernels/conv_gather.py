@@ -15,7 +15,7 @@ from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion
-from ..lowering import KernelCall, LowerContext, Scratch
+from ..lowering import KernelCall, LowerContext, Operand, Scratch
 from .conv_tables import Walk, fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .gemm import Operands, ProductEmitter, plan_product, size_hint
@@ -83,7 +83,7 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     koff: NamedOperand = ("koff", I64PTR, Scratch(8 * depth) if offsets is None else ctx.weights.add(offsets))
     operands = [("x", PtrType(s.x.tensor.dtype), s.x), *weight_operands(ctx, s, p, taps_outside=False),
                 bias_operand(ctx, s), koff, ("planes", F32PTR, Scratch(planes.nbytes)),
-                ("table", I64PTR, Scratch(8 * p.table_entries)), ("partial", F32PTR, Scratch(p.partial_nbytes))]
+                ("table", I64PTR, rows_operand(ctx, s, planes, p.table_entries)), ("partial", F32PTR, Scratch(p.partial_nbytes))]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
@@ -98,7 +98,8 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             copier.copy(image, group_of(item), first)
             if offsets is None:
                 copier.write_k_offsets()
-            fill_offsets(k, corners(s, planes), k["table"], k.index(1), k.index(0), count, k.index(0))
+            if not isinstance(p.table_entries, int) or offsets is None:
+                fill_offsets(k, corners(s, planes), k["table"], k.index(1), k.index(0), count, k.index(0))
 
         ProductEmitter(k, ctx, p, tail, Operands(
             a=k["planes"], zero=k["planes"], table=k["table"], partial=k["partial"], koff=k["koff"], fill_table=fill,
@@ -128,6 +129,18 @@ def k_offsets(s: ConvShape, planes: Planes) -> np.ndarray | None:
     for size, dilation, stride in zip(g.kernel, g.dilations, planes.strides):
         offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * (dilation * stride)).reshape(-1)
     return offsets
+
+
+def rows_operand(ctx: LowerContext, s: ConvShape, planes: Planes, n_rows: Dim) -> Operand:
+    """The corners of a block's output pixels: the same for all blocks, a constant if the sizes are."""
+    if isinstance(n_rows, SymDim) or k_offsets(s, planes) is None:
+        return Scratch(8 * n_rows)
+    steps = [stride * int(n) for stride, n in zip(s.geometry.strides, planes.strides)]
+    sizes = (planes.block, *s.geometry.output[1:])
+    corner = np.zeros(1, np.int64)
+    for size, step in zip(sizes, steps):
+        corner = (corner[:, None] + np.arange(int(size), dtype=np.int64) * step).reshape(-1)
+    return ctx.weights.add(corner)
 
 
 class PlaneCopier:

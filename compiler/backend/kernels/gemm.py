@@ -19,7 +19,7 @@ from ...ir.loops import KFunc
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
 from .tail import Tail
-from .tile import TileShape, most_rows, most_vectors, tile_function, tile_params
+from .tile import TileShape, best_unroll, most_rows, most_vectors, tile_function, tile_params
 
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
 
@@ -113,6 +113,13 @@ class Product:
         return isinstance(total, int) and total <= self.k_block
 
     @property
+    def unroll(self) -> tuple[int, bool]:
+        """Steps of k per iteration of a tile, and whether every block of k is a multiple."""
+        if self.one_k_block or (isinstance(self.kc, int) and self.kc <= self.k_block):
+            return best_unroll(self.kc)
+        return 4, isinstance(self.kc, int) and self.kc % 4 == 0
+
+    @property
     def table_entries(self) -> Dim:
         """i64 elements of the offset table."""
         return self.row_block * self.taps
@@ -131,7 +138,7 @@ def plan_product(ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: i
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
     """
     lanes = lanes or ctx.lanes
-    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target)))
+    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
     widest = max(kind.vectors for kind in kinds)
     m = most_rows(ctx.target, widest)
     half_l2 = ctx.target.l2_nbytes // 2
@@ -299,7 +306,7 @@ class ProductEmitter:
         """One tile."""
         k, p, o = self.k, self.p, self.o
         width = kind.vectors * p.lanes
-        shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma)
+        shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
         at_column = column if o.column_base is None else o.column_base(outer) + column
         given = {
             "a": o.a if p.indexed else k.gep(o.a, step["c0"]), "zero": o.zero,

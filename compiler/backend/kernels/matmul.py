@@ -22,6 +22,7 @@ from .gemm import Operands, PanelKind, Product, ProductEmitter, padded_columns, 
 from .pack import copy_function, pack_panels, pad_vector
 from .plain import Term, decompose, emit_plain, strided_load
 from .tail import Addend, tail_of
+from .tile import LINE
 
 FLOATS = (F32, F16, BF16)
 
@@ -258,7 +259,11 @@ class MatMulEmitter:
         def row(i: KValue, _: list[KValue]) -> None:
             if self.pack_a and not single:
                 self.copy_rows(offset(row0 + i), k.gep(k["apack"], i * pitch), k.index(1), 0, pitch)
-            k.store(k["table"], i, i * pitch if self.pack_a else offset(row0 + i))
+            at = i * pitch if self.pack_a else offset(row0 + i)
+            k.store(k["table"], i, at)
+            if not self.pack_a and not self.packed_b and isinstance(m.depth, int) and m.depth <= 8 * LINE:
+                for line in range(0, m.depth, LINE):
+                    k.prefetch(k["a"], at + line)
 
         if self.pack_a and single:
             self.copy_rows(offset(row0), k["apack"], count, runs[0][1], pitch)

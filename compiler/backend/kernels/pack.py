@@ -92,6 +92,8 @@ def _transposed(k: Builder, lanes: int) -> None:
         n_rows = k["rows"] - r
 
         def whole() -> list[KValue]:
+            for j in range(lanes):  # the same rows of the next columns
+                k.prefetch(k["src"], r + (c + lanes + j) * k["column_stride"])
             return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes) * scale for j in range(lanes)]
 
         def part() -> list[KValue]:
@@ -107,7 +109,7 @@ def _transposed(k: Builder, lanes: int) -> None:
         for j, row in enumerate(transpose_square(k, columns)):
             k.if_(k.index(j) < n_rows, lambda j=j, row=row: k.store(k["dst"], (r + j) * k["pitch"] + c, row))  # type: ignore[misc]
 
-    k.for_(0, k["rows"], lanes, [], lambda r, _: k.for_(0, k["fill"], lanes, [], lambda c, _: block(r, c)) and None)
+    k.for_(0, k["fill"], lanes, [], lambda c, _: k.for_(0, k["rows"], lanes, [], lambda r, _: block(r, c)) and None)
 
 
 def transpose_square(k: Builder, rows: list[KValue]) -> list[KValue]:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import INDEX, KFunc, KType, PtrType
 from ...ir.target import Target
-from ...ir.types import F32
+from ...ir.types import F32, Dim
 from .tail import Tail
 
-UNROLL = 4
 LINE = 16  # f32 elements of a cache line
 
 
@@ -35,6 +34,7 @@ class TileShape:
         masked: fewer columns may exist than the tile has. indexed: A's element of step k is at offset koff[k]
             of its row (one tap), instead of at k.
         fma: whether the target multiplies and adds in one instruction.
+        unroll: steps of k per iteration. exact: kc is always a multiple of it.
     """
 
     rows: int
@@ -43,6 +43,8 @@ class TileShape:
     masked: bool = False
     indexed: bool = False
     fma: bool = True
+    unroll: int = 4
+    exact: bool = False
 
     @property
     def width(self) -> int:
@@ -54,19 +56,30 @@ class TileShape:
         return f"tile{self.rows}x{self.width}{'m' if self.masked else ''}{'i' if self.indexed else ''}"
 
 
-def most_vectors(target: Target) -> int:
-    """Registers side by side in the widest tile."""
-    return 4 if target.n_registers >= 32 else 2
+def most_vectors(target: Target, rows: Dim) -> int:
+    """Registers side by side in the widest tile: few rows need more columns to hide the latency of multiply-adds."""
+    return 4 if target.n_registers >= 32 or (isinstance(rows, int) and rows <= 2) else 2
+
+
+def best_unroll(depth: Dim) -> tuple[int, bool]:
+    """Steps of k per iteration, and whether they divide `depth`."""
+    if isinstance(depth, int):
+        for n in (4, 8, 7, 6, 9, 5, 11):
+            if depth % n == 0:
+                return n, True
+    return 4, False
 
 
 def most_rows(target: Target, vectors: int) -> int:
-    """The tallest tile that leaves registers for `vectors` of B, one splat of A (and a product without FMA).
+    """The tile's height for a width in `vectors`.
 
-    Measured on Zen 4: 6×4, 9×3, 12×2 reach 96-99 % of peak; one register more spills and halves it.
+    Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
+    halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
+    the pointers of their rows, which outnumber the integer registers.
     """
     if target.n_registers >= 32:
-        return {4: 6, 3: 9, 2: 12, 1: 14}[vectors]
-    return {2: 6, 1: 8}[vectors] if target.has_fma else {2: 4, 1: 8}[vectors]
+        return {4: 6, 3: 7, 2: 6, 1: 8}[vectors]
+    return {4: 2, 3: 4, 2: 6, 1: 8}[vectors] if target.has_fma else {4: 2, 3: 3, 2: 4, 1: 8}[vectors]
 
 
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
@@ -135,14 +148,15 @@ def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> lis
 
     def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
         if not shape.indexed:
-            for at in range(0, shape.rows * UNROLL, LINE):
+            for at in range(0, shape.rows * shape.unroll, LINE):
                 k.prefetch(ahead, kk * shape.rows + at)
-        for u in range(UNROLL):
+        for u in range(shape.unroll):
             carried = step(kk + u, carried)
         return carried
 
-    whole = k.udiv(kc, UNROLL) * UNROLL
-    return k.for_(whole, kc, 1, k.for_(0, whole, UNROLL, acc, several), step)
+    whole = kc if shape.exact else k.udiv(kc, shape.unroll) * shape.unroll
+    acc = k.for_(0, whole, shape.unroll, acc, several)
+    return acc if shape.exact else k.for_(whole, kc, 1, acc, step)
 
 
 def _finish(k: Builder, shape: TileShape, tail: Tail, acc: list[KValue], masks: list[KValue | None]) -> None:
