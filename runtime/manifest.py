@@ -167,6 +167,7 @@ class Manifest:
     weights: Weights
     batch: Batch | None
     micro_batch: int | None
+    instances: int | None
     errors: Mapping[int, str]
     graph: str | None
     graph_digest: str

@@ -265,6 +265,7 @@ class ManifestReader:
             weights=weights,
             batch=self.batch(inputs, outputs),
             micro_batch=fields.optional_integer("micro_batch", 1, MAX_INT),
+            instances=fields.optional_integer("instances", 1, MAX_INT),
             errors={int(k): v for k, v in fields.mapping("errors", _name).items() if self._site(k)},
             graph=_optional_name(fields.raw.get("graph"), "manifest.graph"),
             graph_digest=fields.digest("graph_digest"),

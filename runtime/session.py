@@ -59,8 +59,9 @@ class Session:
             cores_per_instance: threads that work together on each operator.
             micro_batch: rows that an instance takes at a time; default the plan's.
 
-        With neither `instances` nor `cores_per_instance`, the plan's hint decides: "latency" gives one instance all
-        cores, "throughput" gives every core an instance. With one of them, the other follows (cores_per_instance 1).
+        With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
+        for, else by its hint: "latency" gives one instance all cores, "throughput" gives every core an instance.
+        With one of them, the other follows (cores_per_instance 1).
 
         Raises:
             UsageError: more cores than there are, or cores that this process may not use.
@@ -70,7 +71,11 @@ class Session:
             raise UsageError("must be positive", where="micro_batch", found=micro_batch)
         self.plan = plan
         self.inputs, self.outputs = plan.inputs, plan.outputs
-        self.core_groups = core_groups(plan.manifest.hint, choose_cores(cores), instances, cores_per_instance)
+        usable = choose_cores(cores)
+        if instances is None and cores_per_instance is None and plan.manifest.instances is not None:
+            instances = min(plan.manifest.instances, len(usable))
+            cores_per_instance = len(usable) // instances
+        self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
         self.instances = len(self.core_groups)
         code = code_of(plan)
         self.target = code.target.name if code else None

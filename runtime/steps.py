@@ -145,8 +145,8 @@ class Program:
             return own
         if not isinstance(value, np.ndarray):
             return value
-        ours = spec.name in self._constants or any(value is array or value.base is array for array in inputs)
-        return value.copy() if ours or not value.flags.writeable else value
+        theirs = any(value is array or value.base is array for array in inputs)
+        return value.copy() if theirs or not value.flags.writeable else value
 
 
 def _host_op(step: HostStep) -> HostOp:
@@ -162,7 +162,9 @@ def _constant(plan: Plan, name: str) -> np.ndarray:
     constant = plan.manifest.constants[name]
     spec = TensorSpec(name, constant.dtype, constant.shape)
     if constant.data is not None:
-        return np.array(constant.data, dtype=object).reshape(constant.shape)
+        strings = np.array(constant.data, dtype=object).reshape(constant.shape)
+        strings.flags.writeable = False  # as the mapped weights are, so that results are copied
+        return strings
     n = int(np.prod(constant.shape, dtype=np.int64))
     if n == 0:
         return np.zeros(constant.shape, spec.numpy)
