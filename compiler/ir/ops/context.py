@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ....errors import InvalidModel
+from ....errors import InvalidModel, UnsupportedOp
 from ..types import Dim, Shape, SymDim, TensorType, Type, lower_bound, symbol, upper_bound
 from ..types import shape_text as _shape_text
 
@@ -74,17 +74,17 @@ class InferContext:
         """Shape of operand i, whose rank must be known."""
         tensor = self.tensor(i)
         if tensor.shape is None:
-            self.fail(f"rank of input {i} is unknown", hint="give the model static ranks")
+            self.unsupported(f"rank of input {i} is unknown", hint="give the input's shape with --shape")
         return tensor.shape
 
     def rank(self, i: int) -> int:
         return len(self.shape(i))
 
     def dims(self, i: int, what: str) -> list[Dim]:
-        """Known content of the 1-D (or scalar) integer operand i; fails if it is not known at compile time."""
+        """Known content of the 1-D (or scalar) integer operand i; unsupported if it is not known at compile time."""
         known = self.known(i)
         if known is None:
-            self.fail(f"{what} must be known at compile time", found=self.types[i] if self.has(i) else "nothing")
+            self.unsupported(f"{what} must be known at compile time", self.types[i] if self.has(i) else "nothing")
         return list(known.ravel())
 
     def ints(self, i: int, what: str) -> list[int]:
@@ -92,12 +92,16 @@ class InferContext:
         dims = self.dims(i, what)
         numbers = [int(d) for d in dims if not isinstance(d, SymDim)]
         if len(numbers) != len(dims):
-            self.fail(f"{what} must not depend on a symbolic dimension", found=_shape_text(tuple(dims)))
+            self.unsupported(f"{what} must not depend on a symbolic dimension", _shape_text(tuple(dims)))
         return numbers
 
     def fail(self, message: str, expected: object = None, found: object = None, hint: str | None = None) -> NoReturn:
         """Raises InvalidModel that names the node."""
         raise InvalidModel(message, where=self.where, expected=expected, found=found, hint=hint)
+
+    def unsupported(self, message: str, found: object = None, hint: str | None = None) -> NoReturn:
+        """Raises UnsupportedOp that names the node: the model is sound, but parax needs to know more of it."""
+        raise UnsupportedOp(message, where=self.where, found=found, hint=hint)
 
     def axis(self, axis: int, rank: int, what: str = "axis") -> int:
         """`axis` counted from the front, in [0, rank)."""
