@@ -66,6 +66,7 @@ def build_manifest(graph: Graph, steps: list[Step], segments: list[list[Segment]
         "constants": constants,
         "batch": {"symbol": rows.symbol, "axis": rows.axes} if rows is not None else None,
         "micro_batch": micro_batch,
+        "instances": options.instances,
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,
                        "seconds": {k: round(v, 4) for k, v in seconds.items()},

@@ -51,14 +51,13 @@ class CompileOptions:
         default=None, metadata=_doc("the cores to plan for; None: all that this process may use")
     )
     instances: int | None = field(
-        default=None, metadata=_doc("the number of instances to plan for; None: chosen from hint and cores")
+        default=None, metadata=_doc("instances that sessions of the plan start; None: chosen from hint and cores")
     )
     targets: tuple[str, ...] = field(
         default_factory=_targets,
         metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
     )
     precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
-    strict_fp: bool = field(default=False, metadata=_doc("keep the model's order of floating-point operations; slower"))
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),
         metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),

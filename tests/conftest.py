@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,14 @@ else:
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT))  # for benchmarks and examples; last, so that the installed parax comes first
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches of this run only: no test depends on what an earlier compilation left behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARAX_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,111 @@
+"""CompileOptions: checks, documentation, and that what is chosen reaches the plan."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import parax
+from parax import CompileOptions
+from parax.compiler.options import documentation
+
+
+def relu() -> object:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "relu",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"opt_level": 4}, {"opt_level": -1}, {"hint": "fast"}, {"precision": "fp8"}, {"instances": 0}, {"jobs": 0},
+        {"max_memory": 0}, {"check": -1}, {"targets": ()}, {"cores": ()}, {"shapes": {"x": (-1, 2)}},
+        {"shapes": {"x": ("a b",)}}, {"shapes": {"x": (True,)}}, {"dims": {"N": -1}}, {"dims": {"N": (0, 3)}},
+        {"dims": {"N": (4, 3)}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_values_are_refused_when_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(parax.UsageError) as caught:
+        CompileOptions(**wrong)
+    assert next(iter(wrong)).rstrip("s") in str(caught.value)
+
+
+def test_options_are_immutable_and_documented() -> None:
+    with pytest.raises(FrozenInstanceError):
+        CompileOptions().opt_level = 3  # type: ignore[misc]
+    assert list(documentation()) == [field.name for field in fields(CompileOptions)]
+    assert all(documentation().values())
+
+
+def test_variables_give_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARAX_TARGET", "x86-64-v3")
+    monkeypatch.setenv("PARAX_DUMP", "somewhere")
+    assert CompileOptions().targets == ("x86-64-v3",)
+    assert CompileOptions().dump == Path("somewhere")
+    assert CompileOptions(targets=("native",), dump=None).dump is None
+
+
+def test_dims_and_shapes_reach_the_plan() -> None:
+    assert parax.compile(relu(), dims={"N": 3}).inputs[0].shape == (3, 4)
+    assert parax.compile(relu(), shapes={"x": ("M", 4)}).inputs[0].shape == ("M", 4)
+    bounded = parax.compile(relu(), dims={"N": (2, 5)})
+    with bounded.session() as session:
+        assert session.run({"x": np.ones((5, 4), np.float32)})["y"].sum() == 20
+        with pytest.raises(parax.InvalidInput):
+            session.run({"x": np.ones((6, 4), np.float32)})
+
+
+def test_instances_and_hint_reach_the_session() -> None:
+    with parax.compile(relu(), options=CompileOptions(instances=1)).session() as session:
+        assert session.instances == 1
+    with parax.compile(relu(), hint="latency").session() as session:
+        assert session.instances == 1
+
+
+def test_targets_reach_the_plan() -> None:
+    plan = parax.compile(relu(), target=["x86-64-v2", "x86-64-v3"])
+    assert [target.name for target in plan.manifest.targets] == ["x86-64-v2", "x86-64-v3"]
+    with pytest.raises(parax.UsageError):
+        parax.compile(relu(), target="z80")
+
+
+def test_max_memory_is_a_limit() -> None:
+    with pytest.raises(parax.ResourceLimit):
+        parax.compile(relu(), dims={"N": 1 << 20}, options=CompileOptions(max_memory=1))
+
+
+def test_arguments_win_over_options() -> None:
+    plan = parax.compile(relu(), hint="latency", options=CompileOptions(hint="throughput"))
+    assert plan.manifest.hint == "latency"
+
+
+def test_dump_tells_the_whole_story(tmp_path: Path) -> None:
+    parax.compile(relu(), options=CompileOptions(dump=tmp_path / "d", targets=("x86-64-v3",)))
+    names = {path.name for path in (tmp_path / "d").iterdir()}
+    assert {"00-import.txt", "x86-64-v3.ll", "x86-64-v3.s"} <= names
+
+
+def test_debug_levels_tell_more_and_more(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for level in range(6):
+        monkeypatch.setenv("PARAX_DEBUG", str(level))
+        parax.compile(relu())
+        told.append(capfd.readouterr().err)
+    assert told[0] == ""
+    assert "import:" in told[1]
+    assert "refused" in told[3]
+    assert "define" in told[5]
+    assert [len(text) for text in told] == sorted(len(text) for text in told)
