@@ -107,7 +107,7 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
     native = [step for step in plan.manifest.steps if isinstance(step, plan_format.NativeStep)]
-    arenas = [evaluate(step.memory(1), least) for step in native]
+    arenas = [evaluate(step.arena, least) + evaluate(step.scratch, least) for step in native]
     need = len(plan.weights) + sum(arenas)
     if need > options.max_memory:
         raise ResourceLimit("the plan needs too much memory", expected=f"at most {options.max_memory} bytes",
