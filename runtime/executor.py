@@ -36,7 +36,7 @@ class Executor:
         core_groups: Sequence[Sequence[int]],
         micro_batch: int | None,
     ) -> None:
-        """Start one instance per group of cores."""
+        """Make one instance per group of cores. `start` must follow."""
         self.manifest = manifest
         self.code = code
         self.micro_batch = micro_batch
@@ -50,6 +50,15 @@ class Executor:
         self._freed = threading.Condition()
         self.closed = ""
         self._direct = direct_step(manifest)
+
+    def start(self) -> None:
+        """Start the instances' threads.
+
+        Raises:
+            ResourceLimit: the system gives no more threads.
+        """
+        for instance in self.instances:
+            instance.start()
 
     def may_cut(self, binding: Binding) -> bool:
         """Whether requests of this binding are worked off in several pieces."""

@@ -34,7 +34,7 @@ class Instance:
     """
 
     def __init__(self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int) -> None:
-        """Allocate; start the followers.
+        """Allocate. `start` must follow.
 
         Args:
             code: the plan's code.
@@ -63,11 +63,18 @@ class Instance:
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "done")), 0, 0)
         self._leader = self._lanes[0]
         self._leader.arena = address_of(self._arena)
-        for tid in range(1, nt):
-            self._start(tid)
 
     def _address(self, tid: int, field: str) -> int:
         return self.lane_address + tid * ctypes.sizeof(Lane) + int(getattr(Lane, field).offset)
+
+    def start(self) -> None:
+        """Start the followers.
+
+        Raises:
+            ResourceLimit: the system gives no more threads.
+        """
+        for tid in range(1, len(self.cores)):
+            self._start(tid)
 
     def reserve(self, arena_nbytes: int, scratch_nbytes: int) -> None:
         """Make the arena large enough for that and for every thread's scratch memory. Its content is lost.
@@ -114,8 +121,11 @@ class Instance:
             name=f"parax-core{self.cores[tid]}",
             daemon=True,
         )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise ResourceLimit("the system gives no more threads", found=error) from error
         self._threads[tid] = thread
-        thread.start()
 
     def stop(self) -> None:
         """End the instance's threads; no request may be running on it."""

@@ -88,6 +88,7 @@ class Session:
         self._prepare_fast_path()
         self._finalizer = weakref.finalize(self, self._executor.close)
         _SESSIONS.add(self)
+        self._executor.start()
 
     def _prepare_fast_path(self) -> None:
         step = direct_step(self.plan.manifest)

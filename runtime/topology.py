@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,13 +62,17 @@ def _is_first(core: Core, cores: Sequence[Core]) -> bool:
     return core.number == min(c.number for c in cores if (c.physical, c.package) == (core.physical, core.package))
 
 
-@cache
 def machine() -> Topology:
-    """The topology of this process, read once."""
-    return read_topology(Path("/"), os.sched_getaffinity(0))
+    """The topology of this process; read once for each affinity mask."""
+    return _machine(frozenset(os.sched_getaffinity(0)))
 
 
-def read_topology(root: Path, affinity: set[int]) -> Topology:
+@cache
+def _machine(affinity: frozenset[int]) -> Topology:
+    return read_topology(Path("/"), affinity)
+
+
+def read_topology(root: Path, affinity: Set[int]) -> Topology:
     """The topology below `root`, for a process that may run on the CPUs `affinity`."""
     nodes = _core_nodes(root)
     cores = []
