@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 import parax
 from parax import CompileOptions
+from parax.compiler.commands.models import BUNDLED
 from parax.compiler.options import documentation
 
 
@@ -84,7 +85,7 @@ def test_targets_reach_the_plan() -> None:
 
 def test_max_memory_is_a_limit() -> None:
     with pytest.raises(parax.ResourceLimit):
-        parax.compile(relu(), dims={"N": 1 << 20}, options=CompileOptions(max_memory=1))
+        parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(max_memory=10_000))
 
 
 def test_arguments_win_over_options() -> None:

@@ -22,6 +22,7 @@ def register_dtype(dtype: DType) -> DType:
 
 
 def widen(k: Builder, v: KValue) -> KValue:
+    """The value in the type it has in registers."""
     return k.cast(v, register_dtype(v.dtype))
 
 
@@ -154,7 +155,7 @@ class Epilogue:
                 offset = offset + here * k.index(strides[a])
         return offset
 
-    def _load_extra(self, i: int, row: KValue, column: KValue, lanes: int, mask: KValue | None) -> KValue:
+    def load_extra(self, i: int, row: KValue, column: KValue, lanes: int, mask: KValue | None) -> KValue:
         k, strides = self.k, self.strides[i]
         ptr = k[f"x{i}"]
         step = strides[self.column_axis] if self.column_axis is not None else 0
@@ -171,7 +172,7 @@ class Epilogue:
         k, f = self.k, self.fusion
         values = {f.result: value}
         for i, (inner, _) in enumerate(f.extras):
-            values[inner] = self._load_extra(i, row, column, value.lanes, mask)
+            values[inner] = self.load_extra(i, row, column, value.lanes, mask)
         evaluate_body(k, f.tail, values)
         for i, (inner, _outer) in enumerate(f.outputs):
             v = k.splat(values[inner], value.lanes)

@@ -158,6 +158,8 @@ Attr = Annotated[V, _AttrMark]
 
 @dataclass(frozen=True)
 class InputSpec:
+    """One declared input."""
+
     name: str
     group: type[TypeGroup]
     kind: str
@@ -166,6 +168,8 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class OutputSpec:
+    """One declared output."""
+
     name: str
     kind: str
     """out | opt | variadic"""
