@@ -22,7 +22,6 @@ from ..lowering import LowerContext
 from .cells import Cell
 from .gemm import sizes_below
 from .nest import strided_index
-from .tile import TileShape, one_tap
 
 if TYPE_CHECKING:
     from .recurrent import RecurrentPlan
@@ -125,8 +124,8 @@ class ProductTile:
 
             def one(i: KValue, _: list[KValue]) -> None:
                 row = low + i * size
-                pointers = [a, a, k.gep(table, row), panel, k.gep(init, row * init_pitch), k.gep(out, row * out_pitch)]
-                k.call(tile, [*pointers, 0, depth, init_pitch, out_pitch])
+                pointers = [a, k.gep(table, row), panel, k.gep(init, row * init_pitch), k.gep(out, row * out_pitch)]
+                k.call(tile, [*pointers, depth, init_pitch, out_pitch])
 
             k.for_(0, n, 1, [], one)
             return low + n * size
@@ -146,19 +145,26 @@ class ProductTile:
         key = ("recurrent_tile", rows, vectors)
         if key not in self.ctx.functions:
             name = f"recurrent_tile{rows}x{vectors}_{len(self.ctx.functions)}"
-            self.ctx.functions[key] = tile_function(name, TileShape(rows, vectors, self.ctx.lanes,
-                                                                    fma=self.ctx.target.has_fma))
+            self.ctx.functions[key] = tile_function(name, rows, vectors, self.ctx.target)
         return self.ctx.functions[key]
 
 
-def tile_function(name: str, shape: TileShape) -> KFunc:
-    """The register tile without epilogue."""
-    pointers: list[tuple[str, KType | PtrType]] = [("a", F32PTR), ("zero", F32PTR), ("table", I64PTR), ("b", F32PTR),
-                                                   ("init", F32PTR), ("out", F32PTR)]
-    numbers = [(n, INDEX) for n in ("table_stride", "kc", "init_pitch", "out_pitch")]
-    k = Builder(name, [*pointers, *numbers], (), inline="never")
-    places = [(i, j * shape.lanes) for i in range(shape.rows) for j in range(shape.vectors)]
-    acc = [k.load(k["init"], k["init_pitch"] * i + j, shape.lanes) for i, j in places]
-    for (i, j), value in zip(places, one_tap(k, shape, k.index(0), acc)):
+def tile_function(name: str, rows: int, vectors: int, target: Target) -> KFunc:
+    """The register tile: rows × vectors accumulators carried through k, a function of its own so that none spills."""
+    lanes, width = target.f32_lanes, vectors * target.f32_lanes
+    pointers: list[tuple[str, KType | PtrType]] = [("a", F32PTR), ("table", I64PTR), ("b", F32PTR), ("init", F32PTR),
+                                                   ("out", F32PTR)]
+    k = Builder(name, [*pointers, *((n, INDEX) for n in ("depth", "init_pitch", "out_pitch"))], inline="never")
+    places = [(i, j * lanes) for i in range(rows) for j in range(vectors)]
+    a = [k.gep(k["a"], k.load(k["table"], i)) for i in range(rows)]
+
+    def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
+        columns = [k.load(k["b"], kk * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
+        values = [k.splat(k.load(row, kk), lanes) for row in a]
+        pairs = [(value, column) for value in values for column in columns]
+        return [k.fma(v, c, s) if target.has_fma else s + v * c for (v, c), s in zip(pairs, acc)]
+
+    acc = [k.load(k["init"], k["init_pitch"] * i + j, lanes) for i, j in places]
+    for (i, j), value in zip(places, k.for_(0, k["depth"], 1, acc, step, unroll=4)):
         k.store(k["out"], k["out_pitch"] * i + j, value)
     return k.func

@@ -7,7 +7,6 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ....errors import UnsupportedOp
 from ..types import F32, Dim, DType, TensorType, Type
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
 
@@ -34,9 +33,7 @@ class BatchNormalization(Composite):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.training_mode or ctx.n_outputs > 1:
-            raise UnsupportedOp(
-                "batch statistics (training_mode) are not supported", hint="export the model for inference"
-            )
+            ctx.unsupported("batch statistics (training_mode)", hint="export the model for inference")
         shape = ctx.shape(0)
         if len(shape) < 2:
             ctx.fail("BatchNormalization needs [N, C, ...]", found=ctx.tensor(0))
@@ -116,7 +113,7 @@ class NormalizeLast(Normalize):
         shape = ctx.shape(0)
         axis = ctx.axis(self.axis, len(shape))
         if self.stash_type != 1:
-            raise UnsupportedOp("stash_type other than 1 (float)", where=ctx.where, found=self.stash_type)
+            ctx.unsupported("stash_type other than 1 (float)", self.stash_type)
         for i in (1, 2):
             if ctx.has(i) and len(ctx.shape(i)) > len(shape):
                 ctx.fail("scale and bias must broadcast to x", expected=ctx.tensor(0), found=ctx.tensor(i))

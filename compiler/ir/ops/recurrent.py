@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any as PyAny
 from typing import ClassVar
 
-from ....errors import UnsupportedOp
 from ..types import I32, Dim, TensorType, Type
 from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Strs, op
 from .signature import TypeGroup
@@ -165,7 +164,7 @@ class Recurrent(Operator):
         s = self.shape(ctx)
         dtype = ctx.tensor(0).dtype
         if dtype.bits == 64:
-            raise UnsupportedOp("recurrent operators in f64", where=ctx.where, hint="use float32")
+            ctx.unsupported("recurrent operators in f64", dtype, hint="use float32")
         if self.layout:
             y: tuple[Dim, ...] = (s.batch, s.steps, s.directions, s.hidden)
             state: tuple[Dim, ...] = (s.batch, s.directions, s.hidden)
