@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ir.ops import CATALOGUE
-from ..ir.types import BOOL, I64, Dim, TensorType, Type
+from ..ir.types import BOOL, I64, Dim, DType, TensorType, Type
 from .attributes import attribute_value
 from .frames import UNSUPPORTED, Binding, Frame
 from .order import in_order
@@ -194,8 +194,7 @@ class ControlTask:
         states = [type_ for type_ in given if type_ is not None]
         if self.node.op_type == "Loop":
             states = [type_ for type_ in given[2:] if type_ is not None]
-            condition = given[1] if len(given) > 1 and given[1] is not None else TensorType(BOOL, ())
-            return [TensorType(I64, ()), condition, *states]
+            return [*(_one(dtype, value) for dtype, value in zip((I64, BOOL), proto.input)), *states]
         count = self._n_states()
         return [*states[:count], *(self._slice_type(i, type_) for i, type_ in enumerate(states[count:]))]
 
@@ -242,3 +241,9 @@ class ControlTask:
                 self.open_dims.add(a)
             dims.append(a)
         return TensorType(before.dtype, tuple(dims))
+
+
+def _one(dtype: DType, declared: ValueInfoProto) -> TensorType:
+    """The type of a body's iteration number or condition: a scalar, or shape [1] where the body says so."""
+    has_axis = len(declared.type.tensor_type.shape.dim) == 1
+    return TensorType(dtype, (1,) if has_axis else ())

@@ -68,6 +68,7 @@ class _Exporter:
     def __init__(self, operators: Iterable[Operator]) -> None:
         self.names: dict[Value, str] = {}
         self._taken: set[str] = set()
+        self._node_names: dict[str, int] = {}
         self.opsets = {"": _LEAST_OPSET}
         for op in operators:
             if op.domain != "parax":
@@ -128,6 +129,11 @@ class _Exporter:
         else:
             proto.node.append(self._standard(node))
 
+    def _node_name(self, name: str) -> str:
+        """Several nodes may stem from one ONNX node, but ONNX Runtime wants names to differ."""
+        count = self._node_names[name] = self._node_names.get(name, 0) + 1
+        return f"{name}.{count}" if name and count > 1 else name
+
     def _inputs(self, node: Node) -> list[str]:
         return ["" if value is None else self._name(value) for value in node.inputs]
 
@@ -148,13 +154,14 @@ class _Exporter:
     def _standard(self, node: Node) -> NodeProto:
         op = node.op
         inputs = self._inputs(node)
-        result = NodeProto(op_type=op.name, domain=op.domain, name=node.name)
+        result = NodeProto(op_type=op.name, domain=op.domain, name=self._node_name(node.name))
         schema = find_schema(op.domain, op.name, self.opsets[op.domain])
+        explicit = op.explicit_attributes()
         for name, value in op.attributes().items():
-            spec = op.signature.attributes[name]
             if schema is not None and name not in schema.types:
                 continue  # parax's own, such as `captures`
-            result.attribute.append(_attribute(name, spec.kind, value))
+            if name in explicit or (schema is not None and name in schema.with_default):
+                result.attribute.append(_attribute(name, op.signature.attributes[name].kind, value))
         if isinstance(op, Control):
             captured = inputs[len(inputs) - op.captures :]
             inputs = inputs[: len(inputs) - op.captures]

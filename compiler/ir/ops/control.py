@@ -105,11 +105,13 @@ class Loop(Control):
         if ctx.has(1):
             _check_scalar(ctx, ctx.types[1], "the condition")
         n_states = max(ctx.n_inputs - 2 - self.captures, 0)
-        _check_inputs(ctx, "body", [TensorType(I64, ()), None, *ctx.types[2:]])
+        _check_inputs(ctx, "body", [None, None, *ctx.types[2:]])
+        _check_scalar(ctx, ctx.bodies["body"].inputs[0].type, "the body's iteration number", I64)
+        _check_scalar(ctx, ctx.bodies["body"].inputs[1].type, "the body's condition")
         results = _body_outputs(ctx, "body")
         if len(results) < 1 + n_states:
             ctx.fail("the body has too few outputs", expected=f"at least {1 + n_states}", found=len(results))
-        _check_scalar(ctx, results[0], "the body's condition")
+        _check_scalar(ctx, results[0], "the condition that the body returns")
         carried = [value.type for value in ctx.bodies["body"].inputs[2 : 2 + n_states]]
         return [*carried, *_stacked(ctx, results[1 + n_states :], ctx.fresh("Loop"), ())]
 

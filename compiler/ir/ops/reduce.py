@@ -141,6 +141,13 @@ class ReduceProd(Reduce):
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
         return acc * x
 
+    def known(self, ctx: InferContext) -> np.ndarray | None:
+        content = ctx.known(0)
+        if content is None or any(isinstance(item, float) for item in content.flat):
+            return None
+        product = np.multiply.reduce(content, axis=self.reduced_axes(ctx), keepdims=bool(self.keepdims))
+        return np.asarray(product, object)
+
 
 @op(since=20)
 class ReduceMax(Reduce):
