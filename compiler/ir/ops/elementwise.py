@@ -1,4 +1,4 @@
-"""Element-wise arithmetic, activations, Cast, Where and Identity."""
+"""The element-wise operators that most models use: plain arithmetic and activations, Cast, Where, Identity."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from ..types import Dim, DType, SymDim, lower_bound
 from .base import (
     Any,
+    Any2,
     Attr,
     Bool,
+    Composite,
     Elementwise,
     Float,
     In,
@@ -206,6 +208,19 @@ class Cast(Elementwise):
         if self.to.is_int:
             return int(x) if self.to.holds(int(x)) else None
         return float(x) if self.to.is_float and self.to.bits >= 32 else None
+
+
+@op(since=15)
+class CastLike(Composite):
+    """x converted to the element type of another tensor."""
+
+    x: In[Any]
+    target: In[Any2]
+    saturate: Attr[int] = 1
+    round_mode: Attr[str] = "up"
+
+    def expand(self, g: PyAny, x: PyAny, target: PyAny) -> PyAny:
+        return g.Cast(x, to=target.tensor.dtype, saturate=self.saturate, round_mode=self.round_mode)
 
 
 @op(since=16)

@@ -1,0 +1,170 @@
+"""Activation functions, element by element. The plain ones (Relu, Sigmoid, Tanh, …) are in `elementwise`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any as PyAny
+
+from ..types import F32, F64, Type
+from .base import Attr, Elementwise, Float, In, InferContext, Numeric, op
+
+
+def _exp_minus_1(e: PyAny, x: PyAny) -> PyAny:
+    """e^x - 1 for x <= 0, exact near 0: tanh(x/2) (e^x + 1)."""
+    return e.tanh(x * 0.5) * (e.exp(x) + 1.0)
+
+
+def _softplus(e: PyAny, x: PyAny) -> PyAny:
+    """log(1 + e^x) without overflow."""
+    return e.max(x, 0.0) + e.log1p(e.exp(-e.abs(x)))
+
+
+@op(since=22)
+class Elu(Elementwise):
+    """x for x >= 0, else alpha (e^x - 1)."""
+
+    x: In[Float]
+    alpha: Attr[float] = 1.0
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.select(x < 0, _exp_minus_1(e, x) * self.alpha, x)
+
+
+@op(since=12)
+class Celu(Elementwise):
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
+
+    x: In[Float]
+    alpha: Attr[float] = 1.0
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.max(x, 0.0) + e.min(_exp_minus_1(e, e.min(x / self.alpha, 0.0)) * self.alpha, 0.0)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.alpha == 0:
+            ctx.fail("alpha must not be 0")
+        return super().infer(ctx)
+
+
+@op(since=22)
+class Selu(Elementwise):
+    """gamma x for x > 0, else gamma alpha (e^x - 1)."""
+
+    x: In[Float]
+    alpha: Attr[float] = 1.67326319217681884765625
+    gamma: Attr[float] = 1.05070102214813232421875
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.select(x > 0, x, _exp_minus_1(e, x) * self.alpha) * self.gamma
+
+
+@op(since=16)
+class PRelu(Elementwise):
+    """x for x >= 0, else slope x; the slope broadcasts to x."""
+
+    x: In[Numeric]
+    slope: In[Numeric]
+
+    def compute(self, e: PyAny, x: PyAny, slope: PyAny) -> PyAny:
+        return e.select(x < 0, x * slope, x)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if ctx.rank(1) > ctx.rank(0) or ctx.broadcast(ctx.shape(0), ctx.shape(1)) != ctx.shape(0):
+            ctx.fail("the slope must broadcast to x", expected=ctx.types[0], found=ctx.types[1])
+        return [ctx.tensor(0)]
+
+
+@op(since=20)
+class Gelu(Elementwise):
+    """x times the normal distribution at x: by erf, or by tanh of a cubic."""
+
+    x: In[Float]
+    approximate: Attr[str] = "none"
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        if self.approximate == "tanh":
+            # (1 + tanh u) / 2 = sigmoid(2 u)
+            return x * e.sigmoid(x * (x * x * 0.044715 + 1.0) * (2 * math.sqrt(2 / math.pi)))
+        return x * 0.5 * (e.erf(x * math.sqrt(0.5)) + 1.0)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.approximate not in ("none", "tanh"):
+            ctx.fail("unknown approximation", expected="none or tanh", found=self.approximate[:60])
+        return super().infer(ctx)
+
+
+@op(since=22)
+class Softplus(Elementwise):
+    """log(1 + e^x)."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return _softplus(e, x)
+
+
+@op(since=22)
+class Softsign(Elementwise):
+    """x / (1 + |x|)."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return x / (e.abs(x) + 1.0)
+
+
+@op(since=22)
+class Mish(Elementwise):
+    """x tanh(log(1 + e^x))."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return x * e.tanh(_softplus(e, x))
+
+
+@op(since=24)
+class Swish(Elementwise):
+    """x / (1 + e^(-alpha x))."""
+
+    x: In[Float]
+    alpha: Attr[float] = 1.0
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return x * e.sigmoid(x * self.alpha)
+
+
+@op(since=22)
+class HardSwish(Elementwise):
+    """x max(0, min(1, x / 6 + 1 / 2))."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return x * e.max(e.min(x * (1 / 6) + 0.5, 1.0), 0.0)
+
+
+@op(since=22)
+class ThresholdedRelu(Elementwise):
+    """x where it exceeds alpha, else 0."""
+
+    x: In[Float]
+    alpha: Attr[float] = 1.0
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.select(x > self.alpha, x, 0.0)
+
+
+@op(since=9)
+class Shrink(Elementwise):
+    """x + bias below -lambd, x - bias above lambd, 0 between."""
+
+    x: In[Numeric]
+    bias: Attr[float] = 0.0
+    lambd: Attr[float] = 0.5
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        wide = x if x.dtype.is_float else e.cast(x, F64 if x.dtype.bits > 16 else F32)
+        shrunk = e.select(wide < -self.lambd, wide + self.bias, e.select(wide > self.lambd, wide - self.bias, 0.0))
+        return e.cast(shrunk, x.dtype)

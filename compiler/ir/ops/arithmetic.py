@@ -1,0 +1,233 @@
+"""Element-wise arithmetic: signs, rounding, remainders, powers, and the operators of any number of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any as PyAny
+
+from ..types import F64, Dim, SymDim, dim_max, dim_min, lower_bound
+from .base import Attr, Elementwise, Float, In, InferContext, Numeric, Numeric2, Signed, UnsignedInt, Variadic, op
+
+
+@op(since=13)
+class Neg(Elementwise):
+    """-x; the least integer stays what it is."""
+
+    x: In[Signed]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return -x
+
+    def fold(self, x: PyAny) -> PyAny:
+        return -x
+
+
+@op(since=13)
+class Abs(Elementwise):
+    """|x|; the least integer stays what it is."""
+
+    x: In[Numeric]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.abs(x)
+
+    def fold(self, x: PyAny) -> PyAny:
+        if isinstance(x, SymDim):
+            return x if lower_bound(x) >= 0 else None
+        return abs(x)
+
+
+@op(since=13)
+class Reciprocal(Elementwise):
+    """1 / x."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return 1.0 / x
+
+
+@op(since=13)
+class Floor(Elementwise):
+    """The greatest whole number not above x."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.floor(x)
+
+
+@op(since=13)
+class Ceil(Elementwise):
+    """The least whole number not below x."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.ceil(x)
+
+
+@op(since=11)
+class Round(Elementwise):
+    """The nearest whole number; halves go to the even one."""
+
+    x: In[Float]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.round_even(x)
+
+
+@op(since=13)
+class Sign(Elementwise):
+    """-1, 0 or 1; NaN stays NaN."""
+
+    x: In[Numeric]
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        positive = e.select(x > 0, 1, x)
+        return e.select(x < 0, -1, positive) if x.dtype.is_signed else positive
+
+
+@op(since=13)
+class Mod(Elementwise):
+    """Remainder with the sign of the divisor, or of the dividend if `fmod` (C's fmod and %)."""
+
+    a: In[Numeric]
+    b: In[Numeric]
+    fmod: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> PyAny:
+        if self.fmod not in (0, 1):
+            ctx.fail("fmod must be 0 or 1", found=self.fmod)
+        return super().infer(ctx)
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        remainder = a % b
+        if self.fmod or not remainder.dtype.is_signed:
+            return remainder
+        opposite = (remainder != 0) & ((remainder < 0) != (b < 0))
+        return e.select(opposite, remainder + b, remainder)
+
+    def fold(self, a: PyAny, b: PyAny) -> PyAny:
+        if isinstance(a, float) or isinstance(b, float) or lower_bound(b) < 1:
+            return None
+        return a % b if lower_bound(a) >= 0 or not self.fmod else None
+
+
+@op(since=15)
+class Pow(Elementwise):
+    """x to the power y, in the type of x. Integers wrap around; negative powers of integers round towards zero."""
+
+    x: In[Numeric]
+    y: In[Numeric2]
+
+    def compute(self, e: PyAny, x: PyAny, y: PyAny) -> PyAny:
+        if y.const is not None and x.dtype.is_float:
+            product = _small_power(x, y.const)
+            if product is not None:
+                return product
+        if x.dtype.is_int and y.dtype.is_float:
+            return e.cast(e.pow(e.cast(x, F64), e.cast(y, F64)), x.dtype)
+        if x.dtype.is_int and y.dtype.bits > x.dtype.bits:
+            return e.cast(e.pow(e.cast(x, y.dtype), y), x.dtype)
+        return e.pow(x, e.cast(y, x.dtype))
+
+
+def _small_power(x: PyAny, exponent: float) -> PyAny:
+    """Powers that a multiplication or two give."""
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return x * x
+    if exponent == 3:
+        return x * x * x
+    return 1.0 / x if exponent == -1 else None
+
+
+@op(since=11)
+class BitShift(Elementwise):
+    """x shifted by y bits, LEFT or RIGHT; 0 where y is not less than the width."""
+
+    x: In[UnsignedInt]
+    y: In[UnsignedInt]
+    direction: Attr[str]
+
+    def infer(self, ctx: InferContext) -> PyAny:
+        if self.direction not in ("LEFT", "RIGHT"):
+            ctx.fail("unknown direction", expected="LEFT or RIGHT", found=self.direction[:60])
+        return super().infer(ctx)
+
+    def compute(self, e: PyAny, x: PyAny, y: PyAny) -> PyAny:
+        bits = x.dtype.bits
+        count = e.min(y, bits - 1)  # shifting by the width or more is undefined in LLVM
+        return e.select(y < bits, x << count if self.direction == "LEFT" else x >> count, 0)
+
+
+class _Many(Elementwise):
+    """Folds any number of operands pairwise, so that rounding errors grow with the logarithm of their number."""
+
+    def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
+        return self.finish(_pairwise(lambda a, b: self.combine(e, a, b), list(xs)), len(xs))
+
+    def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        raise NotImplementedError(f"{self.name}.combine")
+
+    def finish(self, x: PyAny, count: int) -> PyAny:
+        return x
+
+
+def _pairwise(combine: Callable[[PyAny, PyAny], PyAny], xs: list[PyAny]) -> PyAny:
+    while len(xs) > 1:
+        odd = xs[-1:] if len(xs) % 2 else []
+        xs = [combine(a, b) for a, b in zip(xs[::2], xs[1::2])] + odd
+    return xs[0]
+
+
+@op(since=13)
+class Max(_Many):
+    """The greatest operand; NaN if any is."""
+
+    xs: Variadic[Numeric]
+
+    def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return e.max(a, b)
+
+    def fold(self, *xs: Dim) -> Dim | None:
+        return None if any(isinstance(x, float) for x in xs) else reduce(dim_max, xs)
+
+
+@op(since=13)
+class Min(_Many):
+    """The least operand; NaN if any is."""
+
+    xs: Variadic[Numeric]
+
+    def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return e.min(a, b)
+
+    def fold(self, *xs: Dim) -> Dim | None:
+        return None if any(isinstance(x, float) for x in xs) else reduce(dim_min, xs)
+
+
+@op(since=13)
+class Sum(_Many):
+    """The sum of the operands."""
+
+    xs: Variadic[Float]
+
+    def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a + b
+
+
+@op(since=13)
+class Mean(_Many):
+    """The mean of the operands."""
+
+    xs: Variadic[Float]
+
+    def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a + b
+
+    def finish(self, x: PyAny, count: int) -> PyAny:
+        return x / float(count)
