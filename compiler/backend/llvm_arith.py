@@ -14,7 +14,7 @@ from ...errors import InternalError
 from ..ir.loops import KFunc, KOp, KType
 from ..ir.types import BOOL, F32, F64, I32, U16, DType
 from .llvm_types import constant, llvm_type, mask_type, scalar_type, suffix
-from .narrow_float import narrow, to_odd_f32, widen_f16
+from .narrow_float import narrow, to_odd_f32, widen_bf16, widen_f16
 from .vector_math import integer_power, math_function, scale_by_power_of_two
 
 if TYPE_CHECKING:
@@ -147,11 +147,15 @@ def cast(e: FunctionEmitter, o: KOp) -> str:
     if dst.name == "f16" and e.module.has("f16c"):
         return e.assign(f"fptrunc {llvm_type(single)} {value} to {llvm_type(to)}")
     bits = call_function(e, narrow(dst.name, src.lanes), value)
+    if dst.name == "bf16":
+        return bits
     return e.assign(f"bitcast {llvm_type(KType(U16, src.lanes))} {bits} to {llvm_type(to)}")
 
 
 def _widen_half(e: FunctionEmitter, value: str, src: KType) -> str:
-    if src.dtype.name == "bf16" or e.module.has("f16c"):
+    if src.dtype.name == "bf16":
+        return call_function(e, widen_bf16(src.lanes), value)
+    if e.module.has("f16c"):
         return e.assign(f"fpext {llvm_type(src)} {value} to {llvm_type(KType(F32, src.lanes))}")
     bits = e.assign(f"bitcast {llvm_type(src)} {value} to {llvm_type(KType(U16, src.lanes))}")
     return call_function(e, widen_f16(src.lanes), bits)

@@ -10,9 +10,10 @@ from ...errors import InternalError
 from ..ir.loops import KType, PtrType
 from ..ir.types import BOOL, F64, DType
 
-_SCALAR = {"f32": "float", "f64": "double", "f16": "half", "bf16": "bfloat", "bool": "i1",
+# bf16 is kept as its bits: LLVM turns bfloat into calls of a runtime library where the CPU lacks AVX512-BF16
+_SCALAR = {"f32": "float", "f64": "double", "f16": "half", "bf16": "i16", "bool": "i1",
            "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64"}
-_MANGLED = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+_MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
 
 
 def scalar_type(dtype: DType) -> str:

@@ -26,6 +26,14 @@ def widen_f16(lanes: int) -> KFunc:
 
 
 @cache
+def widen_bf16(lanes: int) -> KFunc:
+    """bf16 bits → f32, whose upper half they are."""
+    k = Builder(f"vm_widen_bf16_x{lanes}", [("x", KType(U16, lanes))], returns=KType(F32, lanes), inline="always")
+    k.ret(k.bitcast(k.cast(k["x"], U32) << 16, F32))
+    return k.func
+
+
+@cache
 def narrow(name: str, lanes: int) -> KFunc:
     """f32 → bits of f16 or bf16."""
     k = Builder(f"vm_narrow_{name}_x{lanes}", [("x", KType(F32, lanes))], returns=KType(U16, lanes), inline="always")
