@@ -190,7 +190,7 @@ def alloca(e: FunctionEmitter, o: KOp) -> str:
 def prefetch(e: FunctionEmitter, o: KOp) -> None:
     """A read is coming: into all cache levels."""
     e.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-    e.out(f"call void @llvm.prefetch.p0(ptr {e.address(*o.operands)}, i32 0, i32 3, i32 1)")
+    e.out(f"call void @llvm.prefetch.p0(ptr {e.address(*o.operands)}, i32 0, i32 {4 - o.attrs['level']}, i32 1)")
 
 
 def fail(e: FunctionEmitter, o: KOp) -> None:

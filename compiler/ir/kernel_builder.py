@@ -291,8 +291,9 @@ class Builder:
         """Stack scratch of `count` elements (keep it under 64 KiB)."""
         return self.op("alloca", (), PtrType(dtype), count=count, align=align)
 
-    def prefetch(self, ptr: KValue, index: Any = 0) -> None:
-        self.op("prefetch", (ptr, self.index(index)), None)
+    def prefetch(self, ptr: KValue, index: Any = 0, level: int = 1) -> None:
+        """Ask for the cache line of ptr[index] in the cache of that level (1 or 2)."""
+        self.op("prefetch", (ptr, self.index(index)), None, level=level)
 
     # -- control ------------------------------------------------------------------------------------------
     def _inside(self, region: Region, build: Callable[[], Any]) -> Any:

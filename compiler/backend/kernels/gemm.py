@@ -19,7 +19,7 @@ from ...ir.loops import KFunc
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
 from .tail import Tail
-from .tile import TileShape, best_unroll, most_rows, most_vectors, tile_function, tile_params
+from .tile import TILES_AHEAD, TileShape, best_unroll, most_rows, most_vectors, tile_function, tile_params
 
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
 
@@ -146,22 +146,21 @@ def plan_product(ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: i
     total_k, hint = size_hint(taps * kc), size_hint(rows)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
-    block = max(whole_rows, 192 if streamed else 96)
-    if hint < block * MIN_ITEMS and not whole_rows:
-        block = max(4 * m, min(block, hint // MIN_ITEMS))
-    n_blocks = max(1, round(hint / block)) if streamed else ceil_div(hint, block)
-    block = ceil_div(ceil_div(hint, n_blocks), m) * m
+    n_blocks = ceil_div(hint, max(whole_rows, 192 if streamed else 96))
     fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
     together = n_panels if fits >= n_panels else 1 if streamed else fits
-    items = n_blocks * size_hint(outer)
-    if items < MIN_ITEMS:
-        together = max(1, min(together, n_panels * items // MIN_ITEMS))
+    others = ceil_div(n_panels, together) * size_hint(outer)
+    if n_blocks * others < MIN_ITEMS and not whole_rows:
+        n_blocks = max(n_blocks, min(ceil_div(MIN_ITEMS, others), hint // (4 * m)))
+    if n_blocks * others < MIN_ITEMS:
+        together = max(1, together * n_blocks * others // MIN_ITEMS)
+    block = ceil_div(ceil_div(hint, n_blocks), m) * m
     return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
 
 
 def size_hint(d: Dim) -> int:
-    """A size to plan with when a dimension is symbolic: batch 1, but at least 64."""
-    return max(64, d.evaluate({s: 1 for s in d.symbols()})) if isinstance(d, SymDim) else d
+    """A size to plan with when a dimension is symbolic: batch 1, but at least 96."""
+    return max(96, d.evaluate({s: 1 for s in d.symbols()})) if isinstance(d, SymDim) else d
 
 
 @dataclass
@@ -305,11 +304,13 @@ class ProductEmitter:
              step: dict[str, KValue]) -> None:
         """One tile."""
         k, p, o = self.k, self.p, self.o
-        width = kind.vectors * p.lanes
+        width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
         shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
         at_column = column if o.column_base is None else o.column_base(outer) + column
         given = {
             "a": o.a if p.indexed else k.gep(o.a, step["c0"]), "zero": o.zero,
+            "b_ahead": k.gep(step["b"], step["taps"] * step["kc"] * width + k.udiv(row, m) * (
+                step["taps"] * step["kc"] * (width // TILES_AHEAD))),
             "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row), "b": step["b"], "bias": o.bias(at_column),
             "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
             "table_stride": k.index(p.row_block), "taps": step["taps"], "kc": step["kc"], "first": step["first"],

@@ -93,7 +93,7 @@ class Tail:
             ptr, kind = k[f"x{i}"], self.kinds[i]
             if kind == "general":
                 assert general is not None
-                values[inner] = general._load_extra(i, row, column, value.lanes, mask)
+                values[inner] = general.load_extra(i, row, column, value.lanes, mask)
             elif kind == "scalar":
                 values[inner] = load(k, ptr, 0, 1)
             else:

@@ -23,6 +23,7 @@ from ...ir.types import F32, Dim
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line
+TILES_AHEAD = 8  # that many tiles together prefetch as much of B as each of them reads
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def most_rows(target: Target, vectors: int) -> int:
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
     """Names and types of the parameters, in order. All offsets and strides count elements."""
     pointers: list[tuple[str, KType | PtrType]] = [
-        ("a", F32PTR), ("zero", F32PTR), ("table", I64PTR), ("b", F32PTR), ("bias", F32PTR), ("partial", F32PTR)]
+        ("a", F32PTR), ("zero", F32PTR), ("table", I64PTR), ("b", F32PTR), ("b_ahead", F32PTR), ("bias", F32PTR), ("partial", F32PTR)]
     if shape.indexed:
         pointers.append(("koff", I64PTR))
     pointers += tail.params()
@@ -134,6 +135,7 @@ def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> lis
         a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
     b = k.gep(k["b"], tap * kc * shape.width)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
+    b_ahead = k.gep(k["b_ahead"], tap * kc * (shape.width // TILES_AHEAD))
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
         columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
@@ -150,6 +152,8 @@ def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> lis
         if not shape.indexed:
             for at in range(0, shape.rows * shape.unroll, LINE):
                 k.prefetch(ahead, kk * shape.rows + at)
+        for at in range(0, shape.width * shape.unroll // TILES_AHEAD if shape.rows > 2 else 0, LINE):
+            k.prefetch(b_ahead, kk * (shape.width // TILES_AHEAD) + at, level=2)
         for u in range(shape.unroll):
             carried = step(kk + u, carried)
         return carried
