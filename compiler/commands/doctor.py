@@ -21,7 +21,10 @@ PACKAGES = ("llvmlite", "numpy", "onnx", "networkx", "rich", "onnxruntime", "ope
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This verb has no options of its own."""
+    """The options of the verb."""
+    parser.add_argument(
+        "--measure", action="store_true", help="measure peak and bandwidth now (two seconds) and keep them"
+    )
 
 
 def execute(args: argparse.Namespace, console: Console) -> int:
@@ -29,7 +32,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     from ...runtime.topology import machine
 
     found = machine()
-    facts = machine_facts(found)
+    facts = machine_facts(found) | limits(found, args.measure)
     versions = {"parax": __version__, "python": platform.python_version(), **package_versions()}
     variables = [
         [name, os.environ.get(name), "unset" if v.default is None else v.default, v.doc]
@@ -68,6 +71,21 @@ def machine_facts(found: Topology) -> dict[str, str]:
         "memory": size(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
         "kernel": f"{platform.system()} {platform.release()}",
         "cache folder": str(env.cache_dir()),
+    }
+
+
+def limits(found: Topology, measure: bool) -> dict[str, str]:
+    """Multiply-add peak and copy bandwidth, measured now or before."""
+    from ..backend.machine import cached_facts, measure_facts
+
+    where = found.default_cores()
+    facts = measure_facts(env.cache_dir(), where) if measure else cached_facts(env.cache_dir(), where)
+    if facts is None:
+        return {"peak, bandwidth": "not measured yet: parax doctor --measure"}
+    every = f"{cores(facts.cores)} together"
+    return {
+        "f32 peak": f"{facts.flops_core / 1e9:.0f} GFLOP/s a core, {facts.flops_all / 1e9:.0f} on {every}",
+        "copy bandwidth": f"{facts.copy_core / 1e9:.1f} GB/s a core, {facts.copy_all / 1e9:.1f} on {every}",
     }
 
 

@@ -1,0 +1,139 @@
+"""What this machine can do at most: multiply-add peak and copy bandwidth, measured once and cached.
+
+Owns the two measurements and their file. Percentages of peak in benchmarks and `parax doctor` refer to them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..ir.kernel_builder import F32PTR, kernel
+from ..ir.loops import KFunc
+from ..ir.target import Target
+from .host import resolve_target
+from .jit import load_function
+
+CHAINS = 12  # independent multiply-adds in flight: latency 4 × 2 units, and some
+STEPS = 2_000_000
+COPY_NBYTES = 64 << 20  # more than the last cache of one core
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Limits of a machine, for code of one target.
+
+    Attributes:
+        cpu, target: what was measured. cores: how many at once for the `_all` figures.
+        flops_core, flops_all: f32 operations per second, a multiply-add is two.
+        copy_core, copy_all: bytes per second of a copy, read and written, beyond the caches.
+    """
+
+    cpu: str
+    target: str
+    cores: int
+    flops_core: float
+    flops_all: float
+    copy_core: float
+    copy_all: float
+
+
+def cached_facts(folder: Path, cores: Sequence[int]) -> MachineFacts | None:
+    """What was measured on this machine before, if it was."""
+    try:
+        facts = MachineFacts(**json.loads(_file(folder).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    asked = (_cpu(), resolve_target("native").name, len(cores))
+    return facts if (facts.cpu, facts.target, facts.cores) == asked else None
+
+
+def measure_facts(folder: Path | None, cores: Sequence[int]) -> MachineFacts:
+    """Measure (in about two seconds) and keep the result in `folder`."""
+    target = resolve_target("native")
+    run, flops = _multiply_adds(target)
+    copies = [_copy() for _ in cores]
+    facts = MachineFacts(
+        _cpu(), target.name, len(cores),
+        flops / _seconds([run], cores[:1]), len(cores) * flops / _seconds([run] * len(cores), cores),
+        2 * COPY_NBYTES / _seconds(copies[:1], cores[:1]), 2 * COPY_NBYTES * len(cores) / _seconds(copies, cores),
+    )  # fmt: skip
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f".machine.{os.getpid()}"
+        partial.write_text(json.dumps(asdict(facts), indent=1))
+        partial.replace(_file(folder))
+    return facts
+
+
+def peak_kernel(target: Target) -> KFunc:
+    """`for step < end: for chain: acc[chain] = a·acc[chain] + acc[chain]`, everything in registers."""
+    k = kernel("peak", [("x", F32PTR), ("y", F32PTR)])
+    lanes = target.f32_lanes
+    a = k.load(k["x"], 0, lanes)
+    start = [k.load(k["x"], lanes * (i % 4), lanes) for i in range(CHAINS)]
+    sums = k.for_(0, k["end"], 1, start, lambda i, acc: [k.fma(a, v, v) if target.has_fma else a * v + v for v in acc])
+    for i, v in enumerate(sums):
+        k.store(k["y"], i * lanes, v)
+    return k.func
+
+
+def _multiply_adds(target: Target) -> tuple[Callable[[], None], float]:
+    """The peak kernel as a call on fresh memory, and how many operations a call does."""
+    function = load_function(peak_kernel(target), target)
+
+    def run() -> None:
+        x, y, none = np.zeros(1024, np.float32), np.zeros(1024, np.float32), np.zeros(16, np.int64)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, none, none)]
+        function(*pointers, 0, STEPS)
+
+    return run, 2.0 * STEPS * CHAINS * target.f32_lanes
+
+
+def _copy() -> Callable[[], None]:
+    source, destination = np.ones(COPY_NBYTES, np.uint8), np.ones(COPY_NBYTES, np.uint8)
+    return lambda: np.copyto(destination, source)
+
+
+def _seconds(calls: Sequence[Callable[[], None]], cores: Sequence[int]) -> float:
+    """Least time of REPEATS in which every call runs once, each on its own core: last end less first start."""
+    spans: list[list[tuple[float, float]]] = [[] for _ in calls]
+    barrier = threading.Barrier(len(calls))
+
+    def work(number: int) -> None:
+        os.sched_setaffinity(0, {cores[number]})
+        calls[number]()
+        for _ in range(REPEATS):
+            barrier.wait()
+            began = time.perf_counter()
+            calls[number]()
+            spans[number].append((began, time.perf_counter()))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rounds = zip(*spans, strict=True)
+    return min(max(end for _, end in span) - min(start for start, _ in span) for span in rounds)
+
+
+def _file(folder: Path) -> Path:
+    return folder / "machine.json"
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
