@@ -76,7 +76,7 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
     modules: dict[str, tuple[str, Target]] = {}
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
-            context = LowerContext(target, tuple(symbols), weights, errors)
+            context = LowerContext(target, tuple(symbols), weights, errors, run.options.strict_fp)
             segments.append([lower_graph(g, context, m) for g, m in zip(natives, memory, strict=True)])
             for placed in (call for segment in segments[-1] for call in segment.calls):
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")

@@ -58,6 +58,9 @@ class CompileOptions:
         metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
     )
     precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
+    strict_fp: bool = field(
+        default=False, metadata=_doc("sum only the model's own products: no Winograd convolution; slower")
+    )
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),
         metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),

@@ -105,13 +105,14 @@ class LowerContext:
     Attributes:
         target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
         weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
-        cache_nbytes_target: L2 size to block for is `target.l2_nbytes`.
+        strict_fp: only kernels that sum the model's own products may be used (no Winograd).
     """
 
     target: Target
     symbols: tuple[str, ...]
     weights: WeightStore
     errors: list[str] = field(default_factory=list)
+    strict_fp: bool = False
     functions: dict[tuple, KFunc] = field(default_factory=dict)
 
     @property

@@ -19,6 +19,7 @@ from ...ir.ops.contraction import Conv
 from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
+from . import winograd
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
@@ -42,6 +43,8 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
         call = lower_plain(ctx, fusion, s)
     elif is_depthwise(s):
         call = lower_depthwise(ctx, fusion, s)
+    elif not ctx.strict_fp and winograd.applies(s, ctx.target) and winograd.pays(s, ctx.lanes):
+        call = winograd.lower_winograd(ctx, fusion, s)
     elif s.x.tensor.dtype == F32 and s.channels_last_input and s.group_inputs >= FEW_CHANNELS:
         call = lower_indirect(ctx, fusion, s)
     else:
@@ -56,9 +59,14 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     p = plan_product(ctx, s.groups, rows, s.group_outputs, s.taps, s.group_inputs, whole_rows=0 if s.constant else 384)
     tail = tail_of(fusion, ctx.symbols)
     zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
-    operands = [("a", F32PTR, s.x), ("zero", F32PTR, zeros), *weight_operands(ctx, s, p, taps_outside=True),
-                bias_operand(ctx, s), ("table", I64PTR, Scratch(8 * p.table_entries)),
-                ("partial", F32PTR, Scratch(p.partial_nbytes))]
+    operands = [
+        ("a", F32PTR, s.x),
+        ("zero", F32PTR, zeros),
+        *weight_operands(ctx, s, p, taps_outside=True),
+        bias_operand(ctx, s),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+    ]
     walk = s.walk()
 
     def build(name: str) -> KFunc:
@@ -72,12 +80,26 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             else:
                 fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
 
-        ProductEmitter(k, ctx, p, tail, Operands(
-            a=k["a"], zero=k["zero"], table=k["table"], partial=k["partial"], fill_table=fill,
-            panel=lambda group, kind, panel, column: emit_panel(k, ctx, s, p, kind, group, column, taps_outside=True),
-            bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-            row_base=lambda group: k.index(0), pitch=s.groups * s.group_outputs,
-            column_base=lambda group: group * s.group_outputs)).emit()
+        ProductEmitter(
+            k,
+            ctx,
+            p,
+            tail,
+            Operands(
+                a=k["a"],
+                zero=k["zero"],
+                table=k["table"],
+                partial=k["partial"],
+                fill_table=fill,
+                panel=lambda group, kind, panel, column: emit_panel(
+                    k, ctx, s, p, kind, group, column, taps_outside=True
+                ),
+                bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+                row_base=lambda group: k.index(0),
+                pitch=s.groups * s.group_outputs,
+                column_base=lambda group: group * s.group_outputs,
+            ),
+        ).emit()
         return k.func
 
     func = ctx.function("conv", fusion.node, build, s.constant)
