@@ -20,8 +20,9 @@ import numpy as np
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import Loaded, compile_object
+from parax.compiler.backend.kernels.known import is_known, lower_known
 from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import KernelCall, LowerContext, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.backend.lowering import KernelCall, LowerContext, Scratch, Shifted, Weight, WeightStore, lowering_of
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.loops import KFunc, verify_function
@@ -148,6 +149,7 @@ class Program:
         for node in self.graph:
             if view_source(node) is None:
                 lowering = lowering_of(next(iter(node.body)).op if node.body is not None else node.op)
+                lowering = lower_known if lowering is None and is_known(node) else lowering
                 assert lowering is not None, f"{node.op.name} has no kernel"
                 result = lowering(self.context, node)
                 self.calls += [(node, c) for c in (result if isinstance(result, list) else [result])]
@@ -218,6 +220,8 @@ class Run:
             return self.weights[operand.offset:]
         if isinstance(operand, Scratch):
             return guarded(self.evaluate(operand.nbytes))
+        if isinstance(operand, Shifted):
+            return self.buffer(operand.value)[operand.offset :]
         return self.buffer(operand)
 
 

@@ -1,4 +1,6 @@
-"""Data movement: Transpose and Relayout as strided copies, Concat as one copy per input, the rest by their index maps.
+"""Data movement as strided copies: Transpose, Relayout, Concat, Slice, Split, Expand, Tile, the depth-space pair.
+
+Movements without a copy of their own go by their index maps.
 
 Loops: see `strided` and `nest`.
 """
@@ -11,19 +13,22 @@ from ...ir.graph import Node, Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.base import Movement, Relayout
+from ...ir.ops.filling import Expand, Tile
+from ...ir.ops.rearrange import DepthToSpace, SpaceToDepth
 from ...ir.ops.shape import Concat, Transpose
+from ...ir.ops.slicing import Slice, Split
 from ...ir.types import Dim, TensorType
 from ..lowering import KernelCall, LowerContext, Shifted, lowers
-from .nest import emit_nest, iteration_axes
-from .strided import Copy
+from .nest import broadcast_strides, emit_nest, iteration_axes
+from .strided import Copy, bits_of
 
 
 def copy_call(ctx: LowerContext, node: Node, copy: Copy, x: Value, y: Value) -> KernelCall:
-    """The call that carries out `copy` from `x` to `y`; bases are pointer shifts where static, so kernels are shared."""
+    """The call that carries out `copy` from `x` to `y`; static bases are pointer shifts, so kernels are shared."""
     x_base = copy.x_base if isinstance(copy.x_base, int) else 0
     y_base = copy.y_base if isinstance(copy.y_base, int) else 0
     size = copy.dtype.nbytes
-    inner = Copy(copy.shape, copy.x_strides, copy.y_strides, copy.dtype,
+    inner = Copy(copy.shape, copy.x_strides, copy.y_strides, bits_of(copy.dtype),
                  0 if isinstance(copy.x_base, int) else copy.x_base, 0 if isinstance(copy.y_base, int) else copy.y_base)
     key = ("copy", inner)
     if key not in ctx.functions:
@@ -60,6 +65,69 @@ def lower_concat(ctx: LowerContext, node: Node) -> list[KernelCall]:
         calls.append(copy_call(ctx, node, copy, x, y))
         at = at + x.tensor.dims[axis]
     return calls
+
+
+@lowers(Slice)
+def lower_slice(ctx: LowerContext, node: Node) -> KernelCall:
+    """A strided copy that starts inside x."""
+    x, y = node.operands[0], node.output
+    assert isinstance(node.op, Slice)
+    ranges = node.op.ranges(node.context())
+    own = x.tensor.strides
+    base: Dim = 0
+    for r, stride in zip(ranges, own, strict=True):
+        base = base + r.start * stride
+    strides = tuple(stride * r.step for r, stride in zip(ranges, own, strict=True))
+    return copy_call(ctx, node, Copy(y.tensor.dims, strides, y.tensor.strides, x.tensor.dtype, base), x, y)
+
+
+@lowers(Split)
+def lower_split(ctx: LowerContext, node: Node) -> list[KernelCall]:
+    """One strided copy for each part that is used."""
+    x = node.operands[0]
+    assert isinstance(node.op, Split)
+    axis, sizes = node.op.sizes(node.context())
+    calls: list[KernelCall] = []
+    at: Dim = 0
+    for y, size in zip(node.outputs, sizes, strict=True):
+        if y.is_used:
+            base = at * x.tensor.strides[axis]
+            copy = Copy(y.tensor.dims, x.tensor.strides, y.tensor.strides, x.tensor.dtype, base)
+            calls.append(copy_call(ctx, node, copy, x, y))
+        at = at + size
+    return calls
+
+
+@lowers(Expand)
+def lower_expand(ctx: LowerContext, node: Node) -> KernelCall:
+    """A strided copy with strides of 0 where x repeats."""
+    x, y = node.operands[0], node.output
+    strides = broadcast_strides(x.tensor, y.tensor)
+    return copy_call(ctx, node, Copy(y.tensor.dims, strides, y.tensor.strides, x.tensor.dtype), x, y)
+
+
+@lowers(Tile)
+def lower_tile(ctx: LowerContext, node: Node) -> KernelCall:
+    """A strided copy over (repeat, index) of every axis."""
+    x, y = node.operands[0], node.output
+    assert isinstance(node.op, Tile)
+    shape: list[Dim] = []
+    x_strides: list[Dim] = []
+    y_strides: list[Dim] = []
+    counts = node.op.counts(node.context())
+    for count, size, xs, ys in zip(counts, x.tensor.dims, x.tensor.strides, y.tensor.strides, strict=True):
+        shape += [count, size]
+        x_strides += [0, xs]
+        y_strides += [size * ys, ys]
+    return copy_call(ctx, node, Copy(tuple(shape), tuple(x_strides), tuple(y_strides), x.tensor.dtype), x, y)
+
+
+@lowers(DepthToSpace, SpaceToDepth)
+def lower_blocks(ctx: LowerContext, node: Node) -> KernelCall:
+    """A strided copy over six axes: the blocked ones are split in two."""
+    x, y = node.operands[0], node.output
+    sizes, x_strides, y_strides = node.op.strided(x.tensor, y.tensor)  # type: ignore[attr-defined]
+    return copy_call(ctx, node, Copy(sizes, x_strides, y_strides, x.tensor.dtype), x, y)
 
 
 @lowers(Movement)

@@ -100,11 +100,25 @@ class Lane:
 
 def emit_nest(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], unroll: int = 2) -> None:
     """Write the nest for work items [begin, end) of `axes.work`."""
+    emit_rows(k, axes, lambda row: emit_row(k, axes, lanes, body, row, unroll))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Positions [begin, end) of the innermost axis; `bases`: each operand's offset of position 0."""
+
+    bases: tuple[KValue, ...]
+    outer: tuple[KValue, ...]
+    begin: KValue
+    end: KValue
+
+
+def emit_rows(k: Builder, axes: Axes, body: Callable[[Row], None]) -> None:
+    """Write the outer loops for work items [begin, end) of `axes.work`; `body` writes one row."""
     if len(axes.sizes) == 1:
         begin = k["begin"] * CHUNK
         end = k.min(k["end"] * CHUNK, k.index(axes.inner))
-        zero = tuple(k.index(0) for _ in axes.strides)
-        _row(k, axes, lanes, body, zero, (), begin, end, unroll)
+        body(Row(tuple(k.index(0) for _ in axes.strides), (), begin, end))
         return
 
     def item(work: KValue, _: list[KValue]) -> None:
@@ -116,7 +130,7 @@ def emit_nest(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], 
                 if stride != 0:
                     base = base + index * k.index(stride)
             bases.append(base)
-        _row(k, axes, lanes, body, tuple(bases), outer, k.index(0), k.index(axes.inner), unroll)
+        body(Row(tuple(bases), outer, k.index(0), k.index(axes.inner)))
 
     k.for_(k["begin"], k["end"], 1, [], item)
 
@@ -133,14 +147,15 @@ def decode(k: Builder, work: KValue, sizes: Sequence[Dim]) -> tuple[KValue, ...]
     return tuple(reversed(out))
 
 
-def _row(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], bases: tuple[KValue, ...],
-         outer: tuple[KValue, ...], begin: KValue, end: KValue, unroll: int) -> None:
+def emit_row(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], row: Row, unroll: int = 2) -> None:
+    """Write the loop over one row, `lanes` positions at a time."""
+    begin, end = row.begin, row.end
     steps = tuple(row[-1] for row in axes.strides)
     whole = axes.inner if isinstance(axes.inner, int) and len(axes.sizes) > 1 else None
 
     def vector(i: KValue, width: int, mask: KValue | None) -> None:
-        offsets = tuple(b + i * k.index(s) if s != 0 else b for b, s in zip(bases, steps))
-        body(Lane(offsets, steps, i, outer, width, mask))
+        offsets = tuple(b + i * k.index(s) if s != 0 else b for b, s in zip(row.bases, steps))
+        body(Lane(offsets, steps, i, row.outer, width, mask))
 
     if axes.inner == 1:
         vector(k.index(0), 1, None)
@@ -154,6 +169,26 @@ def _row(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], bases
             vector(main, lanes, k.tail_mask(rest, lanes))
         return
     k.if_(rest > 0, lambda: vector(main, lanes, k.tail_mask(rest, lanes)))
+
+
+def emit_span(k: Builder, begin: KValue, end: KValue, lanes: int,
+              body: Callable[[KValue, int, KValue | None], None]) -> None:
+    """`for i in [begin, end) step lanes: body(i, lanes, mask)`; only the last vector has a mask."""
+    main = begin + k.udiv(k.max(end - begin, 0), lanes) * lanes
+    k.for_(begin, main, lanes, [], lambda i, _: body(i, lanes, None))
+    if lanes > 1:
+        k.if_(main < end, lambda: body(main, lanes, k.tail_mask(end - main, lanes)))
+
+
+def unit_strides(rank: int, axis: int) -> tuple[Dim, ...]:
+    """As an operand's strides these make its offset the coordinate on `axis`."""
+    return tuple(int(a == axis) for a in range(rank))
+
+
+def lane_values(k: Builder, lane: Lane, operand: int) -> KValue:
+    """An operand's offset in each lane: the coordinate, for `unit_strides`."""
+    offset, step = lane.offsets[operand], lane.steps[operand]
+    return k.splat(offset, lane.lanes) if step == 0 or lane.lanes == 1 else strided_index(k, offset, step, lane.lanes)
 
 
 def load_lane(k: Builder, ptr: KValue, lane: Lane, operand: int) -> KValue:

@@ -12,16 +12,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ....errors import UnsupportedOp
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc, PtrType
-from ...ir.types import Dim, DType, TensorType, ceil_div, prod
+from ...ir.types import STR, U8, U16, U32, U64, Dim, DType, TensorType, ceil_div, prod
 from ..lowering import LowerContext
 from .nest import decode, emit_nest, iteration_axes, load_lane, store_lane
+
+_BITS = {1: U8, 2: U16, 4: U32, 8: U64}
+
+
+def bits_of(dtype: DType) -> DType:
+    """The unsigned integer of an element's size: what is only moved is moved as bits.
+
+    Raises:
+        UnsupportedOp: strings and elements of more than eight bytes.
+    """
+    if dtype.nbytes not in _BITS or dtype == STR:
+        raise UnsupportedOp(f"no kernel moves elements of type {dtype}")
+    return _BITS[dtype.nbytes]
 
 
 @dataclass(frozen=True)
 class Copy:
-    """y[index·y_strides + y_base] = x[index·x_strides + x_base] over `shape`; strides in elements per axis of `shape`."""
+    """y[index·y_strides + y_base] = x[index·x_strides + x_base] over `shape`; strides in elements, per axis."""
 
     shape: tuple[Dim, ...]
     x_strides: tuple[Dim, ...]

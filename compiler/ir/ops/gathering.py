@@ -1,0 +1,186 @@
+"""Elements picked or placed by index: Gather, GatherElements, GatherND, ScatterElements, ScatterND, ReverseSequence.
+
+Indices count from the end where negative. Constant ones are checked when compiling, others by the kernels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import Dim, SymDim, TensorType
+from .base import Any, Attr, In, Index, InferContext, Int64, Operator, op
+
+
+def check_indices(ctx: InferContext, i: int, size: Dim, part: int | None = None) -> None:
+    """Fails if operand i is a constant with an index beyond an axis of `size`.
+
+    Args:
+        part: look only at this position of the operand's last axis (GatherND, ScatterND).
+    """
+    data = ctx.data(i)
+    if data is None or isinstance(size, SymDim):
+        return
+    indices = data if part is None else data[..., part]
+    if indices.size and (indices.min() < -size or indices.max() >= size):
+        bad = indices[(indices < -size) | (indices >= size)]
+        ctx.fail("index out of range", expected=f"[{-size}, {size})", found=int(bad.reshape(-1)[0]))
+
+
+@op(since=13)
+class Gather(Operator):
+    """Slices of `data` along `axis`, one for each index."""
+
+    data: In[Any]
+    indices: In[Index]
+    axis: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        shape = ctx.shape(0)
+        axis = ctx.axis(self.axis, len(shape))
+        check_indices(ctx, 1, shape[axis])
+        return [ctx.tensor(0).with_shape((*shape[:axis], *ctx.shape(1), *shape[axis + 1 :]))]
+
+    def known(self, ctx: InferContext) -> np.ndarray | None:
+        content, indices = ctx.known(0), ctx.known(1)
+        if content is None or indices is None or any(isinstance(i, SymDim) for i in indices.flat):
+            return None
+        size = content.shape[self.axis]
+        if any(not -size <= int(i) < size for i in indices.flat):
+            return None
+        return np.asarray(content.take(indices.astype(np.int64), self.axis), object)
+
+
+@op(since=13)
+class GatherElements(Operator):
+    """y[.., i, ..] = data[.., indices[.., i, ..], ..] along `axis`."""
+
+    data: In[Any]
+    indices: In[Index]
+    axis: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        axis = check_elements(ctx, self.axis)
+        check_indices(ctx, 1, ctx.shape(0)[axis])
+        return [ctx.tensor(0).with_shape(ctx.shape(1))]
+
+
+def check_elements(ctx: InferContext, axis: int) -> int:
+    """The axis, counted from the front; fails unless indices (operand 1) fit inside data (operand 0) on the others."""
+    data, indices = ctx.shape(0), ctx.shape(1)
+    axis = ctx.axis(axis, len(data))
+    if len(indices) != len(data):
+        ctx.fail("indices must have the rank of data", expected=ctx.types[0], found=ctx.types[1])
+    for a, (have, want) in enumerate(zip(data, indices, strict=True)):
+        if a != axis and isinstance(have, int) and isinstance(want, int) and want > have:
+            ctx.fail(f"indices reach beyond dimension {a} of data", expected=f"at most {have}", found=want)
+    return axis
+
+
+@op(since=13)
+class GatherND(Operator):
+    """Slices of `data` at the coordinates in the last axis of `indices`, after `batch_dims` common axes."""
+
+    data: In[Any]
+    indices: In[Int64]
+    batch_dims: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        data, indices, b = ctx.shape(0), ctx.shape(1), self.batch_dims
+        if not 0 <= b < min(len(data), len(indices)):
+            ctx.fail("batch_dims out of range", expected=f"[0, {min(len(data), len(indices))})", found=b)
+        length = coordinates(ctx, len(data) - b)
+        batch = tuple(ctx.equal(data[a], indices[a], f"dimension {a} of data and indices must agree") for a in range(b))
+        for j in range(length):
+            check_indices(ctx, 1, data[b + j], j)
+        return [ctx.tensor(0).with_shape((*batch, *indices[b:-1], *data[b + length :]))]
+
+
+def coordinates(ctx: InferContext, rank: int) -> int:
+    """The static length of the last axis of operand 1, at most `rank`."""
+    if ctx.rank(1) < 1:
+        ctx.fail("indices must have an axis at least", found=ctx.types[1])
+    length = ctx.shape(1)[-1]
+    if isinstance(length, SymDim) or not 0 < length <= rank:
+        ctx.fail("wrong number of coordinates in the last axis of indices", expected=f"1 to {rank}", found=length)
+    return length
+
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+class Scatter(Operator):
+    """A copy of `data` with `updates` put, or combined by `reduction`, where `indices` say."""
+
+    data: In[Any]
+
+    def check_types(self, ctx: InferContext) -> None:
+        """Fails for an unknown reduction."""
+        reduction = self.reduction  # type: ignore[attr-defined]
+        if reduction not in REDUCTIONS:
+            ctx.fail("unknown reduction", expected=", ".join(REDUCTIONS), found=reduction)
+
+
+@op(since=18)
+class ScatterElements(Scatter):
+    """y = data; y[.., indices[.., i, ..], ..] = updates[.., i, ..] along `axis`."""
+
+    data: In[Any]
+    indices: In[Index]
+    updates: In[Any]
+    axis: Attr[int] = 0
+    reduction: Attr[str] = "none"
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        self.check_types(ctx)
+        axis = check_elements(ctx, self.axis)
+        check_indices(ctx, 1, ctx.shape(0)[axis])
+        if ctx.rank(2) != ctx.rank(1):
+            ctx.fail("updates must have the shape of indices", expected=ctx.types[1], found=ctx.types[2])
+        for a, (x, y) in enumerate(zip(ctx.shape(1), ctx.shape(2), strict=True)):
+            ctx.equal(x, y, f"dimension {a} of indices and updates must agree")
+        return [ctx.tensor(0).with_shape(ctx.shape(0))]
+
+
+@op(since=18)
+class ScatterND(Scatter):
+    """y = data; y[coordinates] = update for each row of `indices`; rows go in order."""
+
+    data: In[Any]
+    indices: In[Int64]
+    updates: In[Any]
+    reduction: Attr[str] = "none"
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        self.check_types(ctx)
+        data, indices, updates = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+        length = coordinates(ctx, len(data))
+        wanted = (*indices[:-1], *data[length:])
+        if len(wanted) != len(updates):
+            expected = TensorType(ctx.tensor(2).dtype, wanted)
+            ctx.fail("updates have the wrong rank", expected=expected, found=ctx.types[2])
+        for a, (x, y) in enumerate(zip(wanted, updates, strict=True)):
+            ctx.equal(x, y, f"dimension {a} of updates does not fit indices and data")
+        for j in range(length):
+            check_indices(ctx, 1, data[j], j)
+        return [ctx.tensor(0).with_shape(data)]
+
+
+@op(since=10)
+class ReverseSequence(Operator):
+    """Reverses the first sequence_lens[b] steps of every sequence b; the rest stays."""
+
+    input: In[Any]
+    sequence_lens: In[Int64]
+    batch_axis: Attr[int] = 1
+    time_axis: Attr[int] = 0
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        shape = ctx.shape(0)
+        batch, time = (ctx.axis(a, len(shape), w) for a, w in ((self.batch_axis, "batch_axis"),
+                                                               (self.time_axis, "time_axis")))
+        if batch == time:
+            ctx.fail("batch_axis and time_axis must differ", found=batch)
+        if ctx.rank(1) != 1:
+            ctx.fail("sequence_lens must be a vector", found=ctx.types[1])
+        ctx.equal(shape[batch], ctx.shape(1)[0], "sequence_lens must have a length for each sequence")
+        return [ctx.tensor(0).with_shape(shape)]

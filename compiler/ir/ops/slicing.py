@@ -1,0 +1,179 @@
+"""Parts and margins of tensors: Slice, Split, Pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any as PyAny
+
+import numpy as np
+
+from ..types import Dim, SymDim, TensorType, ceil_div, dim_max, dim_min, lower_bound, upper_bound
+from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, VariadicOut, op
+
+FAR = 2**31 - 1  # exporters write the ends of i32 and i64 for "to the end"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions start, start + step, … of an axis, `count` of them."""
+
+    start: Dim
+    step: int
+    count: Dim
+
+
+def _clamp(x: Dim, low: Dim, high: Dim, size: Dim) -> Dim:
+    """A bound of a slice counted from the front and moved into [low, high]."""
+    if isinstance(x, int) and isinstance(size, SymDim) and abs(x) >= FAR:
+        return high if x > 0 else low
+    if upper_bound(x) < 0:
+        x = x + size
+    return dim_max(low, dim_min(x, high))
+
+
+def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> Range:
+    """What `[start:end:step]` takes of an axis of `size`, as ONNX and numpy define it. `step` is not 0."""
+    if step > 0:
+        first, last = _clamp(start, 0, size, size), _clamp(end, 0, size, size)
+        return Range(first, step, dim_max(0, ceil_div(last - first, step)))
+    first, last = _clamp(start, 0, size - 1, size), _clamp(end, -1, size - 1, size)
+    count = dim_max(0, ceil_div(first - last, -step))
+    return Range(first if count != 0 else 0, step, count)
+
+
+@op(since=13)
+class Slice(Movement):
+    """data[start:end:step] on some axes; bounds beyond an axis stop at it."""
+
+    data: In[Any]
+    starts: In[Index]
+    ends: In[Index]
+    axes: Opt[Index]
+    steps: Opt[Index]
+
+    def ranges(self, ctx: InferContext) -> list[Range]:
+        """What is taken of every axis of the input."""
+        shape = ctx.shape(0)
+        starts, ends = ctx.dims(1, "starts"), ctx.dims(2, "ends")
+        axes = ctx.ints(3, "axes") if ctx.has(3) else list(range(len(starts)))
+        steps = ctx.ints(4, "steps") if ctx.has(4) else [1] * len(starts)
+        if not len(starts) == len(ends) == len(axes) == len(steps):
+            found = [len(starts), len(ends), len(axes), len(steps)]
+            ctx.fail("starts, ends, axes and steps must be of equal length", found=found)
+        if 0 in steps:
+            ctx.fail("step of 0", found=steps)
+        taken = [Range(0, 1, d) for d in shape]
+        for axis, start, end, step in zip(ctx.axes(axes, len(shape)), starts, ends, steps, strict=True):
+            for bound in (start, end):
+                if isinstance(bound, SymDim) and lower_bound(bound) < 0 <= upper_bound(bound):
+                    ctx.fail("the sign of a bound depends on a symbolic dimension", found=bound,
+                             hint="fix the dimension when compiling")
+            taken[axis] = slice_range(start, end, step, shape[axis])
+        return taken
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        return [TensorType(ctx.tensor(0).dtype, tuple(r.count for r in self.ranges(ctx)), ctx.tensor(0).layout)]
+
+    def known(self, ctx: InferContext) -> np.ndarray | None:
+        content = ctx.known(0)
+        if content is None:
+            return None
+        for axis, r in enumerate(self.ranges(ctx)):
+            at = [int(r.start) + r.step * i for i in range(int(r.count))]  # type: ignore[arg-type]
+            content = content.take(at, axis)
+        return content
+
+    def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
+        return [i * r.step + r.start for i, r in zip(index, self.ranges(ctx), strict=True)]
+
+
+@op(since=18)
+class Split(Operator):
+    """Consecutive parts along `axis`: of the given sizes, or `num_outputs` equal ones with a smaller last one."""
+
+    input: In[Any]
+    split: Opt[Int64]
+    outputs: VariadicOut
+    axis: Attr[int] = 0
+    num_outputs: Attr[int | None] = None
+
+    def sizes(self, ctx: InferContext) -> tuple[int, list[Dim]]:
+        """The axis, counted from the front, and the parts' sizes."""
+        axis = ctx.axis(self.axis, ctx.rank(0))
+        size = ctx.shape(0)[axis]
+        if ctx.has(1):
+            sizes = ctx.dims(1, "split")
+            if any(upper_bound(s) < 0 for s in sizes):
+                ctx.fail("negative size in split", found=sizes)
+            total: Dim = 0
+            for s in sizes:
+                total = total + s
+            ctx.equal(size, total, f"split must add up to dimension {axis}")
+        else:
+            count = self.num_outputs if self.num_outputs is not None else ctx.n_outputs
+            if count < 1:
+                ctx.fail("num_outputs must be positive", found=count)
+            if count > ctx.n_outputs:
+                ctx.fail("num_outputs must be the number of outputs", expected=ctx.n_outputs, found=count)
+            part = ceil_div(size, count)
+            sizes = [part] * (count - 1) + [size - part * (count - 1)]
+            if upper_bound(sizes[-1]) < 0:
+                ctx.fail("too many parts", expected=f"at most {size}", found=count)
+        if len(sizes) != ctx.n_outputs:
+            ctx.fail("split must have a size for each output", expected=ctx.n_outputs, found=len(sizes))
+        return axis, sizes
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        axis, sizes = self.sizes(ctx)
+        t = ctx.tensor(0)
+        return [TensorType(t.dtype, tuple(s if a == axis else d for a, d in enumerate(t.dims)), t.layout)
+                for s in sizes]
+
+    def known(self, ctx: InferContext) -> list[np.ndarray | None] | None:
+        content = ctx.known(0)
+        if content is None:
+            return None
+        axis, sizes = self.sizes(ctx)
+        if any(isinstance(s, SymDim) for s in sizes):
+            return None
+        return list(np.split(content, np.cumsum([int(s) for s in sizes])[:-1], axis))  # type: ignore[arg-type]
+
+
+@op(since=13)
+class Pad(Operator):
+    """Margins around the data: a constant, or the data reflected, repeated at its edge or wrapped around.
+
+    Negative widths crop.
+    """
+
+    data: In[Any]
+    pads: In[Int64]
+    constant_value: Opt[Any]
+    axes: Opt[Index]
+    mode: Attr[str] = "constant"
+
+    def widths(self, ctx: InferContext) -> list[tuple[Dim, Dim]]:
+        """Elements before and after every axis of the input."""
+        rank = ctx.rank(0)
+        axes = ctx.axes(ctx.ints(3, "axes"), rank) if ctx.has(3) else tuple(range(rank))
+        pads = ctx.dims(1, "pads")
+        if len(pads) != 2 * len(axes):
+            ctx.fail("pads must have two widths for each axis", expected=2 * len(axes), found=len(pads))
+        widths: list[tuple[Dim, Dim]] = [(0, 0)] * rank
+        for i, axis in enumerate(axes):
+            widths[axis] = (pads[i], pads[i + len(axes)])
+        return widths
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        if self.mode not in ("constant", "reflect", "edge", "wrap"):
+            ctx.fail("unknown mode", expected="constant, reflect, edge or wrap", found=self.mode)
+        if ctx.has(2) and any(d != 1 for d in ctx.shape(2)):
+            ctx.fail("constant_value must be a scalar", found=ctx.types[2])
+        t, widths = ctx.tensor(0), self.widths(ctx)
+        if self.mode != "constant" and any(d == 0 and w != (0, 0) for d, w in zip(t.dims, widths, strict=True)):
+            ctx.fail("an empty axis has nothing to repeat", found=t)
+        shape = tuple(d + before + after for d, (before, after) in zip(t.dims, widths, strict=True))
+        if any(upper_bound(d) < 0 for d in shape):
+            ctx.fail("pads crop more than there is", expected=t, found=widths)
+        return [TensorType(t.dtype, shape, t.layout)]
