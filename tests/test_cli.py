@@ -16,6 +16,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from parax.compiler.commands.models import BUNDLED
+
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -205,6 +207,13 @@ def test_check_and_verify_agree_with_another_implementation(cli: Cli, tmp_path: 
     report = json.loads(done.stdout)
     assert report["passed"]
     assert len(report["runs"]) == 2
+
+
+def test_verify_layer_by_layer(cli: Cli) -> None:
+    done = cli("verify", BUNDLED / "digits.onnx", "--layerwise", "--n", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    names = [layer["name"] for layer in json.loads(done.stdout)["runs"][0]]
+    assert names == ["c1", "r1", "p1", "c2", "r2", "p2", "flat", "scores", "probabilities"]
 
 
 def test_inspect_shows_models_and_plans(cli: Cli, tmp_path: Path) -> None:

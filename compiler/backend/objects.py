@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 
@@ -72,7 +73,8 @@ def _in_a_process(text: str, target: Target, opt_level: int) -> bytes:
 def worker() -> None:
     """The other process: a module on stdin, its object code on stdout."""
     request = json.load(sys.stdin)
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in request["target"].items()}
+    fields: dict[str, Any] = request["target"]
+    fields["features"] = tuple(fields["features"])
     sys.stdout.buffer.write(compile_object(request["text"], Target(**fields), request["opt_level"]))
 
 

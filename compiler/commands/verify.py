@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...errors import AccuracyMismatch
+from ...errors import AccuracyMismatch, UsageError
 from . import arguments
 from .console import Console, Table
 from .models import open_plan
+
+if TYPE_CHECKING:
+    from ...runtime.plan import Plan
+    from ..compare import Difference
+    from ..frontend.parse import Source
 
 NAME = "verify"
 HELP = "compare a model's results with another implementation's on random inputs"
@@ -20,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", type=Path, metavar="plan.bin", help="verify this plan of the model; else compile now")
     parser.add_argument("--against", choices=("onnxruntime", "reference"),
                         help="the other implementation (default: onnxruntime where installed)")  # fmt: skip
+    parser.add_argument("--layerwise", action="store_true",
+                        help="compare every intermediate tensor, in order (without fusion across them)")  # fmt: skip
     parser.add_argument("--n", type=arguments.positive, default=5, metavar="N", help="random inputs (default 5)")
     parser.add_argument("--batch", type=arguments.positive, default=1, metavar="B", help="rows per input (default 1)")
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of the random inputs (default 0)")
@@ -34,7 +42,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     from ..check import Procedure, compare_with_oracle
     from ..frontend.oracle import best_kind
 
-    plan = open_plan(args.plan or args.model, arguments.compile_options(args), console)
+    plan, model = _compiled(args, console)
     sizes = {symbol: size for symbol, size in args.dim if isinstance(size, int)}
     known = {symbol.name for symbol in plan.manifest.symbols}
     how = Procedure(
@@ -42,18 +50,36 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         batch=args.batch, seed=args.seed, instances=args.instances, cores_per_instance=args.cores_per_instance,
         rtol=args.rtol, atol=args.atol,
     )  # fmt: skip
-    runs = list(compare_with_oracle(plan, args.model, how))
-    rows = [
-        [number, d.name, f"{d.max_abs:.3g}", f"{d.worst:.3g}", "" if d.top1 is None else f"{d.top1:.1%}",
-         "same" if d.passed else f"DIFFERS {d.problem}"]
-        for number, differences in enumerate(runs, 1) for d in differences
-    ]  # fmt: skip
+    runs = list(compare_with_oracle(plan, model, how))
     passed = all(d.passed for differences in runs for d in differences)
     document = {
         "model": args.model, "against": how.kind, "n": args.n, "passed": passed, "rtol": how.rtol, "atol": how.atol,
         "runs": [[{**vars(d), "passed": d.passed} for d in differences] for differences in runs],
     }  # fmt: skip
-    title = f"{args.model.name} against {how.kind}: {'same' if passed else 'DIFFERENT'}"
-    columns = ("input", "output", "max |Δ|", "of allowed", "top-1", "result")
-    console.result(document, Table(title, columns, rows))
+    console.result(document, _table(args.model.name, how.kind, runs, passed))
     return 0 if passed else AccuracyMismatch.exit_code
+
+
+def _compiled(args: argparse.Namespace, console: Console) -> tuple[Plan, Source]:
+    """The plan, and the model that it is to be compared with."""
+    options = arguments.compile_options(args)
+    if not args.layerwise:
+        return open_plan(args.plan or args.model, options, console), args.model
+    if args.plan:
+        raise UsageError("a plan has no intermediate tensors", where="--plan", hint="leave out --plan or --layerwise")
+    from .. import api
+    from ..frontend.exposed import exposed
+
+    model = exposed(args.model)
+    with console.progress(args.model.name) as progress:
+        return api.compile(model, options=options, progress=progress), model
+
+
+def _table(name: str, kind: str, runs: list[list[Difference]], passed: bool) -> Table:
+    rows = [
+        [number, d.name, f"{d.max_abs:.3g}", f"{d.worst:.3g}", "" if d.top1 is None else f"{d.top1:.1%}",
+         "same" if d.passed else f"DIFFERS {d.problem}"]
+        for number, differences in enumerate(runs, 1) for d in differences
+    ]  # fmt: skip
+    columns = ("input", "output", "max |Δ|", "of allowed", "top-1", "result")
+    return Table(f"{name} against {kind}: {'same' if passed else 'DIFFERENT'}", columns, rows)
