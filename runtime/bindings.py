@@ -67,7 +67,7 @@ class Signature:
         self.manifest = manifest
         self._dims_type = ctypes.c_int64 * max(1, len(manifest.symbols))
         known = {s.name for s in manifest.symbols if s.input is not None}
-        native = [step for step in manifest.steps if isinstance(step, NativeStep)]
+        native = manifest.native_steps()
         self._native = native
         shapes = [spec.dims for spec in manifest.outputs]
         self._static_outputs = all(dims is not None and symbols_of(("+", *dims)) <= known for dims in shapes)

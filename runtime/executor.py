@@ -19,6 +19,8 @@ from .instance import Instance
 from .manifest import Batch, Manifest, NativeStep
 from .native import MachineCode
 
+_MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
+
 
 class Executor:
     """The instances of one session.
@@ -41,8 +43,7 @@ class Executor:
         self.code = code
         self.micro_batch = micro_batch
         self.signature = Signature(manifest)
-        native = [step for step in manifest.steps if isinstance(step, NativeStep)]
-        n_io = max((len(s.inputs) + len(s.outputs) for s in native), default=0)
+        n_io = max((len(s.inputs) + len(s.outputs) for s in manifest.native_steps()), default=0)
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
         self.n_instances = len(core_groups)
         self.free: list[Instance] = list(reversed(self.instances))
@@ -73,10 +74,16 @@ class Executor:
     def _cut(self, binding: Binding, n_instances: int, batch: Batch, step: NativeStep) -> Cut:
         cut = binding.cuts.get(n_instances)
         if cut is None:
-            ranges = row_ranges(binding.rows, n_instances, self.micro_batch)
+            share = -(-binding.rows // n_instances)
+            ranges = row_ranges(binding.rows, n_instances, self.micro_batch or self._affordable(binding, share, batch))
             cut = Cut(self.manifest, batch, step, self.signature, binding, ranges)
             binding.cuts[n_instances] = cut
         return cut
+
+    def _affordable(self, binding: Binding, rows: int, batch: Batch) -> int:
+        """The most rows, up to `rows`, whose arena an instance may hold when nobody asked for a size."""
+        nbytes = self.signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
+        return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
 
     def take(self, n: int = 1) -> list[Instance]:
         """Between 1 and n free instances, waiting for the first; leaves some to requests that wait already.

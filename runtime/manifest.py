@@ -113,6 +113,30 @@ class HostStep:
     binds: tuple[Bind, ...]
 
 
+@dataclass(frozen=True)
+class Block:
+    """Steps that run together: a whole plan, or a body of a control step.
+
+    Attributes:
+        inputs: what the values given to a body are called inside. outputs: the values it gives back.
+        binds: symbols read off the inputs; `output` counts inputs here.
+        constraints: equalities that must hold as soon as their symbols are bound.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    binds: tuple[Bind, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+
+@dataclass(frozen=True)
+class ControlStep(HostStep):
+    """If, Loop or Scan: an operator that runs bodies. Operands and body inputs end with what the bodies capture."""
+
+    bodies: Mapping[str, Block] = field(default_factory=dict)
+
+
 Step = NativeStep | HostStep
 
 
@@ -172,3 +196,20 @@ class Manifest:
     graph: str | None
     graph_digest: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def main(self) -> Block:
+        """The plan's own steps as a block."""
+        inputs, outputs = tuple(t.name for t in self.inputs), tuple(t.name for t in self.outputs)
+        return Block(inputs, outputs, self.steps, (), self.constraints)
+
+    def native_steps(self) -> list[NativeStep]:
+        """All native steps, those inside of bodies included."""
+        found: list[NativeStep] = []
+        pending = list(reversed(self.steps))
+        while pending:
+            step = pending.pop()
+            if isinstance(step, NativeStep):
+                found.append(step)
+            elif isinstance(step, ControlStep):
+                pending += [inner for block in step.bodies.values() for inner in block.steps]
+        return found

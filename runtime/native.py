@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 from ..env import read
 from ..errors import IncompatiblePlan
 from .lanes import lanes_text
-from .manifest import Manifest, NativeStep, Target
+from .manifest import Manifest, Target
 from .plan import Plan
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker")
@@ -90,11 +90,8 @@ class MachineCode:
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
         self.crew: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer, int64, pointer)(addresses[1])
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
-        self.segments = {
-            step.segment: self.address(f"parax_run_{step.segment}")
-            for step in plan.manifest.steps
-            if isinstance(step, NativeStep)
-        }
+        steps = plan.manifest.native_steps()
+        self.segments = {step.segment: self.address(f"parax_run_{step.segment}") for step in steps}
 
     def _link(self, name: str, code: bytes) -> llvm.ResourceTracker:
         try:
@@ -130,7 +127,7 @@ def code_of(plan: Plan) -> MachineCode | None:
     Raises:
         CorruptPlan, IncompatiblePlan: see MachineCode.
     """
-    if not any(isinstance(step, NativeStep) for step in plan.manifest.steps):
+    if not plan.manifest.native_steps():
         return None
     with plan.lock:
         if plan.loaded is None:

@@ -76,6 +76,19 @@ def test_a_batch_axis_inside_and_an_input_that_all_rows_share(mode: dict[str, An
             assert np.array_equal(mine, x + b[:, None])
 
 
+def test_a_huge_batch_is_cut_so_that_the_arena_stays_small(
+    add_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parax.runtime.executor._MAX_ARENA_NBYTES", 1 << 12)
+    x = np.zeros((5000, 4), np.float32)
+    with add_plan().session(instances=1) as session:
+        assert np.array_equal(session.run({"x": x})["y"], x + 1)
+        assert session._executor.instances[0].arena_nbytes <= 1 << 12
+    with add_plan().session(instances=1, micro_batch=1000) as session:
+        assert np.array_equal(session.run({"x": x})["y"], x + 1)
+        assert session._executor.instances[0].arena_nbytes == 16 * 1000
+
+
 def test_few_rows_use_few_instances(add_plan: Callable[..., Plan]) -> None:
     batch = {"symbol": "N", "axis": {"x": 0, "y": 0}, "min_rows": 8}
     with add_plan(batch=batch).session() as session:
