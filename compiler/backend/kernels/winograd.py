@@ -98,11 +98,14 @@ def plan(s: ConvShape, target: Target) -> Plan:
 def transform_weights(w: np.ndarray, width: int) -> np.ndarray:
     """[Co, Ci, 3, 3] → G g Gᵀ as [panel, ξ, Ci, width], zeros beyond the last output channel."""
     outputs, inputs = w.shape[:2]
-    u = np.einsum("ai,ocij,bj->abco", _G, w.astype(np.float64), _G, optimize=True).reshape(POINTS, inputs, outputs)
     panels = -(-outputs // width)
-    padded = np.zeros((POINTS, inputs, panels * width), np.float32)
-    padded[:, :, :outputs] = u
-    return np.ascontiguousarray(padded.reshape(POINTS, inputs, panels, width).transpose(2, 0, 1, 3))
+    result = np.zeros((panels, POINTS, inputs, width), np.float32)
+    both = np.kron(_G, _G)  # vec(G g Gᵀ) = (G ⊗ G) vec(g)
+    for panel in range(panels):
+        part = w[panel * width : (panel + 1) * width].astype(np.float64)
+        u = both @ part.transpose(2, 3, 1, 0).reshape(9, -1)
+        result[panel, :, :, : part.shape[0]] = u.reshape(POINTS, inputs, part.shape[0])
+    return result
 
 
 def input_1d(k: Builder, d: list[KValue]) -> list[KValue]:
