@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from math import gcd, inf
-from typing import Any, Union
+from typing import Any, Union, overload
 
 from ...errors import InvalidModel, ResourceLimit
 
@@ -249,6 +249,10 @@ def _split_multiple(p: Dim, q: Dim) -> tuple[Dim, Dim]:
     return quotient, remainder
 
 
+@overload
+def floor_div(a: int, b: int) -> int: ...
+@overload
+def floor_div(a: Dim, b: Dim) -> Dim: ...
 def floor_div(a: Dim, b: Dim) -> Dim:
     """floor(a / b), rounding towards minus infinity as Python's `//`. Raises ZeroDivisionError for b == 0."""
     if isinstance(a, int) and isinstance(b, int):
@@ -382,6 +386,10 @@ def prod(dims: Iterable[Dim]) -> Dim:
     return result
 
 
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+@overload
+def ceil_div(a: Dim, b: Dim) -> Dim: ...
 def ceil_div(a: Dim, b: Dim) -> Dim:
     """ceil(a / b) for b >= 1."""
     return floor_div(a + (b - 1), b)

@@ -51,7 +51,7 @@ class LineOperands:
         return [(name, PtrType(v.tensor.dtype)) for name, v, _ in self.reads] + self.fusion.params()
 
     def values(self) -> list[Operand]:
-        return [v for _, v, _ in self.reads] + list(self.fusion.operands())
+        return [*(v for _, v, _ in self.reads), *self.fusion.operands()]
 
     def call(self, ctx: LowerContext, func: object, work: Dim, scratch: Sequence[Operand] = ()) -> KernelCall:
         """The record; `scratch` operands come last."""

@@ -105,6 +105,7 @@ class Walk:
         """`make()`, or what it gave before for this vector if the line stays in registers."""
         if not self.in_registers:
             return make()
+        assert isinstance(lane, PlacedLane)
         key = (what, *(o.const if o.const is not None else id(o) for o in lane.place))
         if key not in self._loaded:
             self._loaded[key] = make()
@@ -131,8 +132,8 @@ class Along(Walk):
         self.k, self.lines, self.lanes, self.bases, self.n = k, lines, lanes, bases, 1
         self.steps = tuple(row[-1] for row in lines.line.strides)
         self.size = lines.line.inner
-        whole = len(lines.line.sizes) == 1 and isinstance(self.size, int)
-        self.in_registers = whole and ceil_div(self.size, lanes) <= lines.in_registers
+        whole = len(lines.line.sizes) == 1
+        self.in_registers = whole and isinstance(self.size, int) and self.size <= lines.in_registers * lanes
 
     def results(self) -> list[Lane]:
         return [PlacedLane(self.bases, (0,) * len(self.bases), self.k.index(0), (), 1, None, ())]
@@ -153,8 +154,12 @@ class Along(Walk):
         return [self._across_lanes(states[0], merge)]
 
     def each(self, visit: Callable[[Lane, int], None]) -> None:
+        def take(lane: Lane, state: State) -> State:
+            visit(lane, 0)
+            return state
+
         def row(bases: tuple[KValue, ...], carried: State) -> State:
-            return self._fold_row(bases, carried, 0, lambda lane, state: visit(lane, 0) or state)
+            return self._fold_row(bases, carried, 0, take)
 
         self._nest(0, self.bases, [], row)
 
@@ -238,8 +243,8 @@ class Across(Walk):
         self.n = len(masks)
         self.steps = tuple(row[-1] for row in lines.kept.strides)
         length = lines.length
-        whole = isinstance(length, int) and len(lines.line.sizes) == 1
-        self.in_registers = whole and length * self.n <= lines.in_registers
+        whole = len(lines.line.sizes) == 1
+        self.in_registers = whole and isinstance(length, int) and length * self.n <= lines.in_registers
 
     def _lane(self, bases: tuple[KValue, ...], i: KValue, v: int) -> Lane:
         offsets = shifted(self.k, bases, self.steps, self.k.index(v * self.lanes))

@@ -69,7 +69,7 @@ def lower_normalize(ctx: LowerContext, node: Node) -> KernelCall:
                 return d * d
 
             means = mean_of(lambda lane, v: read("x", lane)) if centred else []
-            inverse = [k.const(1, s) / k.sqrt(s + op.epsilon) for s in mean_of(square)]
+            inverse = [k.const(1, s) / k.math("sqrt", s + op.epsilon) for s in mean_of(square)]
             for v, lane in enumerate(walk.results()):
                 operands.store_statistics(k, lane, [*means[v : v + 1], inverse[v]])
 

@@ -7,6 +7,7 @@ clipped to the input once, and inner windows are unrolled; else lanes are neighb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -161,7 +162,7 @@ def _shared_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: lis
     outer = {i: _taps(k, plan, i, index[i + 2]) for i in spatial if i + 2 in index}
     channels, most = result.dims[axis], VECTORS
     vectors = min(most, -(-channels // plan.lanes)) if isinstance(channels, int) else most
-    total = prod(plan.geometry.kernel)
+    total = math.prod(plan.geometry.kernel)
 
     def output(position: KValue, _: State) -> None:
         here = {**index, row_axis: position}

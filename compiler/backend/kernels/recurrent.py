@@ -97,8 +97,9 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
         few = min(ceil_div(shape.batch, 4), 4)  # items wanted, so that a few cores find work
         rows = ceil_div(shape.batch, max(few, ceil_div(shape.batch, 2 * most)))
     x = types["x"]
-    weights = {n: packed_weights(n, given[n], cell, shape.hidden, lanes) for n in ("w", "r")}
-    packed = all(w is not None for w in weights.values())
+    arrays = {n: packed_weights(n, given[n], cell, shape.hidden, lanes) for n in ("w", "r")}
+    weights = {n: a for n, a in arrays.items() if a is not None}
+    packed = len(weights) == 2
     plan = RecurrentPlan(op, cell, shape, types, lanes, rows, max(1, CHUNK_ROWS // rows), packed,
                          x.dtype != F32 or x.strides[-1] != 1)
 
@@ -334,7 +335,8 @@ class RecurrentEmitter:
         c = k.load(k["cells"], at, lanes) if isinstance(p.op, LSTM) else None
 
         def keep(slot: int, value: KValue) -> None:
-            k.store(*((k["scaled"], at) if slot < 0 else (slots, slot * lanes)), value)
+            ptr, index = (k["scaled"], at) if slot < 0 else (slots, k.index(slot * lanes))
+            k.store(ptr, index, value)
 
         def peephole(i: int) -> KValue:
             column = (self.direction * 3 + i) * p.shape.hidden + unit
@@ -353,7 +355,7 @@ class RecurrentEmitter:
         else:
             new = by(functions[0])
         if new:
-            self._advance(step, row, unit, mask, [h, c][: len(new)], new)  # type: ignore[list-item]
+            self._advance(step, row, unit, mask, [h] if c is None else [h, c], new)
 
     def _advance(self, step: KValue, row: KValue, unit: KValue, mask: KValue, old: list[KValue], new: list[KValue],
                  ) -> None:

@@ -61,12 +61,12 @@ def lower_softmax(ctx: LowerContext, node: Node) -> KernelCall:
             store = _Kept(k, walk, lines, lanes, "kept" if scratch else "y0", operands)
 
             def add(lane: Lane, state: State, v: int) -> State:
-                e = k.exp(element(lane) - greatest[v])
+                e = k.math("exp", element(lane) - greatest[v])
                 return [state[0] + (e if logarithm else store.put(lane, v, e))]
 
             sums = walk.fold([k.const(0, dtype)], add, lambda a, b: [a[0] + b[0]])
             if logarithm:
-                logs = [k.log(s[0]) for s in sums]
+                logs = [k.math("log", s[0]) for s in sums]
                 walk.each(lambda lane, v: operands.finish(k, lane, (element(lane) - greatest[v]) - logs[v]))
             else:
                 scale = [k.const(1, s[0]) / s[0] for s in sums]

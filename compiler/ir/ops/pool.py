@@ -128,7 +128,7 @@ def root(e: PyAny, x: PyAny, p: int) -> PyAny:
 class GlobalPool(Reduce):
     """Reduces all spatial axes of [N, C, spatial...] to size 1."""
 
-    keepdims: ClassVar[int] = 1  # type: ignore[assignment,misc]
+    keepdims: ClassVar[int] = 1  # type: ignore[misc]
 
     def reduced_axes(self, ctx: InferContext) -> tuple[int, ...]:
         if ctx.rank(0) < 3:

@@ -145,7 +145,7 @@ class ReduceProd(Reduce):
         content = ctx.known(0)
         if content is None or any(isinstance(item, float) for item in content.flat):
             return None
-        product = np.multiply.reduce(content, axis=self.reduced_axes(ctx), keepdims=bool(self.keepdims))
+        product = np.prod(content, axis=self.reduced_axes(ctx), keepdims=bool(self.keepdims))
         return np.asarray(product, object)
 
 
