@@ -43,7 +43,8 @@ def import_control(
         raise ResourceLimit("graphs are nested too deeply", where=task.where, expected=importer.limits.graph_depth)
     if node.op_type == "If" and task.take_known_branch():
         return
-    if ("", node.op_type) not in CATALOGUE:
+    is_batched_scan = node.op_type == "Scan" and frame.opsets[""] < 9
+    if ("", node.op_type) not in CATALOGUE or is_batched_scan:
         importer.refuse(frame, node, f"ai.onnx::{node.op_type}-{frame.opsets['']}")
         return
     task.next_body()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, FunctionProto, NodeProto, TensorShapeProto, TypeProto
+from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from ...errors import InvalidModel, ResourceLimit
 from ..ir.graph import Value
@@ -134,3 +134,12 @@ def type_proto(value: Value | Type | None) -> TypeProto:
                     entry.dim_param = str(dim)
             proto.tensor_type.shape.CopyFrom(shape)
     return proto
+
+
+def type_text(type_: Type) -> str:
+    """How onnx.defs spells a type, without its shape: `tensor(float)`, `seq(tensor(int64))`."""
+    if isinstance(type_, SequenceType):
+        return f"seq({type_text(type_.elem)})"
+    if isinstance(type_, OptionalType):
+        return f"optional({type_text(type_.elem)})"
+    return f"tensor({TensorProto.DataType.Name(type_.dtype.code).lower()})"

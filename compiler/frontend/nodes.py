@@ -20,7 +20,7 @@ from .calls import Call
 from .control import import_control, is_control
 from .folding import fold
 from .frames import Frame, Unsupported
-from .functions import call_local, call_schema_function
+from .functions import call_local, call_schema_function, type_text
 from .parse import normal_domain, require_text
 from .schemas import Schema, check_node, find_schema, is_known
 from .signatures import check_size
@@ -134,10 +134,27 @@ def _emit(importer: Importer, frame: Frame, node: NodeProto, call: Call, schema:
     op = cls.from_attributes(call.attributes, call.where)
     names = [importer.name_of(frame, name) for name in node.output][: call.n_outputs]
     names += [None] * (call.n_outputs - len(names))
-    created = frame.graph.add_node(op, call.inputs, names, name=call.name)
+    try:
+        created = frame.graph.add_node(op, call.inputs, names, name=call.name)
+    except InvalidModel as error:
+        if schema is not None and _is_allowed_type(call, schema):
+            raise UnsupportedOp(error.message, where=error.where, found=error.found) from error
+        raise
     for value in created.outputs:
         check_size(value.type, importer.limits, created.where)
     return list(fold(created, importer.limits) or created.outputs)
+
+
+def _is_allowed_type(call: Call, schema: Schema) -> bool:
+    """Whether an operand has an element type that ONNX allows and the catalogue's operator does not."""
+    signature = CATALOGUE[call.domain, call.op].signature
+    for i, value in enumerate(call.inputs):
+        formal = schema.raw.inputs[min(i, len(schema.raw.inputs) - 1)] if schema.raw.inputs else None
+        if value is None or formal is None or i >= (signature.max_inputs or len(call.inputs)):
+            continue
+        if not signature.input_spec(i).group.accepts(value.type) and type_text(value.type) in formal.types:
+            return True
+    return False
 
 
 def _rename(graph: Graph, value: Value, name: str) -> None:

@@ -235,7 +235,8 @@ class LRN(Composite):
         rest = [0] * (x.type.rank - 2)
         window = {"kernel_shape": [self.size] + [1] * len(rest), "pads": [before, *rest, after, *rest]}
         mean = g.AveragePool(g.Unsqueeze(g.Mul(x, x), [1]), count_include_pad=1, **window)
-        return g.Div(x, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), self.beta))
+        beta = g.const(self.beta, x.tensor.dtype)
+        return g.Div(x, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), beta))
 
 
 @op(since=13)
