@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused, Movement, Reduce, Relayout, Window
 from ...ir.types import Dim, SymDim, TensorType, prod
+from ...ir.types import symbol as make_symbol
 
 SHARED = None  # row axis of a value that all rows share
+SHAPE_OPERANDS = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1}  # say how large, not what
 
 
 class Mixed(Exception):
@@ -61,7 +63,20 @@ def _mentions(d: Dim, symbol: str) -> bool:
     return isinstance(d, SymDim) and symbol in d.symbols()
 
 
+def _says_count(v: Value, symbol: str) -> bool:
+    """Whether the content of `v` depends on how many rows there are."""
+    return v.known is not None and any(_mentions(d, symbol) for d in v.known.flat)
+
+
+def _is_whole(d: Dim, symbol: str) -> bool:
+    """Whether an axis of this size holds the same whole number of places for every row."""
+    return isinstance(d, SymDim) and d == make_symbol(symbol) * d.substitute({symbol: 1})
+
+
 def _analyse(graph: Graph, symbol: str) -> BatchRows:
+    for (a, b), where in graph.constraints.items():
+        if _mentions(a, symbol) or _mentions(b, symbol):
+            raise Mixed(f"the symbol must equal something else: {where}")
     axis: dict[Value, int | None] = {}
     for v in graph.inputs:
         axis[v] = _input_axis(v, symbol)
@@ -96,6 +111,13 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
             axis[outer] = axis[inner]
         return
     given = [axis.get(v, SHARED) if v is not None else SHARED for v in node.inputs]
+    counted = any(_says_count(out, symbol) for out in node.outputs)
+    if counted and all(out.known is not None for out in node.outputs):
+        axis.update((out, SHARED) for out in node.outputs)  # shape arithmetic: harmless until used as data
+        return
+    for i, v in enumerate(node.inputs):
+        if v is not None and _says_count(v, symbol) and SHAPE_OPERANDS.get(node.op.name) != i:
+            raise Mixed(f"{node.where}: the number of rows is used as data")
     for i, out in enumerate(node.outputs):
         if not isinstance(out.type, TensorType) or out.type.shape is None:
             raise Mixed(f"{node.where}: result of unknown shape")
@@ -105,19 +127,18 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
         rule = _RULES.get(node.op.name) or _rule_of_kind(node)
         result = rule(node, given, i)
         counts = [a for a, d in enumerate(out.type.dims) if _mentions(d, symbol)]
-        if counts != [result]:
+        if counts != [result] or not _is_whole(out.type.dims[counts[0]], symbol):
             raise Mixed(f"{node.where}: rows leave axis {result}")
         axis[out] = result
 
 
 def _from_shared(node: Node, out: Value, symbol: str) -> int | None:
     """Results of shared operands: the symbol may only say how often equal rows repeat."""
-    if out.known is not None and any(_mentions(d, symbol) for d in out.known.flat):
-        raise Mixed(f"{node.where}: the number of rows is used as data")
     where = [a for a, d in enumerate(out.tensor.dims) if _mentions(d, symbol)]
     if not where:
         return SHARED
-    if len(where) > 1 or node.op.name not in ("Expand", "ConstantOfShape", "Tile"):
+    repeats = node.op.name in ("Expand", "ConstantOfShape", "Tile")
+    if len(where) > 1 or not repeats or not _is_whole(out.tensor.dims[where[0]], symbol):
         raise Mixed(f"{node.where}: makes rows of its own")
     return where[0]
 
@@ -151,9 +172,13 @@ def _broadcast(node: Node, given: list[int | None], _: int) -> int | None:
     return axes.pop()
 
 
-def _per_item(node: Node, given: list[int | None], _: int) -> int | None:
+def _per_item(node: Node, given: list[int | None], output: int) -> int | None:
     if given[0] != 0 or any(a is not None for a in given[1:]):
         raise Mixed(f"{node.where}: rows are not on axis 0 of the first operand alone")
+    if output > 0:  # MaxPool's indices count from the start of the whole batch
+        raise Mixed(f"{node.where}: a second result that may count across rows")
+    if getattr(node.op, "training_mode", 0):
+        raise Mixed(f"{node.where}: statistics over the batch")
     return 0
 
 
@@ -192,7 +217,8 @@ def _matmul(node: Node, given: list[int | None], _: int) -> int | None:
             continue
         if row == contracted or (operand is b and row == b.rank - 1):
             raise Mixed(f"{node.where}: contracts over the rows, or has them as columns")
-        axes.add(row + rank - operand.rank)
+        other = b if operand is a else a
+        axes.add(row if other.rank == 1 else row + rank - operand.rank)
     if len(axes) != 1:
         raise Mixed(f"{node.where}: rows lie on different axes")
     return axes.pop()
@@ -240,9 +266,32 @@ def _same_extent(node: Node, given: list[int | None], _: int) -> int | None:
     shift = y.rank - x.rank
     if a is None or any(g is not None for g in given[1:]) or x.dims[a] != y.dims[a + shift]:
         raise Mixed(f"{node.where}: changes the rows")
-    if node.op.name == "Slice" and len(node.inputs) > 4:
+    if node.op.name == "Slice" and not _forward(node):
         raise Mixed(f"{node.where}: may reverse the rows")
+    if node.op.name == "Pad" and not _unpadded(node, a):
+        raise Mixed(f"{node.where}: may shift the rows")
     return a + shift
+
+
+def _forward(node: Node) -> bool:
+    """Whether all steps of a Slice are known to be positive."""
+    steps = node.inputs[4].known if len(node.inputs) > 4 and node.inputs[4] is not None else None
+    if steps is None:
+        return len(node.inputs) <= 4 or node.inputs[4] is None
+    return all(isinstance(s, int) and s > 0 for s in steps.flat)
+
+
+def _unpadded(node: Node, axis: int) -> bool:
+    """Whether a Pad is known to leave `axis` alone."""
+    pads = node.inputs[1].known if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    if pads is None:
+        return False
+    rank, amounts = node.operands[0].tensor.rank, list(pads.flat)
+    given = node.inputs[3] if len(node.inputs) > 3 else None
+    axes = list(range(rank)) if given is None else None if given.known is None else [int(a) % rank for a in given.known]
+    if axes is None or len(amounts) != 2 * len(axes):
+        return False
+    return axis not in axes or amounts[axes.index(axis)] == 0 == amounts[axes.index(axis) + len(axes)]
 
 
 def _gather(node: Node, given: list[int | None], _: int) -> int | None:
