@@ -1,19 +1,20 @@
 """Static memory planning: where in the arena each intermediate tensor lives.
 
 Owns in-place sharing (an element-wise result takes over the buffer of an operand that dies there) and standard sharing
-(tensors whose lives do not overlap share bytes). Follows Mofang's two kinds of sharing and the greedy-by-size offset
-assignment of Pisarchyk and Lee, "Efficient memory management for deep neural net inference" (2020).
+(tensors whose lives do not overlap share bytes), Mofang's two kinds. Where the stretches come to lie is `placement`'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.ops.internal import Copy
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
 from ...ir.views import MemoryPlan, physical_axes, roots, view_source
+from .placement import Span, peak, place
 
 ALIGN = 64
 
@@ -30,8 +31,6 @@ def separate_outputs(graph: Graph) -> bool:
         if root.producer is None or root in taken:
             outputs[i] = graph.add_node(Copy(), [v]).output
             changed = True
-        elif isinstance(v.type, TensorType) and v.type.layout is not None:
-            continue
         taken.add(root_of.get(outputs[i], outputs[i]))
     if changed:
         graph.set_outputs(outputs, graph.output_names)
@@ -51,23 +50,23 @@ class Buffer:
 def plan_memory(graph: Graph) -> MemoryPlan:
     """Assign offsets to every value that is no input, output, constant or view.
 
-    The arena is at most a little above the maximum of live bytes for static shapes and for shapes proportional to one
-    symbolic batch; other symbolic shapes share only between equal sizes.
+    Sizes that are multiples of one expression (all static ones; all that are proportional to the batch) form a class
+    and share memory; the classes' regions lie one after the other. With a single class the arena is at most a little
+    above the maximum of live bytes.
     """
     buffers = _buffers(graph)
-    unit = _common_unit([b.size for b in buffers])
-    plan = MemoryPlan()
-    if unit is None:
-        plan.total = _share_equal_sizes(buffers, plan)
-        plan.peak = plan.total
-        return plan
-    sizes = {id(b): _rounded(b.size, unit) for b in buffers}
-    ends = _place_by_size(buffers, sizes)
+    classes: dict[Dim, list[tuple[Buffer, int]]] = {}
     for b in buffers:
-        for v in b.values:
-            plan.offsets[v] = ends[id(b)] * unit
-    plan.total = max((ends[id(b)] + sizes[id(b)] for b in buffers), default=0) * unit
-    plan.peak = _peak(buffers, sizes) * unit
+        unit, count = _unit_and_count(b.size)
+        classes.setdefault(unit, []).append((b, max(ALIGN, ceil_div(count, ALIGN) * ALIGN)))
+    plan = MemoryPlan()
+    for unit, members in classes.items():
+        spans = [Span(b.first, b.last, count) for b, count in members]
+        offsets, total = place(spans)
+        for (b, _), offset in zip(members, offsets, strict=True):
+            plan.offsets.update((v, plan.total + offset * unit) for v in b.values)
+        plan.total = plan.total + total * unit
+        plan.peak = plan.peak + peak(spans) * unit
     return plan
 
 
@@ -105,12 +104,19 @@ def _in_place(node: Node, out: Value, step: int, root_of: dict[Value, Value], la
         return None
     for v in node.operands:
         root = root_of.get(v, v)
-        same = (isinstance(v.type, TensorType) and isinstance(out.type, TensorType) and v.type.dims == out.type.dims
-                and v.type.dtype.nbytes == out.type.dtype.nbytes and physical_axes(v.type) == physical_axes(out.type))
         host = buffer_of.get(root)
-        if same and host is not None and last_use[root] == step and host.last == step:
+        if host is None or last_use[root] != step or host.last != step:
+            continue
+        if all(_same_places(o, out) for o in node.operands if root_of.get(o, o) is root):
             return host
     return None
+
+
+def _same_places(v: Value, out: Value) -> bool:
+    """Whether equal indices of both lie at equal addresses, so that each element is read before it is overwritten."""
+    a, b = v.type, out.type
+    return (isinstance(a, TensorType) and isinstance(b, TensorType) and a.dims == b.dims
+            and a.dtype.nbytes == b.dtype.nbytes and physical_axes(a) == physical_axes(b))
 
 
 def _is_elementwise(node: Node) -> bool:
@@ -119,72 +125,12 @@ def _is_elementwise(node: Node) -> bool:
     return isinstance(node.op, Elementwise)
 
 
-def _common_unit(sizes: list[Dim]) -> Dim | None:
-    """The symbolic factor m with every size = c·m (1 if all are ints), None if there is no such factor."""
-    unit: Dim = 1
-    for size in sizes:
-        if isinstance(size, SymDim):
-            if len(size.terms) != 1:
-                return None
-            ((monomial, _coefficient),) = size.terms
-            factor = SymDim(((monomial, 1),))
-            if unit != 1 and unit != factor:
-                return None
-            unit = factor
-    return unit
-
-
-def _rounded(size: Dim, unit: Dim) -> int:
-    """Bytes per unit, rounded up to the alignment (a constant size counts once per unit: symbols are >= 1)."""
-    count = size if isinstance(size, int) else size.terms[0][1]
-    return max(ALIGN, -(-count // ALIGN) * ALIGN)
-
-
-def _place_by_size(buffers: list[Buffer], sizes: dict[int, int]) -> dict[int, int]:
-    """Greedy by size: the largest first, each at the lowest gap between buffers that live at the same time."""
-    placed: list[Buffer] = []
-    offset: dict[int, int] = {}
-    for b in sorted(buffers, key=lambda b: -sizes[id(b)]):
-        rivals = sorted((offset[id(o)], offset[id(o)] + sizes[id(o)]) for o in placed
-                        if o.first <= b.last and b.first <= o.last)
-        at = 0
-        for start, end in rivals:
-            if start - at >= sizes[id(b)]:
-                break
-            at = max(at, end)
-        offset[id(b)] = at
-        placed.append(b)
-    return offset
-
-
-def _peak(buffers: list[Buffer], sizes: dict[int, int]) -> int:
-    change: dict[int, int] = {}
-    for b in buffers:
-        change[b.first] = change.get(b.first, 0) + sizes[id(b)]
-        change[b.last + 1] = change.get(b.last + 1, 0) - sizes[id(b)]
-    alive = best = 0
-    for step in sorted(change):
-        alive += change[step]
-        best = max(best, alive)
-    return best
-
-
-def _share_equal_sizes(buffers: list[Buffer], plan: MemoryPlan) -> Dim:
-    """Standard sharing between buffers of one size expression; the slots lie one after the other."""
-    slots: list[tuple[Dim, int, Dim]] = []  # size, busy until, offset
-    total: Dim = 0
-    for b in sorted(buffers, key=lambda b: b.first):
-        free = next((i for i, (size, until, _) in enumerate(slots) if size == b.size and until < b.first), None)
-        if free is None:
-            slots.append((b.size, b.last, total))
-            total = total + ceil_div(b.size, ALIGN) * ALIGN
-            at = slots[-1][2]
-        else:
-            at = slots[free][2]
-            slots[free] = (b.size, b.last, at)
-        for v in b.values:
-            plan.offsets[v] = at
-    return total
+def _unit_and_count(size: Dim) -> tuple[Dim, int]:
+    """`size` = unit · count, where the unit is 1 or a polynomial without a common integer factor."""
+    if not isinstance(size, SymDim):
+        return 1, size
+    count = gcd(*(c for _, c in size.terms))
+    return size // count, count
 
 
 __all__ = ["Buffer", "plan_memory", "separate_outputs"]
