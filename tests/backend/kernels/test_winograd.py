@@ -1,0 +1,114 @@
+"""Winograd convolutions against NumPy's direct ones: odd maps, pads, symbolic batch, fused tails, targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.harness import Program, host_targets, op, run_node
+from backend.kernels import naive
+from backend.kernels.naive import normal
+from parax.compiler.backend.fusion import Fusion
+from parax.compiler.backend.kernels import winograd
+from parax.compiler.backend.kernels.conv_weights import ConvShape
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.ops.contraction import Conv
+from parax.compiler.ir.target import Target
+from parax.compiler.ir.text import parse_graph
+
+LAST = (0, 2, 3, 1)
+
+
+@pytest.fixture(autouse=True)
+def always_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is the cost rule's; here the kernel itself is tested, on any size."""
+    monkeypatch.setattr(winograd, "pays", lambda s, lanes: True)
+
+
+def run(
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, target: Target | None = None, **attributes: object
+) -> np.ndarray:
+    operands = [x, w] if b is None else [x, w, b]
+    (y,) = run_node(op("Conv", **attributes), operands, constants=range(1, len(operands)), layouts=[LAST],
+                    out_layouts=[LAST], symbols={"N": 0}, target=target)
+    return y
+
+
+def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
+    """The documented bound: 2e-5 of the largest output."""
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 3), h=st.integers(1, 13), w=st.integers(1, 13), cin=st.sampled_from([16, 32, 48]),
+       cout=st.sampled_from([16, 64, 80]), pads=st.lists(st.integers(0, 2), min_size=4, max_size=4), bias=st.booleans())
+def test_agrees_with_the_direct_sum(n: int, h: int, w: int, cin: int, cout: int, pads: list[int], bias: bool) -> None:
+    if h + pads[0] + pads[2] < 3 or w + pads[1] + pads[3] < 3:
+        return
+    x, k = normal(n, cin, h, w), normal(cout, cin, 3, 3, seed=1)
+    b = normal(cout, seed=2) if bias else None
+    expected = naive.conv(x, k, b, strides=[1, 1], pads=pads, dilations=[1, 1], group=1)
+    assert_close(run(x, k, b, pads=pads), expected)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+def test_every_target(target: Target) -> None:
+    x, k = normal(2, 64, 9, 11), normal(80, 64, 3, 3, seed=1)
+    expected = naive.conv(x, k, None, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1)
+    assert_close(run(x, k, None, target, pads=[1] * 4), expected)
+
+
+def test_many_channels_stay_within_the_bound() -> None:
+    x, k = normal(1, 512, 14, 14), normal(64, 512, 3, 3, seed=1)
+    expected = naive.conv(x, k, None, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1)
+    assert_close(run(x, k, None, pads=[1] * 4), expected)
+
+
+def test_tail_reads_residual_and_per_channel_operands() -> None:
+    graph = parse_graph("""
+graph @g(%x: f32[N,16,6,7]{0,2,3,1}, %r: f32[N,16,6,7]{0,2,3,1}, %s: f32[16,1,1]) {
+  %w = const f32[16,16,3,3] "w"
+  %y = fused<Conv>(%x, %w, %r, %s) : f32[N,16,6,7]{0,2,3,1}
+    body(%x: f32[N,16,6,7]{0,2,3,1}, %w: f32[16,16,3,3], %r: f32[N,16,6,7]{0,2,3,1}, %s: f32[16,1,1]) {
+      %1 = Conv(%x, %w) {pads=[1,1,1,1]} : f32[N,16,6,7]{0,2,3,1}
+      %2 = Mul(%1, %s) : f32[N,16,6,7]{0,2,3,1}
+      %3 = Add(%2, %r) : f32[N,16,6,7]{0,2,3,1}
+      %y = Relu(%3) : f32[N,16,6,7]{0,2,3,1}
+      return %y
+    }
+  return %y
+}
+""", {"w": normal(16, 16, 3, 3, seed=3)})
+    assert isinstance(graph, Graph)
+    x, r, s = normal(3, 16, 6, 7), normal(3, 16, 6, 7, seed=1), normal(16, 1, 1, seed=2)
+    (y,) = Program(graph, None, ("N",)).run({"x": x, "r": r, "s": s}, {"N": 3}, 3)
+    conv = naive.conv(x, normal(16, 16, 3, 3, seed=3), None, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1)
+    assert_close(y, np.maximum(conv * s + r, 0))
+
+
+def shape_of(x: tuple[int, ...], w: tuple[int, ...], **attributes: object) -> ConvShape:
+    x_dims, w_dims = (",".join(map(str, dims)) for dims in (x, w))
+    graph = parse_graph(f'graph @g(%x: f32[{x_dims}]) {{\n  %w = const f32[{w_dims}] "w"\n  return %x\n}}')
+    value = graph.inputs[0]
+    value.type = value.tensor.with_layout(LAST)
+    node = graph.add_node(Conv(**attributes), [value, graph.value("w")])
+    return ConvShape.of(Fusion.of(node))
+
+
+@pytest.mark.parametrize("attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}])
+def test_does_not_apply(attributes: dict[str, object]) -> None:
+    w = (32, 32 // int(attributes.get("group", 1)), 3, 3)  # type: ignore[call-overload]
+    assert not winograd.applies(shape_of((1, 32, 14, 14), w, pads=[1] * 4, **attributes), host_targets()[0])
+
+
+def test_weight_transform_is_exact_on_a_delta() -> None:
+    w = np.zeros((1, 1, 3, 3), np.float32)
+    w[0, 0, 2, 2] = 1  # the corner of G g Gᵀ picks the last column of G
+    u = winograd.transform_weights(w, 16)[0, :, 0, 0].reshape(6, 6)
+    column = np.array([0, -1 / 6, -1 / 6, 1 / 6, 1 / 6, 1])
+    np.testing.assert_allclose(u, np.outer(column, column), rtol=1e-6)
+
+
