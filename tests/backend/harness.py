@@ -211,7 +211,8 @@ class Run:
             function(*pointers, begin, end)
         site = int(self.sync[64:68].view(np.int32)[0])
         assert site == 0, self.program.context.errors[site - 1]
-        own = [m for m, o in zip(memory, call.operands) if not isinstance(o, Weight)]
+        own = [self.buffer(o.value) if isinstance(o, Shifted) else m
+               for m, o in zip(memory, call.operands) if not isinstance(o, Weight)]
         for m in (*own, self.weights):
             check_guards(m, call.func.name)
 

@@ -67,7 +67,7 @@ CASES = [
     *(case("EyeLike", [f"{t}[5,20]"], {"k": k}) for t in ("f32", "f64", "f16", "i32", "bool") for k in (0, 2, -3)),
     case("EyeLike", ["f32[N=4,4]"], {"dtype": 7}),
     case("OneHot", [np.array([[0, 7], [-1, 99]]), const(8), np.array([2.0, 5.0], np.float32)]),
-    case("OneHot", [np.array([0, 2, -4, 3], np.int32), const([4]), np.array([0, 1], np.int8)], {"axis": 0}),
+    case("OneHot", [np.array([0, 2, -4, 3], np.int32), const(4), np.array([0, 1], np.int8)], {"axis": 0}),
     case("OneHot", [np.array([0.0, 2.0], np.float32), const(33.0), np.array([0, 1])]),
     case("OneHot", ["i64[N=3,5]", const(17), const([0.0, 1.0])], {"axis": 1}, low=0, high=17),
     *(case("Trilu", [f"{t}[3,20]"], {"upper": u}) for t in TYPES for u in (0, 1)),

@@ -1,0 +1,141 @@
+"""Resize: samples of a tensor on a finer or coarser grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ....errors import ResourceLimit, UnsupportedOp
+from ..types import Dim, SymDim, TensorType, upper_bound
+from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, op
+
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+               "tf_half_pixel_for_nn", "tf_crop_and_resize")  # fmt: skip
+MODES = ("nearest", "linear", "cubic")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+POLICIES = ("stretch", "not_larger", "not_smaller")
+MOST = 2**40  # a longer axis is a mistake
+
+
+@dataclass(frozen=True)
+class ResizedAxis:
+    """One axis. `scale`: output per input size, None = their ratio when running; `roi`: start and end, in [0, 1]."""
+
+    axis: int
+    size: Dim
+    resized: Dim
+    scale: float | None
+    roi: tuple[float, float] | None = None
+
+
+def _scaled(size: Dim, scale: float) -> Dim:
+    """floor(size * scale): in f32 as ONNX Runtime; a symbolic size takes the simplest fraction that is `scale`."""
+    if isinstance(size, SymDim):
+        simple = Fraction(scale).limit_denominator(1000)
+        exact = simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+        return size * exact.numerator // exact.denominator
+    product = float(np.float32(size) * np.float32(scale))
+    if product > MOST:
+        raise ResourceLimit("resized beyond all measure", expected=f"at most {MOST} elements", found=product)
+    return math.floor(product)
+
+
+@op(since=19)
+class Resize(Operator):
+    """y[i] = x at the position that coordinate_transformation_mode assigns to i, interpolated according to `mode`."""
+
+    x: In[Any]
+    roi: Opt[Float]
+    scales: Opt[Float2]
+    sizes: Opt[Int64]
+    antialias: Attr[int] = 0
+    axes: Attr[Ints | None] = None
+    coordinate_transformation_mode: Attr[str] = "half_pixel"
+    cubic_coeff_a: Attr[float] = -0.75
+    exclude_outside: Attr[int] = 0
+    extrapolation_value: Attr[float] = 0.0
+    keep_aspect_ratio_policy: Attr[str] = "stretch"
+    mode: Attr[str] = "nearest"
+    nearest_mode: Attr[str] = "round_prefer_floor"
+
+    def resized_axes(self, ctx: InferContext) -> list[ResizedAxis]:
+        """The axes that change; one whose scale is 1 is left out unless it is cropped."""
+        rank = ctx.rank(0)
+        axes = ctx.axes(self.axes, rank) if self.axes is not None else tuple(range(rank))
+        found = self._by_sizes(ctx, axes) if ctx.has(3) else self._by_scales(ctx, axes)
+        if self.coordinate_transformation_mode == "tf_crop_and_resize":
+            return self._cropped(ctx, found)
+        return [a for a in found if a.size != a.resized or a.scale != 1]
+
+    def _by_scales(self, ctx: InferContext, axes: Sequence[int]) -> list[ResizedAxis]:
+        if not ctx.has(2):
+            ctx.fail("scales or sizes must be given")
+        scales = ctx.data(2)
+        if scales is None:
+            ctx.fail("scales must be known at compile time", found=ctx.types[2])
+        if scales.size != len(axes):
+            ctx.fail("scales must have a number for each axis", expected=len(axes), found=scales.size)
+        if not (np.isfinite(scales).all() and (scales > 0).all()):
+            ctx.fail("scales must be positive numbers", found=scales.tolist())
+        found = []
+        for axis, scale in zip(axes, scales.reshape(-1).astype(np.float32).tolist(), strict=True):
+            found.append(ResizedAxis(axis, ctx.shape(0)[axis], _scaled(ctx.shape(0)[axis], scale), scale))
+        return found
+
+    def _by_sizes(self, ctx: InferContext, axes: Sequence[int]) -> list[ResizedAxis]:
+        sizes = ctx.dims(3, "sizes")
+        shape = ctx.shape(0)
+        if ctx.has(2):
+            ctx.fail("only one of scales and sizes may be given")
+        if len(sizes) != len(axes):
+            ctx.fail("sizes must have a number for each axis", expected=len(axes), found=len(sizes))
+        if any(upper_bound(s) < 0 for s in sizes):
+            ctx.fail("negative size", found=sizes)
+        if self.keep_aspect_ratio_policy != "stretch":
+            return self._kept_aspect([(a, shape[a]) for a in axes], sizes)
+        found = []
+        for axis, size in zip(axes, sizes, strict=True):
+            scale: float | None = 1.0 if size == shape[axis] else None
+            have = shape[axis]
+            if isinstance(size, int) and isinstance(have, int) and have:
+                scale = float(np.float32(size) / np.float32(have))
+            found.append(ResizedAxis(axis, have, size, scale))
+        return found
+
+    def _kept_aspect(self, axes: Sequence[tuple[int, Dim]], sizes: Sequence[Dim]) -> list[ResizedAxis]:
+        ratios = [Fraction(size, have) for (_, have), size in zip(axes, sizes, strict=True)
+                  if isinstance(size, int) and isinstance(have, int) and have]
+        if len(ratios) != len(axes):
+            raise UnsupportedOp("keep_aspect_ratio_policy needs sizes known when compiling")
+        scale = min(ratios) if self.keep_aspect_ratio_policy == "not_larger" else max(ratios)
+        return [ResizedAxis(a, have, math.floor(scale * int(have) + Fraction(1, 2)), float(np.float32(float(scale))))
+                for a, have in axes]  # type: ignore[arg-type]
+
+    def _cropped(self, ctx: InferContext, found: list[ResizedAxis]) -> list[ResizedAxis]:
+        roi = ctx.data(1)
+        if roi is None or roi.size != 2 * len(found):
+            ctx.fail("roi must be known at compile time and have a start and an end for each axis",
+                     expected=2 * len(found), found=ctx.types[1] if ctx.has(1) else "nothing")
+        flat = roi.reshape(-1).tolist()
+        ends = zip(flat[: len(found)], flat[len(found) :], strict=True)
+        return [ResizedAxis(a.axis, a.size, a.resized, a.scale, roi) for a, roi in zip(found, ends, strict=True)
+                if a.scale != 1 or roi != (0, 1)]
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        for name, known in (("coordinate_transformation_mode", COORDINATES), ("mode", MODES),
+                            ("nearest_mode", ROUNDINGS), ("keep_aspect_ratio_policy", POLICIES)):  # fmt: skip
+            if getattr(self, name) not in known:
+                ctx.fail(f"unknown {name}", expected=", ".join(known), found=getattr(self, name))
+        t = ctx.tensor(0)
+        shape = list(ctx.shape(0))
+        for a in self.resized_axes(ctx):
+            if a.size == 0 and a.resized != 0:
+                ctx.fail("an empty axis cannot be resized", found=t)
+            if self.antialias and self.mode != "nearest" and (a.scale is None or a.scale < 1):
+                raise UnsupportedOp("antialias where the result is smaller")
+            shape[a.axis] = a.resized
+        return [TensorType(t.dtype, tuple(shape), t.layout)]
