@@ -18,7 +18,7 @@ from ..ir.ops.base import Composite, Control, Fused, Operator
 from .functions import type_proto
 from .schemas import find_schema
 
-_LEAST_OPSET = 18
+_LEAST_OPSET = 21
 _KINDS = {"int": AttributeProto.INT, "float": AttributeProto.FLOAT, "str": AttributeProto.STRING,
           "ints": AttributeProto.INTS, "floats": AttributeProto.FLOATS, "strs": AttributeProto.STRINGS,
           "tensor": AttributeProto.TENSOR, "dtype": AttributeProto.INT}  # fmt: skip
