@@ -3,7 +3,8 @@
     python benchmarks/kernels.py [gemm conv depthwise ...] [--repeats 15] [--target x86-64-v3]
 
 All cases are interleaved (A B C A B C …) with the peak and the copy bandwidth measured in the same rounds; medians
-are printed, so that a noisy neighbour hits everything alike. One core; its processor time, so that being interrupted costs nothing.
+are printed, so that a noisy neighbour hits everything alike. One core, its processor time. Convolutions are direct
+unless --winograd.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import TensorType
 
 LAST = (0, 2, 3, 1)
+WINOGRAD = False  # --winograd
 
 
 def compile_kernels(funcs: list[KFunc], target: Target) -> Loaded:
@@ -67,8 +69,16 @@ def random_like(t: TensorType, rng: np.random.Generator) -> np.ndarray:
     return out
 
 
-def node_case(name: str, target: Target, op: str, shapes: list[tuple[int, ...]], layouts: dict[int, tuple[int, ...]],
-              constants: tuple[int, ...], out_layout: tuple[int, ...] | None = None, **attributes: object) -> Case:
+def node_case(
+    name: str,
+    target: Target,
+    op: str,
+    shapes: list[tuple[int, ...]],
+    layouts: dict[int, tuple[int, ...]],
+    constants: tuple[int, ...],
+    out_layout: tuple[int, ...] | None = None,
+    **attributes: object,
+) -> Case:
     """Compile one operator and bind buffers to it."""
     rng = np.random.default_rng(0)
     graph = Graph("bench")
@@ -81,7 +91,7 @@ def node_case(name: str, target: Target, op: str, shapes: list[tuple[int, ...]],
     node = graph.add_node(lookup("", op)(**attributes), values)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
     graph.set_outputs(node.outputs)
-    ctx = LowerContext(target, (), WeightStore())
+    ctx = LowerContext(target, (), WeightStore(), strict_fp=not WINOGRAD)
     lowering = lowering_of(node.op)
     assert lowering is not None
     start = time.perf_counter()
@@ -130,7 +140,9 @@ def peak_case(target: Target, steps: int = 200_000) -> Case:
         k.store(k["y"], i * lanes, v)
     code = compile_kernels([k.func], target)
     x, y, dims = aligned(4096), aligned(4096), np.zeros(8, np.int64)
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)(code.address("bench_peak"))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)(
+        code.address("bench_peak")
+    )
 
     def run(code: object = code) -> None:
         function(x.ctypes.data, y.ctypes.data, dims.ctypes.data, dims.ctypes.data, 0, steps)
@@ -146,49 +158,118 @@ def copy_case(nbytes: int = 64 << 20) -> Case:
 
 def gemm_cases(target: Target) -> list[Case]:
     """Shapes of ResNet-50's pointwise layers and of BERT-base."""
-    shapes = [(3136, 64, 256), (784, 512, 128), (196, 256, 1024), (49, 2048, 512), (128, 768, 768), (512, 768, 3072),
-              (512, 3072, 768), (1024, 1024, 1024), (1, 2048, 1000), (35, 650, 2600)]
+    shapes = [
+        (3136, 64, 256),
+        (784, 512, 128),
+        (196, 256, 1024),
+        (49, 2048, 512),
+        (128, 768, 768),
+        (512, 768, 3072),
+        (512, 3072, 768),
+        (1024, 1024, 1024),
+        (1, 2048, 1000),
+        (35, 650, 2600),
+    ]
     return [node_case(f"gemm {m}x{k}x{n}", target, "MatMul", [(m, k), (k, n)], {}, (1,)) for m, k, n in shapes]
 
 
-def conv_case(target: Target, h: int, cin: int, cout: int, kernel: int, stride: int = 1, group: int = 1,
-              batch: int = 1, plain_input: bool = False) -> Case:
+def conv_case(
+    target: Target,
+    h: int,
+    cin: int,
+    cout: int,
+    kernel: int,
+    stride: int = 1,
+    group: int = 1,
+    batch: int = 1,
+    plain_input: bool = False,
+) -> Case:
     """A square convolution with "same" padding."""
     pad = kernel // 2
-    name = f"conv{kernel}x{kernel}/{stride} {batch}x{h}²x{cin}→{cout}" + (f" g{group}" if group > 1 else "") + (" nchw" if plain_input else "")
-    return node_case(name, target, "Conv", [(batch, cin, h, h), (cout, cin // group, kernel, kernel), (cout,)],
-                     {} if plain_input else {0: LAST}, (1, 2), LAST, pads=[pad] * 4, strides=[stride] * 2, group=group)
+    name = (
+        f"conv{kernel}x{kernel}/{stride} {batch}x{h}²x{cin}→{cout}"
+        + (f" g{group}" if group > 1 else "")
+        + (" nchw" if plain_input else "")
+    )
+    return node_case(
+        name,
+        target,
+        "Conv",
+        [(batch, cin, h, h), (cout, cin // group, kernel, kernel), (cout,)],
+        {} if plain_input else {0: LAST},
+        (1, 2),
+        LAST,
+        pads=[pad] * 4,
+        strides=[stride] * 2,
+        group=group,
+    )
 
 
 def conv_cases(target: Target) -> list[Case]:
     """ResNet-50's layers and MobileNet's pointwise ones."""
-    shapes = [(56, 64, 64, 1, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1), (56, 256, 512, 1, 2), (28, 128, 512, 1, 1),
-              (14, 1024, 256, 1, 1), (7, 512, 2048, 1, 1), (56, 64, 64, 3, 1), (28, 128, 128, 3, 1), (28, 256, 256, 3, 2),
-              (14, 256, 256, 3, 1), (7, 512, 512, 3, 1), (112, 32, 64, 1, 1), (56, 24, 144, 1, 1), (14, 96, 576, 1, 1)]
+    shapes = [
+        (56, 64, 64, 1, 1),
+        (56, 64, 256, 1, 1),
+        (56, 256, 64, 1, 1),
+        (56, 256, 512, 1, 2),
+        (28, 128, 512, 1, 1),
+        (14, 1024, 256, 1, 1),
+        (7, 512, 2048, 1, 1),
+        (56, 64, 64, 3, 1),
+        (28, 128, 128, 3, 1),
+        (28, 256, 256, 3, 2),
+        (14, 256, 256, 3, 1),
+        (7, 512, 512, 3, 1),
+        (112, 32, 64, 1, 1),
+        (56, 24, 144, 1, 1),
+        (14, 96, 576, 1, 1),
+    ]
     return [conv_case(target, *s) for s in shapes]
 
 
 def first_cases(target: Target) -> list[Case]:
     """Layers that read the image."""
-    return [conv_case(target, 224, 3, 64, 7, 2, plain_input=True), conv_case(target, 224, 3, 32, 3, 2, plain_input=True),
-            conv_case(target, 224, 3, 64, 3, 1, plain_input=True), conv_case(target, 224, 3, 64, 7, 2)]
+    return [
+        conv_case(target, 224, 3, 64, 7, 2, plain_input=True),
+        conv_case(target, 224, 3, 32, 3, 2, plain_input=True),
+        conv_case(target, 224, 3, 64, 3, 1, plain_input=True),
+        conv_case(target, 224, 3, 64, 7, 2),
+    ]
 
 
 def depthwise_cases(target: Target) -> list[Case]:
     """MobileNet's depthwise layers."""
-    shapes = [(112, 32, 1), (112, 64, 2), (56, 128, 1), (28, 256, 1), (14, 512, 1), (7, 1024, 1), (56, 144, 2), (14, 576, 1)]
+    shapes = [
+        (112, 32, 1),
+        (112, 64, 2),
+        (56, 128, 1),
+        (28, 256, 1),
+        (14, 512, 1),
+        (7, 1024, 1),
+        (56, 144, 2),
+        (14, 576, 1),
+    ]
     return [conv_case(target, h, c, c, 3, s, group=c) for h, c, s in shapes]
 
 
 def attention_cases(target: Target) -> list[Case]:
     """BERT-base's products of two activations: heads of 64 with batch 4, length 128."""
     heads = (0, 2, 1, 3)
-    return [node_case("attention PV", target, "MatMul", [(4, 12, 128, 128), (4, 12, 128, 64)], {1: heads}, (), heads),
-            node_case("attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: (0, 3, 1, 2)}, ())]
+    return [
+        node_case("attention PV", target, "MatMul", [(4, 12, 128, 128), (4, 12, 128, 64)], {1: heads}, (), heads),
+        node_case(
+            "attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: (0, 3, 1, 2)}, ()
+        ),
+    ]
 
 
-GROUPS = {"gemm": gemm_cases, "conv": conv_cases, "first": first_cases, "depthwise": depthwise_cases,
-          "attention": attention_cases}
+GROUPS = {
+    "gemm": gemm_cases,
+    "conv": conv_cases,
+    "first": first_cases,
+    "depthwise": depthwise_cases,
+    "attention": attention_cases,
+}
 
 
 def measure(cases: list[Case], repeats: int) -> dict[str, float]:
@@ -215,7 +296,10 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", default=list(GROUPS), choices=[*GROUPS, []], help="which cases")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--target", default="")
+    parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd")
     args = parser.parse_args()
+    global WINOGRAD
+    WINOGRAD = args.winograd
     features = host_features()
     target = TARGETS[args.target] if args.target else next(t for t in TARGETS.values() if t.supported_by(features))
     limits = [peak_case(target), copy_case()]
@@ -228,8 +312,8 @@ def main() -> None:
     for c in cases[2:]:
         t = seconds[c.name]
         roof = max(c.flops / peak, c.nbytes / bandwidth)
-        print(f"{c.name:32} {t * 1e6:9.1f} {c.flops / t / 1e9:8.1f} {100 * c.flops / t / peak:7.1f} {100 * roof / t:7.1f} "
-              f"{c.compile_seconds * 1e3:10.0f}")
+        shares = f"{100 * c.flops / t / peak:7.1f} {100 * roof / t:7.1f}"
+        print(f"{c.name:32} {t * 1e6:9.1f} {c.flops / t / 1e9:8.1f} {shares} {c.compile_seconds * 1e3:10.0f}")
 
 
 if __name__ == "__main__":

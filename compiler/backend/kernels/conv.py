@@ -20,12 +20,13 @@ from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
 from . import winograd
+from .blocking import plan_product
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
-from .conv_weights import ConvShape, bias_operand, emit_panel, weight_operands
+from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .depthwise import is_depthwise, lower_depthwise
-from .gemm import Operands, ProductEmitter, plan_product
+from .gemm import Operands, ProductEmitter
 from .tail import tail_of
 
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
@@ -59,7 +60,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     p = plan_product(ctx, s.groups, rows, s.group_outputs, s.taps, s.group_inputs, whole_rows=0 if s.constant else 384)
     tail = tail_of(fusion, ctx.symbols)
     zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
-    operands = [
+    operands: list[NamedOperand] = [
         ("a", F32PTR, s.x),
         ("zero", F32PTR, zeros),
         *weight_operands(ctx, s, p, taps_outside=True),

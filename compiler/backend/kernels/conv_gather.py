@@ -16,9 +16,10 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Operand, Scratch
+from .blocking import plan_product, size_hint, static
 from .conv_tables import Walk, fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
-from .gemm import Operands, ProductEmitter, plan_product, size_hint
+from .gemm import Operands, ProductEmitter
 from .plain import strided_load
 from .tail import tail_of
 
@@ -81,9 +82,15 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     tail = tail_of(fusion, ctx.symbols)
     offsets = k_offsets(s, planes)
     koff: NamedOperand = ("koff", I64PTR, Scratch(8 * depth) if offsets is None else ctx.weights.add(offsets))
-    operands = [("x", PtrType(s.x.tensor.dtype), s.x), *weight_operands(ctx, s, p, taps_outside=False),
-                bias_operand(ctx, s), koff, ("planes", F32PTR, Scratch(planes.nbytes)),
-                ("table", I64PTR, rows_operand(ctx, s, planes, p.table_entries)), ("partial", F32PTR, Scratch(p.partial_nbytes))]
+    operands = [
+        ("x", PtrType(s.x.tensor.dtype), s.x),
+        *weight_operands(ctx, s, p, taps_outside=False),
+        bias_operand(ctx, s),
+        koff,
+        ("planes", F32PTR, Scratch(planes.nbytes)),
+        ("table", I64PTR, rows_operand(ctx, s, planes, p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+    ]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
@@ -101,12 +108,25 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             if not isinstance(p.table_entries, int) or offsets is None:
                 fill_offsets(k, corners(s, planes), k["table"], k.index(1), k.index(0), count, k.index(0))
 
-        ProductEmitter(k, ctx, p, tail, Operands(
-            a=k["planes"], zero=k["planes"], table=k["table"], partial=k["partial"], koff=k["koff"], fill_table=fill,
-            panel=lambda item, kind, panel, column: emit_panel(k, ctx, s, p, kind, group_of(item), column, False),
-            bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-            row_base=lambda item: k.udiv(item, s.groups) * k.index(pixels), pitch=s.groups * s.group_outputs,
-            column_base=lambda item: group_of(item) * s.group_outputs)).emit()
+        ProductEmitter(
+            k,
+            ctx,
+            p,
+            tail,
+            Operands(
+                a=k["planes"],
+                zero=k["planes"],
+                table=k["table"],
+                partial=k["partial"],
+                koff=k["koff"],
+                fill_table=fill,
+                panel=lambda item, kind, panel, column: emit_panel(k, ctx, s, p, kind, group_of(item), column, False),
+                bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+                row_base=lambda item: k.udiv(item, s.groups) * k.index(pixels),
+                pitch=s.groups * s.group_outputs,
+                column_base=lambda item: group_of(item) * s.group_outputs,
+            ),
+        ).emit()
         return k.func
 
     func = ctx.function("conv_gather", fusion.node, build, s.constant)
@@ -125,9 +145,9 @@ def k_offsets(s: ConvShape, planes: Planes) -> np.ndarray | None:
     g = s.geometry
     if any(isinstance(n, SymDim) for n in planes.sizes):
         return None
-    offsets = np.arange(s.group_inputs, dtype=np.int64) * planes.plane
+    offsets = np.arange(s.group_inputs, dtype=np.int64) * static(planes.plane)
     for size, dilation, stride in zip(g.kernel, g.dilations, planes.strides):
-        offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * (dilation * stride)).reshape(-1)
+        offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * (dilation * static(stride))).reshape(-1)
     return offsets
 
 
@@ -135,11 +155,11 @@ def rows_operand(ctx: LowerContext, s: ConvShape, planes: Planes, n_rows: Dim) -
     """The corners of a block's output pixels: the same for all blocks, a constant if the sizes are."""
     if isinstance(n_rows, SymDim) or k_offsets(s, planes) is None:
         return Scratch(8 * n_rows)
-    steps = [stride * int(n) for stride, n in zip(s.geometry.strides, planes.strides)]
+    steps = [stride * static(n) for stride, n in zip(s.geometry.strides, planes.strides)]
     sizes = (planes.block, *s.geometry.output[1:])
     corner = np.zeros(1, np.int64)
     for size, step in zip(sizes, steps):
-        corner = (corner[:, None] + np.arange(int(size), dtype=np.int64) * step).reshape(-1)
+        corner = (corner[:, None] + np.arange(static(size), dtype=np.int64) * step).reshape(-1)
     return ctx.weights.add(corner)
 
 

@@ -14,7 +14,10 @@ from .plain import Term, emit_plain, strided_load
 def lower_plain(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
     """The kernel call; one lane at a time, since neighbouring outputs share neither weights nor input."""
     y = s.y
-    operands: list[tuple[str, PtrType, Operand]] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", PtrType(s.w.tensor.dtype), s.w)]
+    operands: list[tuple[str, PtrType, Operand]] = [
+        ("x", PtrType(s.x.tensor.dtype), s.x),
+        ("w", PtrType(s.w.tensor.dtype), s.w),
+    ]
     if s.b is not None:
         operands.append(("b", PtrType(s.b.tensor.dtype), s.b))
     dtype = register_dtype(y.dtype)

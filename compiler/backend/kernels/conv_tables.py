@@ -47,7 +47,9 @@ class Walk:
         return n
 
 
-def fill_offsets(k: Builder, walk: Walk, table: KValue, pitch: KValue, row0: KValue, count: KValue, base: KValue) -> None:
+def fill_offsets(
+    k: Builder, walk: Walk, table: KValue, pitch: KValue, row0: KValue, count: KValue, base: KValue
+) -> None:
     """table[tap * pitch + i] = base + offset of output pixel row0 + i under each tap, or -1.
 
     Pixels are numbered over (image, output spatial axes), the last axis fastest.
@@ -61,8 +63,14 @@ def fill_offsets(k: Builder, walk: Walk, table: KValue, pitch: KValue, row0: KVa
         offset = base + image * k.index(walk.batch_stride)
         for c, stride in zip(corner, walk.x_strides):
             offset = offset + c * k.index(stride)
-        _taps(k, walk, corner, lambda tap, shift, valid: k.store(
-            table, tap * pitch + i, offset + shift if valid is None else k.select(valid, offset + shift, -1)))
+        _taps(
+            k,
+            walk,
+            corner,
+            lambda tap, shift, valid: k.store(
+                table, tap * pitch + i, offset + shift if valid is None else k.select(valid, offset + shift, -1)
+            ),
+        )
         return _advance(k, walk.output, at)
 
     k.for_(0, count, 1, start, row)
@@ -81,7 +89,9 @@ def _advance(k: Builder, sizes: Sequence[Dim], at: list[KValue]) -> list[KValue]
     return out
 
 
-def _taps(k: Builder, walk: Walk, corner: Sequence[KValue], visit: Callable[[KValue, KValue, KValue | None], None]) -> None:
+def _taps(
+    k: Builder, walk: Walk, corner: Sequence[KValue], visit: Callable[[KValue, KValue, KValue | None], None]
+) -> None:
     """Call visit(tap number, offset from the corner, valid or None if always) for each tap."""
 
     def axis(d: int, tap: KValue, shift: KValue, valid: KValue | None) -> None:
@@ -90,7 +100,9 @@ def _taps(k: Builder, walk: Walk, corner: Sequence[KValue], visit: Callable[[KVa
             return
 
         def one(j: KValue, _: list[KValue]) -> None:
-            inside = in_bounds(k, corner[d] + j * walk.dilations[d], walk.input[d], walk.pads_begin[d], walk.pads_end[d])
+            inside = in_bounds(
+                k, corner[d] + j * walk.dilations[d], walk.input[d], walk.pads_begin[d], walk.pads_end[d]
+            )
             both = valid if inside is None else inside if valid is None else valid & inside
             axis(d + 1, tap * walk.kernel[d] + j, shift + j * walk.dilations[d] * k.index(walk.x_strides[d]), both)
 

@@ -24,8 +24,9 @@ from ...ir.ops.geometry import WindowGeometry
 from ...ir.types import BF16, F16, Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion, register_dtype
 from ..lowering import KernelCall, LowerContext, Operand, Scratch, lowers
+from .blocking import PanelKind, Product, padded_columns, plan_product, static
 from .conv_weights import NamedOperand
-from .gemm import Operands, PanelKind, Product, ProductEmitter, padded_columns, plan_product
+from .gemm import Operands, ProductEmitter
 from .pack import pack_panels, pad_vector
 from .plain import Term, decompose, emit_plain, strided_load
 from .tail import Tail, tail_of
@@ -54,8 +55,16 @@ class Transposed:
         x, w, *rest = fusion.root_inputs
         assert x is not None and w is not None
         shape = w.tensor.static_shape
-        return Transposed(x, w, rest[0] if rest else None, fusion.result, op.geometry(x.tensor, w.tensor), op.group,
-                          shape[0] // op.group, shape[1])
+        return Transposed(
+            x,
+            w,
+            rest[0] if rest else None,
+            fusion.result,
+            op.geometry(x.tensor, w.tensor),
+            op.group,
+            shape[0] // op.group,
+            shape[1],
+        )
 
     @property
     def tiled(self) -> bool:
@@ -63,8 +72,14 @@ class Transposed:
         last = (0, *range(2, self.geometry.rank + 2), 1)
         constant = all(v is None or (v.data is not None and v.producer is None) for v in (self.w, self.b))
         static = not any(isinstance(p, SymDim) for p in self.geometry.pads_begin)
-        return (constant and static and self.x.tensor.dtype == F32 and self.y.tensor.dtype in (F32, F16, BF16)
-                and self.x.tensor.axis_order == last and self.y.tensor.axis_order == last)
+        return (
+            constant
+            and static
+            and self.x.tensor.dtype == F32
+            and self.y.tensor.dtype in (F32, F16, BF16)
+            and self.x.tensor.axis_order == last
+            and self.y.tensor.axis_order == last
+        )
 
 
 @lowers(ConvTranspose)
@@ -127,10 +142,15 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
     if s.b is not None and s.b.data is not None:
         bias = pad_vector(s.b.data.astype(np.float32), padded_columns(s.groups * s.group_outputs, ctx.lanes))
     operands: list[NamedOperand] = [
-        ("a", F32PTR, s.x), ("zero", F32PTR, ctx.weights.add(np.zeros(s.group_inputs, np.float32))),
-        ("w", F32PTR, ctx.weights.add(pack_panels(w, p.kinds, p.lanes))), ("bias", F32PTR, ctx.weights.add(bias)),
-        ("starts", I64PTR, ctx.weights.add(phases.starts)), ("shifts", I64PTR, ctx.weights.add(phases.shifts)),
-        ("table", I64PTR, Scratch(8 * p.table_entries)), ("partial", F32PTR, Scratch(p.partial_nbytes))]
+        ("a", F32PTR, s.x),
+        ("zero", F32PTR, ctx.weights.add(np.zeros(s.group_inputs, np.float32))),
+        ("w", F32PTR, ctx.weights.add(pack_panels(w, p.kinds, p.lanes))),
+        ("bias", F32PTR, ctx.weights.add(bias)),
+        ("starts", I64PTR, ctx.weights.add(phases.starts)),
+        ("shifts", I64PTR, ctx.weights.add(phases.shifts)),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+    ]
     n_blocks = ceil_div(n_rows, block)
 
     def build(name: str) -> KFunc:
@@ -146,7 +166,9 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
 class TransposedEmitter:
     """Emits the loops over output lines and phases."""
 
-    def __init__(self, k: Builder, ctx: LowerContext, s: Transposed, p: Product, tail: Tail, n_taps: int, n_blocks: Dim) -> None:
+    def __init__(
+        self, k: Builder, ctx: LowerContext, s: Transposed, p: Product, tail: Tail, n_taps: int, n_blocks: Dim
+    ) -> None:
         self.k, self.ctx, self.s, self.p, self.tail, self.n_taps, self.n_blocks = k, ctx, s, p, tail, n_taps, n_blocks
 
     def emit(self) -> None:
@@ -165,16 +187,31 @@ class TransposedEmitter:
             for o, n in zip(lines, g.output):
                 y_line = y_line * k.index(n) + o
             stride = g.strides[-1]
-            k.for_(0, stride, 1, [], lambda r, _: self.phase(
-                image, group, quotients, number * stride + r, r, block, y_line * k.index(g.output[-1])))
+            k.for_(
+                0,
+                stride,
+                1,
+                [],
+                lambda r, _: self.phase(
+                    image, group, quotients, number * stride + r, r, block, y_line * k.index(g.output[-1])
+                ),
+            )
 
         k.for_(k["begin"], k["end"], 1, [], item)
 
-    def phase(self, image: KValue, group: KValue, quotients: list[KValue], number: KValue, r: KValue, block: KValue,
-              y_line: KValue) -> None:
+    def phase(
+        self,
+        image: KValue,
+        group: KValue,
+        quotients: list[KValue],
+        number: KValue,
+        r: KValue,
+        block: KValue,
+        y_line: KValue,
+    ) -> None:
         """One block of the outputs of an output line whose phase is r."""
         k, s, g, p = self.k, self.s, self.s.geometry, self.p
-        stride, pad = g.strides[-1], int(g.pads_begin[-1])  # type: ignore[call-overload]
+        stride, pad = g.strides[-1], static(g.pads_begin[-1])
         before = r - (pad % stride)
         first = k.select(before < 0, before + stride, before)
         quotient = k.udiv(first + pad, stride)
@@ -217,18 +254,28 @@ class TransposedEmitter:
             at = (group * padded + column) * (self.n_taps * s.group_inputs) + start * (s.group_inputs * width)
             return k.gep(k["w"], at)
 
-        return Operands(a=k["a"], zero=k["zero"], table=k["table"], partial=k["partial"],
-                        fill_table=lambda outer, row0, count: None, panel=panel,
-                        bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-                        row_base=lambda outer: y_first, pitch=s.groups * s.group_outputs, row_step=s.geometry.strides[-1],
-                        column_base=lambda outer: group * s.group_outputs)
+        return Operands(
+            a=k["a"],
+            zero=k["zero"],
+            table=k["table"],
+            partial=k["partial"],
+            fill_table=lambda outer, row0, count: None,
+            panel=panel,
+            bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+            row_base=lambda outer: y_first,
+            pitch=s.groups * s.group_outputs,
+            row_step=s.geometry.strides[-1],
+            column_base=lambda outer: group * s.group_outputs,
+        )
 
 
 def lower_plain_transpose(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall:
     """One output at a time: every type and layout."""
     y, g = s.y.tensor, s.geometry
     operands: list[tuple[str, PtrType, Operand]] = [
-        ("x", PtrType(s.x.tensor.dtype), s.x), ("w", PtrType(s.w.tensor.dtype), s.w)]
+        ("x", PtrType(s.x.tensor.dtype), s.x),
+        ("w", PtrType(s.w.tensor.dtype), s.w),
+    ]
     if s.b is not None:
         operands.append(("b", PtrType(s.b.tensor.dtype), s.b))
     dtype = register_dtype(y.dtype)

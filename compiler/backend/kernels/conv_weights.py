@@ -14,8 +14,8 @@ from ...ir.ops.geometry import WindowGeometry
 from ...ir.types import BF16, F16, TensorType
 from ..fusion import Fusion
 from ..lowering import LowerContext, Operand, Scratch
+from .blocking import PanelKind, Product, padded_columns
 from .conv_tables import Walk
-from .gemm import PanelKind, Product, padded_columns
 from .pack import copy_function, pack_panels, pad_vector
 
 NamedOperand = tuple[str, PtrType, Operand]
@@ -90,7 +90,9 @@ class ConvShape:
     def walk(self) -> Walk:
         """How output pixels find their input."""
         g, strides = self.geometry, self.x.tensor.strides
-        return Walk(g.output, g.input, g.kernel, g.strides, g.dilations, g.pads_begin, g.pads_end, strides[2:], strides[0])
+        return Walk(
+            g.output, g.input, g.kernel, g.strides, g.dilations, g.pads_begin, g.pads_end, strides[2:], strides[0]
+        )
 
 
 def conv_weights(s: ConvShape, taps_outside: bool) -> np.ndarray:
@@ -119,8 +121,16 @@ def bias_operand(ctx: LowerContext, s: ConvShape) -> NamedOperand:
     return "bias", F32PTR, ctx.weights.add(pad_vector(s.b.data.astype(np.float32), nelements))
 
 
-def emit_panel(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, kind: PanelKind, group: KValue, column: KValue,
-               taps_outside: bool) -> KValue:
+def emit_panel(
+    k: Builder,
+    ctx: LowerContext,
+    s: ConvShape,
+    p: Product,
+    kind: PanelKind,
+    group: KValue,
+    column: KValue,
+    taps_outside: bool,
+) -> KValue:
     """Pointer to a packed panel; weights that are not constant are packed here."""
     depth = s.taps * s.group_inputs
     if s.constant:
@@ -135,12 +145,36 @@ def emit_panel(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, kind: Pa
         copy = copy_function(ctx, s.w.tensor.dtype, "transposed" if c_step == 1 else "strided", p.lanes)
 
         def tap(t: KValue, _: list[KValue]) -> None:
-            k.call(copy, [k.gep(k["w"], base + t * k.index(tap_step)), k.gep(k["wpack"], t * (s.group_inputs * width)),
-                          k.index(s.group_inputs), valid, k.index(c_step), k.index(n_step), k.index(width), k.index(width), one])
+            k.call(
+                copy,
+                [
+                    k.gep(k["w"], base + t * k.index(tap_step)),
+                    k.gep(k["wpack"], t * (s.group_inputs * width)),
+                    k.index(s.group_inputs),
+                    valid,
+                    k.index(c_step),
+                    k.index(n_step),
+                    k.index(width),
+                    k.index(width),
+                    one,
+                ],
+            )
 
         k.for_(0, s.taps, 1, [], tap)
     else:
         copy = copy_function(ctx, s.w.tensor.dtype, "transposed", p.lanes)
-        k.call(copy, [k.gep(k["w"], base), k["wpack"], k.index(depth), valid, k.index(1), k.index(n_step), k.index(width),
-                      k.index(width), one])
+        k.call(
+            copy,
+            [
+                k.gep(k["w"], base),
+                k["wpack"],
+                k.index(depth),
+                valid,
+                k.index(1),
+                k.index(n_step),
+                k.index(width),
+                k.index(width),
+                one,
+            ],
+        )
     return k["wpack"]

@@ -14,6 +14,7 @@ run of a row are generated for their place. With a symbolic width each column is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim
 from ..fusion import Epilogue, Fusion, load, widen
 from ..lowering import KernelCall, LowerContext
+from .blocking import padded_columns, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand
-from .gemm import padded_columns
 from .tail import round_like
 
 
@@ -54,8 +55,11 @@ def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCa
     assert s.w.data is not None
     w = np.zeros((s.taps, padded), np.float32)
     w[:, :channels] = s.w.data.astype(np.float32).reshape(channels, s.taps).T
-    operands: list[NamedOperand] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, ctx.weights.add(w)),
-                                    bias_operand(ctx, s)]
+    operands: list[NamedOperand] = [
+        ("x", PtrType(s.x.tensor.dtype), s.x),
+        ("w", F32PTR, ctx.weights.add(w)),
+        bias_operand(ctx, s),
+    ]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
@@ -69,7 +73,9 @@ def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCa
 class Depthwise:
     """Emits one depthwise kernel."""
 
-    def __init__(self, k: Builder, ctx: LowerContext, fusion: Fusion, s: ConvShape, rows: Line, line: Line, padded: int) -> None:
+    def __init__(
+        self, k: Builder, ctx: LowerContext, fusion: Fusion, s: ConvShape, rows: Line, line: Line, padded: int
+    ) -> None:
         self.k, self.s, self.rows, self.line, self.padded = k, s, rows, line, padded
         self.lanes = ctx.lanes
         self.epilogue = Epilogue(k, fusion)
@@ -99,6 +105,9 @@ class Depthwise:
         def run(start: KValue | int, n: int, place: str) -> None:
             self.run(k.index(start), n, place, y_row, x_row, first, last)
 
+        def middle(n: int, at: KValue, _: list[KValue]) -> None:
+            run(at, n, "inside")
+
         if isinstance(line.output, SymDim) or isinstance(line.input, SymDim) or isinstance(line.pad, SymDim):
             whole = k.udiv(k.index(line.output), 4) * 4
             k.for_(0, whole, 4, [], lambda i, _: run(i, 4, "tested"))
@@ -113,7 +122,7 @@ class Depthwise:
                 while j < len(lengths) and lengths[j] == lengths[i] and self.inside(starts[j], lengths[j]):
                     j += 1
                 n = lengths[i]
-                k.for_(starts[i], starts[i] + (j - i) * n, n, [], lambda at, _, n=n: run(at, n, "inside"))  # type: ignore[misc]
+                k.for_(starts[i], starts[i] + (j - i) * n, n, [], partial(middle, n))
                 i = j
             else:
                 run(starts[i], lengths[i], "fixed")
@@ -142,13 +151,24 @@ class Depthwise:
         if whole < self.channels:
             block(k.index(whole), k.tail_mask(k.index(self.channels - whole), lanes))
 
-    def taps(self, start: KValue, n: int, place: str, x_row: KValue, kh: KValue, c: KValue, mask: KValue | None,
-             acc: list[KValue]) -> list[KValue]:
+    def taps(
+        self,
+        start: KValue,
+        n: int,
+        place: str,
+        x_row: KValue,
+        kh: KValue,
+        c: KValue,
+        mask: KValue | None,
+        acc: list[KValue],
+    ) -> list[KValue]:
         """One kernel row: its weights in registers, each input pixel loaded once."""
         k, line = self.k, self.line
         acc = list(acc)
-        weights = [k.load(k["w"], (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
-                   for j in range(line.kernel)]
+        weights = [
+            k.load(k["w"], (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
+            for j in range(line.kernel)
+        ]
         corner = start * line.stride - k.index(line.pad)
         row = x_row + kh * self.rows.dilation * k.index(line.input) * self.inputs
         uses: dict[int, list[tuple[int, int]]] = {}
@@ -156,7 +176,7 @@ class Depthwise:
             for j in range(line.kernel):
                 uses.setdefault(p * line.stride + j * line.dilation, []).append((p, j))
         for column, pairs in sorted(uses.items()):
-            if place == "fixed" and not 0 <= int(corner.const or 0) + column < int(line.input):  # type: ignore[call-overload]
+            if place == "fixed" and not 0 <= int(corner.const or 0) + column < static(line.input):
                 continue
             at = corner + column
 

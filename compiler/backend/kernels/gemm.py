@@ -1,6 +1,6 @@
 """The loops around the register tile: work items, panels of B, blocks of K, tiles of rows.
 
-Owns blocking and the calls of tile functions. What the rows of A are (a matrix, the pixels of a convolution) and where
+Owns the calls of tile functions. What the rows of A are (a matrix, the pixels of a convolution) and where
 a panel of B lies comes from its callers; it must not know of operators.
 
     for (outer, column group, row block) in work items:
@@ -18,149 +18,9 @@ from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
+from .blocking import PanelKind, Product, static
 from .tail import Tail
-from .tile import TILES_AHEAD, TileShape, best_unroll, most_rows, most_vectors, tile_function, tile_params
-
-MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
-
-
-@dataclass(frozen=True)
-class PanelKind:
-    """Neighbouring column panels of one shape: panels [first, first + count) start at column `column`."""
-
-    vectors: int
-    masked: bool
-    first: Dim
-    count: Dim
-    column: Dim
-
-
-def panel_kinds(columns: Dim, lanes: int, most: int) -> list[PanelKind]:
-    """Split columns into panels of at most `most` vectors, all of equal width up to one vector.
-
-    A symbolic number of columns gives full panels and one masked panel of full width.
-    """
-    if isinstance(columns, SymDim):
-        full = columns // (most * lanes)
-        return [PanelKind(most, False, 0, full, 0),
-                PanelKind(most, True, full, ceil_div(columns, most * lanes) - full, full * (most * lanes))]
-    vectors = ceil_div(columns, lanes)
-    panels = ceil_div(vectors, most)
-    wide = ceil_div(vectors, panels)
-    counts = [(wide, vectors - panels * (wide - 1)), (wide - 1, panels * wide - vectors)]
-    shapes = [w for w, count in counts for _ in range(count)]
-    masked = [False] * (len(shapes) - 1) + [columns % lanes != 0]
-    kinds: list[PanelKind] = []
-    column = 0
-    for i, (w, m) in enumerate(zip(shapes, masked)):
-        if kinds and (kinds[-1].vectors, kinds[-1].masked) == (w, m):
-            last = kinds[-1]
-            kinds[-1] = PanelKind(w, m, last.first, last.count + 1, last.column)
-        else:
-            kinds.append(PanelKind(w, m, i, 1, column))
-        column += w * lanes
-    return kinds
-
-
-def padded_columns(columns: int, lanes: int) -> int:
-    """Columns of B once every panel is whole."""
-    return ceil_div(columns, lanes) * lanes
-
-
-@dataclass(frozen=True)
-class Product:
-    """Sizes of outer × [rows × (taps·kc)] · [(taps·kc) × columns] and how they are blocked.
-
-    Attributes:
-        outer: independent products (groups, batch items). row_block: rows of one work item.
-        panels_per_item: column panels of one work item. indexed: see TileShape.
-        k_block: steps of k whose panel of B fits L2. rows_known: False if blocks have any number of rows up to row_block.
-    """
-
-    outer: Dim
-    rows: Dim
-    columns: Dim
-    taps: int
-    kc: Dim
-    lanes: int
-    kinds: tuple[PanelKind, ...]
-    row_block: Dim
-    panels_per_item: Dim
-    k_block: int
-    indexed: bool = False
-    rows_known: bool = True
-
-    @property
-    def n_panels(self) -> Dim:
-        return sum((kind.count for kind in self.kinds), start=0)
-
-    @property
-    def n_row_blocks(self) -> Dim:
-        return ceil_div(self.rows, self.row_block)
-
-    @property
-    def n_column_groups(self) -> Dim:
-        return ceil_div(self.n_panels, self.panels_per_item)
-
-    @property
-    def work(self) -> Dim:
-        """Work items."""
-        return self.outer * self.n_column_groups * self.n_row_blocks
-
-    @property
-    def one_k_block(self) -> bool:
-        total = self.taps * self.kc
-        return isinstance(total, int) and total <= self.k_block
-
-    @property
-    def unroll(self) -> tuple[int, bool]:
-        """Steps of k per iteration of a tile, and whether every block of k is a multiple."""
-        if self.one_k_block or (isinstance(self.kc, int) and self.kc <= self.k_block):
-            return best_unroll(self.kc)
-        return 4, isinstance(self.kc, int) and self.kc % 4 == 0
-
-    @property
-    def table_entries(self) -> Dim:
-        """i64 elements of the offset table."""
-        return self.row_block * self.taps
-
-    @property
-    def partial_nbytes(self) -> Dim:
-        """Sums of one row block and panel that wait for the next block of K."""
-        return 64 if self.one_k_block else self.row_block * max(kind.vectors for kind in self.kinds) * self.lanes * 4
-
-
-def plan_product(ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: int, kc: Dim, *,
-                 indexed: bool = False, lanes: int | None = None, whole_rows: int = 0) -> Product:
-    """Choose panels and blocks.
-
-    Args:
-        whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
-    """
-    lanes = lanes or ctx.lanes
-    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
-    widest = max(kind.vectors for kind in kinds)
-    m = most_rows(ctx.target, widest)
-    half_l2 = ctx.target.l2_nbytes // 2
-    k_block = max(64, half_l2 // (widest * lanes * 4))
-    total_k, hint = size_hint(taps * kc), size_hint(rows)
-    n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
-    streamed = total_k > k_block
-    n_blocks = ceil_div(hint, max(whole_rows, 192 if streamed else 96))
-    fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
-    together = n_panels if fits >= n_panels else 1 if streamed else fits
-    others = ceil_div(n_panels, together) * size_hint(outer)
-    if n_blocks * others < MIN_ITEMS and not whole_rows:
-        n_blocks = max(n_blocks, min(ceil_div(MIN_ITEMS, others), hint // (4 * m)))
-    if n_blocks * others < MIN_ITEMS:
-        together = max(1, together * n_blocks * others // MIN_ITEMS)
-    block = ceil_div(ceil_div(hint, n_blocks), m) * m
-    return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
-
-
-def size_hint(d: Dim) -> int:
-    """A size to plan with when a dimension is symbolic: batch 1, but at least 96."""
-    return max(96, d.evaluate({s: 1 for s in d.symbols()})) if isinstance(d, SymDim) else d
+from .tile import TILES_AHEAD, TileShape, most_rows, tile_function, tile_params
 
 
 @dataclass
@@ -201,8 +61,15 @@ def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
 class ProductEmitter:
     """Emits the loops of one Product into a kernel."""
 
-    def __init__(self, k: Builder, ctx: LowerContext, product: Product, tail: Tail, operands: Operands,
-                 taps: KValue | None = None) -> None:
+    def __init__(
+        self,
+        k: Builder,
+        ctx: LowerContext,
+        product: Product,
+        tail: Tail,
+        operands: Operands,
+        taps: KValue | None = None,
+    ) -> None:
         self.k, self.ctx, self.p, self.tail, self.o = k, ctx, product, tail, operands
         self.taps = taps if taps is not None else k.index(product.taps)
 
@@ -230,7 +97,9 @@ class ProductEmitter:
             width = kind.vectors * self.p.lanes
             low, high = k.index(kind.first), k.index(kind.first + kind.count)
 
-            def one(panel: KValue, _: list[KValue], kind: PanelKind = kind, low: KValue = low, width: int = width) -> None:
+            def one(
+                panel: KValue, _: list[KValue], kind: PanelKind = kind, low: KValue = low, width: int = width
+            ) -> None:
                 column = k.index(kind.column) + (panel - low) * width
                 b = self.o.panel(outer, kind, panel, column)
                 self.k_blocks(outer, kind, b, column, row0, count)
@@ -242,13 +111,26 @@ class ProductEmitter:
         k, p = self.k, self.p
         kc, width = k.index(p.kc), kind.vectors * p.lanes
         if p.one_k_block:
-            self.tiles(outer, kind, column, row0, count, {
-                "b": b, "taps": self.taps, "kc": kc, "first": k.index(1), "last": k.index(1), "c0": k.index(0),
-                "t0": k.index(0)})
+            self.tiles(
+                outer,
+                kind,
+                column,
+                row0,
+                count,
+                {
+                    "b": b,
+                    "taps": self.taps,
+                    "kc": kc,
+                    "first": k.index(1),
+                    "last": k.index(1),
+                    "c0": k.index(0),
+                    "t0": k.index(0),
+                },
+            )
             return
         whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
         if whole_taps:
-            per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // int(p.kc))))
+            per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // static(p.kc))))
             n, size = k.max(k.udiv(self.taps + (per - 1), per), 1), per
         else:
             size = p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
@@ -264,18 +146,33 @@ class ProductEmitter:
                 c0 = (i - t0 * per_tap) * size
                 taps, steps = k.min(self.taps, 1), k.min(kc - c0, size)
             last = k.cast(i == n - 1, n.dtype)
-            self.tiles(outer, kind, column, row0, count, {
-                "b": k.gep(b, (t0 * kc + c0) * width), "taps": taps, "kc": steps, "first": k.cast(i == 0, n.dtype),
-                "last": last, "c0": c0, "t0": t0})
+            self.tiles(
+                outer,
+                kind,
+                column,
+                row0,
+                count,
+                {
+                    "b": k.gep(b, (t0 * kc + c0) * width),
+                    "taps": taps,
+                    "kc": steps,
+                    "first": k.cast(i == 0, n.dtype),
+                    "last": last,
+                    "c0": c0,
+                    "t0": t0,
+                },
+            )
 
         k.for_(0, n, 1, [], block)
 
-    def tiles(self, outer: KValue, kind: PanelKind, column: KValue, row0: KValue, count: KValue,
-              step: dict[str, KValue]) -> None:
+    def tiles(
+        self, outer: KValue, kind: PanelKind, column: KValue, row0: KValue, count: KValue, step: dict[str, KValue]
+    ) -> None:
         """All row tiles of a block: balanced sizes where the number of rows is known, a ladder of sizes otherwise."""
         k, p = self.k, self.p
         m = most_rows(self.ctx.target, kind.vectors)
-        whole = isinstance(p.rows, int)
+        rows, block = p.rows, p.row_block
+
         def run(size: int, low: KValue, n: KValue) -> KValue:
             k.for_(0, n, 1, [], lambda i, _: self.call(outer, kind, size, column, row0, low + i * size, step))
             return low + n * size
@@ -291,33 +188,52 @@ class ProductEmitter:
             for size in sizes_below(m):
                 low = run(size, low, k.udiv(count - low, size))
 
-        block = p.row_block
         if isinstance(block, SymDim) or not p.rows_known:
             ladder()
-        elif whole and (p.rows <= block or p.rows % block == 0):
-            balanced(min(int(p.rows), block))
+        elif isinstance(rows, SymDim):
+            k.if_(count == block, lambda: balanced(static(block)), ladder)
+        elif rows <= block or rows % block == 0:
+            balanced(min(rows, block))
         else:
-            rest = int(p.rows) % block if whole else 0
-            k.if_(count == block, lambda: balanced(block), (lambda: balanced(rest)) if whole else ladder)
+            k.if_(count == block, lambda: balanced(static(block)), lambda: balanced(rows % static(block)))
 
-    def call(self, outer: KValue, kind: PanelKind, size: int, column: KValue, row0: KValue, row: KValue,
-             step: dict[str, KValue]) -> None:
+    def call(
+        self,
+        outer: KValue,
+        kind: PanelKind,
+        size: int,
+        column: KValue,
+        row0: KValue,
+        row: KValue,
+        step: dict[str, KValue],
+    ) -> None:
         """One tile."""
         k, p, o = self.k, self.p, self.o
         width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
         shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
         at_column = column if o.column_base is None else o.column_base(outer) + column
         given = {
-            "a": o.a if p.indexed else k.gep(o.a, step["c0"]), "zero": o.zero,
-            "b_ahead": k.gep(step["b"], step["taps"] * step["kc"] * width + k.udiv(row, m) * (
-                step["taps"] * step["kc"] * (width // TILES_AHEAD))),
-            "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row), "b": step["b"], "bias": o.bias(at_column),
+            "a": o.a if p.indexed else k.gep(o.a, step["c0"]),
+            "zero": o.zero,
+            "b_ahead": k.gep(
+                step["b"],
+                step["taps"] * step["kc"] * width
+                + k.udiv(row, m) * (step["taps"] * step["kc"] * (width // TILES_AHEAD)),
+            ),
+            "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row),
+            "b": step["b"],
+            "bias": o.bias(at_column),
             "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
-            "table_stride": k.index(p.row_block), "taps": step["taps"], "kc": step["kc"], "first": step["first"],
+            "table_stride": k.index(p.row_block),
+            "taps": step["taps"],
+            "kc": step["kc"],
+            "first": step["first"],
             "last": step["last"],
             "row": o.row_base(outer) + (row0 + row) * k.index(o.row_step),
-            "row_step": k.index(o.row_step), "column": at_column,
-            "pitch": k.index(o.pitch), "n_columns": k.index(p.columns) - column,
+            "row_step": k.index(o.row_step),
+            "column": at_column,
+            "pitch": k.index(o.pitch),
+            "n_columns": k.index(p.columns) - column,
         }
         if p.indexed:
             assert o.koff is not None

@@ -6,90 +6,28 @@ packed at compile time, otherwise each work item packs its panel. Everything els
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.contraction import Gemm, MatMul
 from ...ir.types import BF16, F16, Dim, TensorType, ceil_div, prod
-from ..fusion import Fusion, register_dtype
-from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers, unsupported
-from .gemm import Operands, PanelKind, Product, ProductEmitter, padded_columns, plan_product
+from ..fusion import Fusion
+from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers
+from .blocking import PanelKind, Product, padded_columns, plan_product
+from .gemm import Operands, ProductEmitter
+from .matmul_plain import lower_plain_matmul
+from .matmul_shapes import Matrices, matrices_of
 from .pack import copy_function, pack_panels, pad_vector
-from .plain import Term, decompose, emit_plain, strided_load
+from .plain import decompose
 from .tail import Addend, tail_of
 from .tile import LINE
 
 FLOATS = (F32, F16, BF16)
-
-
-@dataclass(frozen=True)
-class Matrices:
-    """A product y[.., m, n] = alpha · sum over k of a · b + addend, as strides per axis of y.
-
-    Attributes:
-        depth: size of k. a_strides, b_strides: elements per step of each logical axis of y (0 = broadcast).
-        a_k, b_k: elements per step of k. row_axis, column_axis: y's axes of m and n, None for a vector operand.
-        batch: logical axes of y that b varies with besides n.
-    """
-
-    a: Value
-    b: Value
-    c: Value | None
-    depth: Dim
-    a_strides: tuple[Dim, ...]
-    b_strides: tuple[Dim, ...]
-    a_k: Dim
-    b_k: Dim
-    row_axis: int | None
-    column_axis: int | None
-    alpha: float = 1.0
-    beta: float = 1.0
-    transposed_b: bool = False
-
-    @property
-    def batch(self) -> tuple[int, ...]:
-        return tuple(i for i, s in enumerate(self.b_strides) if i != self.column_axis and s != 0)
-
-
-def matrices_of(fusion: Fusion) -> Matrices:
-    """Read the operands of a MatMul or Gemm root."""
-    op = fusion.root.op
-    a, b = fusion.root_inputs[0], fusion.root_inputs[1]
-    assert a is not None and b is not None
-    ta, tb = a.tensor, b.tensor
-    if isinstance(op, Gemm):
-        c = fusion.root_inputs[2] if len(fusion.root_inputs) > 2 else None
-        (am, ak), (bk, bn) = ta.strides, tb.strides
-        if op.transA:
-            am, ak = ak, am
-        if op.transB:
-            bk, bn = bn, bk
-        depth = ta.dims[0 if op.transA else 1]
-        return Matrices(a, b, c, depth, (am, 0), (0, bn), ak, bk, 0, 1, op.alpha, op.beta, bool(op.transB))
-    rank = fusion.result.tensor.rank
-    n_vectors = (ta.rank == 1) + (tb.rank == 1)
-    lead = rank - (2 - n_vectors)
-    row = lead if ta.rank > 1 else None
-    column = rank - 1 if tb.rank > 1 else None
-    return Matrices(a, b, None, ta.dims[-1], _axis_strides(ta, rank, lead, row, -2), _axis_strides(tb, rank, lead, column, -1),
-                    ta.strides[-1], tb.strides[-2] if tb.rank > 1 else tb.strides[0], row, column)
-
-
-def _axis_strides(t: TensorType, rank: int, lead: int, own_axis: int | None, own: int) -> tuple[Dim, ...]:
-    """Strides of an operand per axis of the result: its batch axes right-aligned in the first `lead`, and its own."""
-    out: list[Dim] = [0] * rank
-    n_batch = t.rank - 2
-    for i in range(n_batch):
-        if t.dims[i] != 1:
-            out[lead - n_batch + i] = t.strides[i]
-    if own_axis is not None:
-        out[own_axis] = t.strides[own]
-    return tuple(out)
 
 
 @lowers(MatMul, Gemm)
@@ -100,7 +38,7 @@ def lower_matmul(ctx: LowerContext, node: Node) -> KernelCall:
     y = fusion.result.tensor
     flops = 2 * prod(y.dims) * m.depth
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
-    call = _fast(ctx, fusion, m) if _is_fast(fusion, m) else _plain(ctx, fusion, m)
+    call = _fast(ctx, fusion, m) if _is_fast(fusion, m) else lower_plain_matmul(ctx, fusion, m)
     return replace(call, label=node.name, flops=flops, nbytes=nbytes)
 
 
@@ -177,9 +115,12 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
     pack_a = m.a_k != 1 or m.a.tensor.dtype != F32
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
     operands: list[tuple[str, PtrType, Operand]] = [
-        ("a", PtrType(m.a.tensor.dtype), m.a), ("bias", F32PTR, bias), ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("a", PtrType(m.a.tensor.dtype), m.a),
+        ("bias", F32PTR, bias),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
-        ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64))]
+        ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64)),
+    ]
     if matrix is not None:
         operands.append(("b", F32PTR, ctx.weights.add(pack_panels(matrix, p.kinds, ctx.lanes))))
     else:
@@ -217,18 +158,36 @@ def bias_of(ctx: LowerContext, m: Matrices, columns: Dim) -> tuple[Weight, Adden
 class MatMulEmitter:
     """The callbacks of one matrix product."""
 
-    def __init__(self, k: Builder, ctx: LowerContext, m: Matrices, rows: Rows, y: TensorType, p: Product, pack_a: bool,
-                 packed_b: bool, biased: bool) -> None:
+    def __init__(
+        self,
+        k: Builder,
+        ctx: LowerContext,
+        m: Matrices,
+        rows: Rows,
+        y: TensorType,
+        p: Product,
+        pack_a: bool,
+        packed_b: bool,
+        biased: bool,
+    ) -> None:
         self.k, self.ctx, self.m, self.rows, self.y, self.p = k, ctx, m, rows, y, p
         self.pack_a, self.packed_b, self.biased = pack_a, packed_b, biased
 
     def operands(self, columns: Dim) -> Operands:
         k = self.k
         a = k["apack"] if self.pack_a else k["a"]
-        return Operands(a=a, zero=a, table=k["table"], partial=k["partial"], fill_table=self.fill_table, panel=self.panel,
-                        bias=lambda column: k.gep(k["bias"], column) if self.biased else k["bias"],
-                        row_base=lambda outer: self.outer_offset(outer, self.rows.y_strides), pitch=columns,
-                        row_step=self.rows.y_step)
+        return Operands(
+            a=a,
+            zero=a,
+            table=k["table"],
+            partial=k["partial"],
+            fill_table=self.fill_table,
+            panel=self.panel,
+            bias=lambda column: k.gep(k["bias"], column) if self.biased else k["bias"],
+            row_base=lambda outer: self.outer_offset(outer, self.rows.y_strides),
+            pitch=columns,
+            row_step=self.rows.y_step,
+        )
 
     def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
         """Sum of index times stride over the outer axes."""
@@ -274,7 +233,10 @@ class MatMulEmitter:
         mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 else "strided"
         copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes)
         depth = k.index(m.depth)
-        k.call(copy, [k.gep(k["a"], at), dst, count, depth, k.index(stride), k.index(m.a_k), pitch, depth, k.const(1.0, F32)])
+        k.call(
+            copy,
+            [k.gep(k["a"], at), dst, count, depth, k.index(stride), k.index(m.a_k), pitch, depth, k.const(1.0, F32)],
+        )
 
     def panel(self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue) -> KValue:
         """The packed panel of B: in the weights, or packed now."""
@@ -289,53 +251,18 @@ class MatMulEmitter:
         copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
         width = kind.vectors * p.lanes
         valid = k.min(k.index(p.columns) - column, width)
-        k.call(copy, [k.gep(k["b"], at), k["bpack"], k.index(m.depth), valid, k.index(m.b_k), k.index(n_step),
-                      k.index(width), k.index(width), k.const(m.alpha, F32)])
+        k.call(
+            copy,
+            [
+                k.gep(k["b"], at),
+                k["bpack"],
+                k.index(m.depth),
+                valid,
+                k.index(m.b_k),
+                k.index(n_step),
+                k.index(width),
+                k.index(width),
+                k.const(m.alpha, F32),
+            ],
+        )
         return k["bpack"]
-
-
-def _plain(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
-    """Any element type and layout; integers wrap as NumPy's."""
-    y = fusion.result.tensor
-    dtype = register_dtype(y.dtype)
-    if m.alpha != 1 or (m.beta != 1 and m.c is not None):
-        if not y.dtype.is_float:
-            raise unsupported(fusion.root, "alpha and beta on integers")
-    operands: list[tuple[str, PtrType, Operand]] = [("x", PtrType(m.a.tensor.dtype), m.a), ("w", PtrType(m.b.tensor.dtype), m.b)]
-    if m.c is not None:
-        operands.append(("c", PtrType(m.c.tensor.dtype), m.c))
-    lanes = ctx.lanes
-    inner = y.axis_order[-1] if y.rank else None
-
-    def at(k: Builder, strides: Sequence[Dim], index: Sequence[KValue], column: KValue) -> KValue:
-        total = k.index(0)
-        for a, s in enumerate(strides):
-            if s != 0:
-                total = total + (column if a == inner else index[a]) * k.index(s)
-        return total
-
-    def step(strides: Sequence[Dim]) -> Dim:
-        return strides[inner] if inner is not None else 0
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-
-        def term(index: list[KValue], column: KValue, inside: list[KValue]) -> Term:
-            return Term(at(k, m.a_strides, index, column) + inside[0] * k.index(m.a_k),
-                        at(k, m.b_strides, index, column) + inside[0] * k.index(m.b_k), step(m.a_strides), step(m.b_strides))
-
-        def start(index: list[KValue], column: KValue, n: int, mask: KValue | None) -> KValue:
-            if m.c is None:
-                return k.const(0, dtype)
-            t = m.c.tensor
-            lead = y.rank - t.rank
-            strides = [0 if a < lead or t.dims[a - lead] == 1 else t.strides[a - lead] for a in range(y.rank)]
-            value = k.cast(strided_load(k, k["c"], at(k, strides, index, column), step(strides), n, mask), dtype)
-            return value if m.beta == m.alpha else value * (m.beta / m.alpha)
-
-        scale = None if m.alpha == 1 else lambda acc: acc * m.alpha
-        emit_plain(k, fusion, dtype, lanes, [m.depth], term, start, scale)
-        return k.func
-
-    work = prod(y.dims[a] for a in y.axis_order[:-1])
-    return KernelCall(ctx.function("plain_matmul", fusion.node, build), (*(o for _, _, o in operands), *fusion.operands()), work)

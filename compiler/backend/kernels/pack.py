@@ -14,7 +14,7 @@ from ...ir.loops import INDEX, KFunc, KType, PtrType
 from ...ir.types import DType
 from ..fusion import load
 from ..lowering import LowerContext
-from .gemm import PanelKind
+from .blocking import PanelKind
 
 
 def pack_panels(matrix: np.ndarray, kinds: Sequence[PanelKind], lanes: int) -> np.ndarray:
@@ -51,8 +51,11 @@ def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int) -> KFu
     if key not in ctx.functions:
         name = f"copy_{mode}_{dtype}_{len(ctx.functions)}"
         numbers = ["rows", "columns", "row_stride", "column_stride", "pitch", "fill"]
-        k = Builder(name, [("src", PtrType(dtype)), ("dst", F32PTR), *((n, INDEX) for n in numbers), ("scale", KType(F32))],
-                    inline="never")
+        k = Builder(
+            name,
+            [("src", PtrType(dtype)), ("dst", F32PTR), *((n, INDEX) for n in numbers), ("scale", KType(F32))],
+            inline="never",
+        )
         if mode == "transposed":
             _transposed(k, lanes)
         else:
@@ -77,8 +80,13 @@ def _by_rows(k: Builder, lanes: int, strided: bool) -> None:
             return k.cast(k.gather(source, index, mask), F32)
 
         k.for_(0, whole, lanes, [], lambda c, _: k.store(k["dst"], at + c, get(c, None) * scale))
-        k.for_(whole, k["fill"], lanes, [], lambda c, _: k.store(
-            k["dst"], at + c, get(c, k.tail_mask(k["columns"] - c, lanes)) * scale))
+        k.for_(
+            whole,
+            k["fill"],
+            lanes,
+            [],
+            lambda c, _: k.store(k["dst"], at + c, get(c, k.tail_mask(k["columns"] - c, lanes)) * scale),
+        )
 
     k.for_(0, k["rows"], 1, [], row)
 
@@ -100,8 +108,10 @@ def _transposed(k: Builder, lanes: int) -> None:
             mask = k.tail_mask(n_rows, lanes)
             out = []
             for j in range(lanes):
+
                 def get(j: int = j) -> list[KValue]:
                     return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes, mask) * scale]
+
                 out += k.if_(c + j < k["columns"], get, lambda: [zero + 0.0])
             return out
 

@@ -38,10 +38,16 @@ def strided_load(k: Builder, ptr: KValue, at: KValue, step: Dim, lanes: int, mas
     return k.gather(ptr, index, mask)
 
 
-def emit_plain(k: Builder, fusion: Fusion, dtype: DType, lanes: int, extents: Sequence[Dim],
-               term: Callable[[list[KValue], KValue, list[KValue]], Term],
-               start: Callable[[list[KValue], KValue, int, KValue | None], KValue],
-               finish: Callable[[KValue], KValue] | None = None) -> None:
+def emit_plain(
+    k: Builder,
+    fusion: Fusion,
+    dtype: DType,
+    lanes: int,
+    extents: Sequence[Dim],
+    term: Callable[[list[KValue], KValue, list[KValue]], Term],
+    start: Callable[[list[KValue], KValue, int, KValue | None], KValue],
+    finish: Callable[[KValue], KValue] | None = None,
+) -> None:
     """The kernel over rows × columns of the result; work items are rows.
 
     Args:

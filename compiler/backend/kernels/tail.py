@@ -17,8 +17,28 @@ from ..fusion import Epilogue, Fusion, evaluate_body, load, scalar_constant, sto
 from ..lowering import node_signature
 
 # operators cheap enough to be repeated for every accumulator of a tile
-_CHEAP = frozenset(("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Max", "Min", "Relu", "Clip", "LeakyRelu", "PRelu", "Where",
-                    "HardSigmoid", "HardSwish", "Identity", "Cast", "ThresholdedRelu"))
+_CHEAP = frozenset(
+    (
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Abs",
+        "Max",
+        "Min",
+        "Relu",
+        "Clip",
+        "LeakyRelu",
+        "PRelu",
+        "Where",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "Cast",
+        "ThresholdedRelu",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,7 @@ def tail_of(fusion: Fusion, symbols: tuple[str, ...], addend: Addend | None = No
         else:
             kinds.append("general")
     heavy = any(n.op.name not in _CHEAP for n in fusion.tail)
-    types = tuple((str(o.type.dtype)) for _, o in (*fusion.extras, *fusion.outputs))
+    types = tuple(str(o.tensor.dtype) for _, o in (*fusion.extras, *fusion.outputs))
     shape_key = (node_signature(fusion.node),) if "general" in kinds else ()
     key = (tuple(kinds), str(epilogue.type.dtype), types, addend, _nodes_key(fusion), *shape_key)
     return Tail(fusion, tuple(kinds), key, heavy, symbols, addend)
@@ -141,7 +161,7 @@ def _nodes_key(fusion: Fusion) -> tuple:
             return None
         if v not in number and scalar_constant(v):
             assert v.data is not None
-            return (str(v.type.dtype), v.data.tobytes())
+            return (str(v.tensor.dtype), v.data.tobytes())
         return number[v]
 
     rows: list[tuple] = []
@@ -153,4 +173,4 @@ def _nodes_key(fusion: Fusion) -> tuple:
 
 
 def _op_key(node: Node) -> tuple:
-    return (node.op.key(), tuple(str(v.type.dtype) for v in node.outputs))
+    return (node.op.key(), tuple(str(v.tensor.dtype) for v in node.outputs))

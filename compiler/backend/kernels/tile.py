@@ -86,7 +86,14 @@ def most_rows(target: Target, vectors: int) -> int:
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
     """Names and types of the parameters, in order. All offsets and strides count elements."""
     pointers: list[tuple[str, KType | PtrType]] = [
-        ("a", F32PTR), ("zero", F32PTR), ("table", I64PTR), ("b", F32PTR), ("b_ahead", F32PTR), ("bias", F32PTR), ("partial", F32PTR)]
+        ("a", F32PTR),
+        ("zero", F32PTR),
+        ("table", I64PTR),
+        ("b", F32PTR),
+        ("b_ahead", F32PTR),
+        ("bias", F32PTR),
+        ("partial", F32PTR),
+    ]
     if shape.indexed:
         pointers.append(("koff", I64PTR))
     pointers += tail.params()

@@ -152,8 +152,8 @@ class ConvTranspose(Contraction):
         totals = [dim_max(n - o, 0) for n, o in zip(whole, output, strict=True)]
         halves = [floor_div(t, 2) for t in totals]
         rest = [t - h for t, h in zip(totals, halves, strict=True)]
-        begin, end = (halves, rest) if self.auto_pad == "SAME_UPPER" else (rest, halves)
-        return WindowGeometry(kernel, strides, dilations, tuple(begin), tuple(end), tuple(x.dims[2:]), output)
+        low, high = (halves, rest) if self.auto_pad == "SAME_UPPER" else (rest, halves)
+        return WindowGeometry(kernel, strides, dilations, tuple(low), tuple(high), tuple(x.dims[2:]), output)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         x, w = ctx.shape(0), ctx.shape(1)

@@ -8,8 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def conv(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, strides: Sequence[int], pads: Sequence[int],
-         dilations: Sequence[int], group: int) -> np.ndarray:
+def conv(
+    x: np.ndarray,
+    w: np.ndarray,
+    b: np.ndarray | None,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> np.ndarray:
     """Cross-correlation, ONNX's attributes resolved."""
     rank = x.ndim - 2
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])])
@@ -24,12 +31,22 @@ def conv(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, strides: Sequence[i
     return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
-def conv_transpose(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, strides: Sequence[int], pads: Sequence[int],
-                   dilations: Sequence[int], group: int, output_padding: Sequence[int]) -> np.ndarray:
+def conv_transpose(
+    x: np.ndarray,
+    w: np.ndarray,
+    b: np.ndarray | None,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+    output_padding: Sequence[int],
+) -> np.ndarray:
     """Every input pixel adds its taps to the result."""
     rank = x.ndim - 2
-    whole = [(n - 1) * s + (k - 1) * d + 1 + extra for n, s, k, d, extra in
-             zip(x.shape[2:], strides, w.shape[2:], dilations, output_padding)]
+    whole = [
+        (n - 1) * s + (k - 1) * d + 1 + extra
+        for n, s, k, d, extra in zip(x.shape[2:], strides, w.shape[2:], dilations, output_padding)
+    ]
     y = np.zeros((x.shape[0], group, w.shape[1], *whole))
     images = x.astype(np.float64).reshape(x.shape[0], group, -1, *x.shape[2:])
     filters = w.astype(np.float64).reshape(group, -1, *w.shape[1:])

@@ -1,4 +1,4 @@
-"""Convolutions against NumPy and against the plain kernel: sizes, strides, pads, dilations, groups, layouts, targets."""
+"""Convolutions against NumPy: sizes, strides, pads, dilations, groups, layouts, element types, targets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,30 @@ def last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def run_conv(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, constant: bool = True, plain_input: bool = False,
-             plain_output: bool = False, symbols: dict[str, int] | None = None, target: Target | None = None,
-             **attributes: Any) -> None:
+def run_conv(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    bias: bool = True,
+    constant: bool = True,
+    plain_input: bool = False,
+    plain_output: bool = False,
+    symbols: dict[str, int] | None = None,
+    target: Target | None = None,
+    **attributes: Any,
+) -> None:
     """Compare one convolution with the NumPy twin."""
     rank = len(x) - 2
     operands = [normal(*x), normal(*w, seed=1), *([normal(w[0], seed=2)] if bias else [])]
-    (y,) = run_node(op("Conv", **attributes), operands, constants=range(1, len(operands)) if constant else [],
-                    layouts=[None if plain_input else last(len(x))], out_layouts=[None if plain_output else last(len(x))],
-                    symbols=symbols, target=target)
+    (y,) = run_node(
+        op("Conv", **attributes),
+        operands,
+        constants=range(1, len(operands)) if constant else [],
+        layouts=[None if plain_input else last(len(x))],
+        out_layouts=[None if plain_output else last(len(x))],
+        symbols=symbols,
+        target=target,
+    )
     full = {"strides": [1] * rank, "pads": [0] * 2 * rank, "dilations": [1] * rank, "group": 1, **attributes}
     check(y, naive.conv(operands[0], operands[1], operands[2] if bias else None, **full), int(np.prod(w[1:])))
 
@@ -37,34 +52,81 @@ SYMBOLS = st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}])
 
 
 @settings(max_examples=40)
-@given(data=st.data(), n=st.integers(1, 2), group=st.integers(1, 3), cin=st.sampled_from([1, 3, 8, 17]),
-       cout=st.sampled_from([1, 5, 16, 70]), kernel=st.tuples(st.integers(1, 4), st.integers(1, 3)), bias=st.booleans(),
-       constant=st.booleans(), plain_input=st.booleans(), plain_output=st.booleans(), symbols=SYMBOLS)
-def test_any_convolution(data: st.DataObject, n: int, group: int, cin: int, cout: int, kernel: tuple[int, int], bias: bool,
-                         constant: bool, plain_input: bool, plain_output: bool, symbols: dict[str, int]) -> None:
+@given(
+    data=st.data(),
+    n=st.integers(1, 2),
+    group=st.integers(1, 3),
+    cin=st.sampled_from([1, 3, 8, 17]),
+    cout=st.sampled_from([1, 5, 16, 70]),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    bias=st.booleans(),
+    constant=st.booleans(),
+    plain_input=st.booleans(),
+    plain_output=st.booleans(),
+    symbols=SYMBOLS,
+)
+def test_any_convolution(
+    data: st.DataObject,
+    n: int,
+    group: int,
+    cin: int,
+    cout: int,
+    kernel: tuple[int, int],
+    bias: bool,
+    constant: bool,
+    plain_input: bool,
+    plain_output: bool,
+    symbols: dict[str, int],
+) -> None:
     strides, dilations = (data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)) for _ in range(2))
     pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))
     h, w = data.draw(st.integers(8, 12)), data.draw(st.integers(6, 20))
-    run_conv((n, group * cin, h, w), (group * cout, cin, *kernel), bias=bias, constant=constant, plain_input=plain_input,
-             plain_output=plain_output, symbols=symbols, strides=strides, dilations=dilations, pads=pads, group=group)
+    run_conv(
+        (n, group * cin, h, w),
+        (group * cout, cin, *kernel),
+        bias=bias,
+        constant=constant,
+        plain_input=plain_input,
+        plain_output=plain_output,
+        symbols=symbols,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=group,
+    )
 
 
 @settings(max_examples=25)
-@given(data=st.data(), channels=st.sampled_from([3, 16, 40]), multiplier=st.sampled_from([1, 1, 2]),
-       kernel=st.tuples(st.sampled_from([1, 3, 5]), st.sampled_from([2, 3, 5])), symbols=SYMBOLS, bias=st.booleans())
-def test_depthwise(data: st.DataObject, channels: int, multiplier: int, kernel: tuple[int, int], symbols: dict[str, int],
-                   bias: bool) -> None:
+@given(
+    data=st.data(),
+    channels=st.sampled_from([3, 16, 40]),
+    multiplier=st.sampled_from([1, 1, 2]),
+    kernel=st.tuples(st.sampled_from([1, 3, 5]), st.sampled_from([2, 3, 5])),
+    symbols=SYMBOLS,
+    bias=st.booleans(),
+)
+def test_depthwise(
+    data: st.DataObject, channels: int, multiplier: int, kernel: tuple[int, int], symbols: dict[str, int], bias: bool
+) -> None:
     strides, dilations = (data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2)) for _ in range(2))
     pads = data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4))
     h, w = data.draw(st.integers(13, 15)), data.draw(st.integers(13, 31))
-    run_conv((2, channels, h, w), (channels * multiplier, 1, *kernel), bias=bias, symbols=symbols, strides=strides,
-             dilations=dilations, pads=pads, group=channels)
+    run_conv(
+        (2, channels, h, w),
+        (channels * multiplier, 1, *kernel),
+        bias=bias,
+        symbols=symbols,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=channels,
+    )
 
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "pointwise": ((2, 16, 9, 8), (70, 16, 1, 1), {}),
     "pointwise strided": ((2, 16, 9, 8), (70, 16, 1, 1), {"strides": [2, 2]}),
-    "blocks of taps": ((1, 512, 7, 7), (64, 512, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "blocks of taps": ((1, 512, 14, 14), (64, 512, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
     "blocks of channels": ((1, 3000, 3, 3), (40, 3000, 1, 1), {}),
     "first layer": ((2, 3, 30, 31), (32, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
     "grouped": ((2, 32, 9, 8), (48, 16, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),

@@ -15,17 +15,39 @@ from backend.kernels.naive import check, normal
 from parax.compiler.ir.target import Target
 
 
-def run_transposed(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, constant: bool = True, plain: bool = False,
-                   symbols: dict[str, int] | None = None, target: Target | None = None, **attributes: Any) -> None:
+def run_transposed(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    bias: bool = True,
+    constant: bool = True,
+    plain: bool = False,
+    symbols: dict[str, int] | None = None,
+    target: Target | None = None,
+    **attributes: Any,
+) -> None:
     """Compare one transposed convolution with the NumPy twin."""
     rank = len(x) - 2
     layout = None if plain else (0, *range(2, len(x)), 1)
     channels = w[1] * attributes.get("group", 1)
     operands = [normal(*x), normal(*w, seed=1), *([normal(channels, seed=2)] if bias else [])]
-    (y,) = run_node(op("ConvTranspose", **attributes), operands, constants=range(1, len(operands)) if constant else [],
-                    layouts=[layout], out_layouts=[layout], symbols=symbols, target=target)
-    full = {"strides": [1] * rank, "pads": [0] * 2 * rank, "dilations": [1] * rank, "group": 1, "output_padding": [0] * rank,
-            **attributes}
+    (y,) = run_node(
+        op("ConvTranspose", **attributes),
+        operands,
+        constants=range(1, len(operands)) if constant else [],
+        layouts=[layout],
+        out_layouts=[layout],
+        symbols=symbols,
+        target=target,
+    )
+    full = {
+        "strides": [1] * rank,
+        "pads": [0] * 2 * rank,
+        "dilations": [1] * rank,
+        "group": 1,
+        "output_padding": [0] * rank,
+        **attributes,
+    }
     expected = naive.conv_transpose(operands[0], operands[1], operands[2] if bias else None, **full)
     check(y, expected, w[0] * int(np.prod(w[2:])))
 
@@ -34,16 +56,47 @@ PAIR = st.lists(st.integers(1, 3), min_size=2, max_size=2)
 
 
 @settings(max_examples=30)
-@given(data=st.data(), group=st.integers(1, 2), cin=st.sampled_from([1, 4, 16]), cout=st.sampled_from([1, 20, 70]),
-       kernel=st.tuples(st.integers(1, 4), st.integers(2, 4)), strides=PAIR, dilations=PAIR, bias=st.booleans(),
-       constant=st.booleans(), plain=st.booleans(), symbols=st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}]))
-def test_any_transposed_convolution(data: st.DataObject, group: int, cin: int, cout: int, kernel: tuple[int, int],
-                                    strides: list[int], dilations: list[int], bias: bool, constant: bool, plain: bool,
-                                    symbols: dict[str, int]) -> None:
+@given(
+    data=st.data(),
+    group=st.integers(1, 2),
+    cin=st.sampled_from([1, 4, 16]),
+    cout=st.sampled_from([1, 20, 70]),
+    kernel=st.tuples(st.integers(1, 4), st.integers(2, 4)),
+    strides=PAIR,
+    dilations=PAIR,
+    bias=st.booleans(),
+    constant=st.booleans(),
+    plain=st.booleans(),
+    symbols=st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}]),
+)
+def test_any_transposed_convolution(
+    data: st.DataObject,
+    group: int,
+    cin: int,
+    cout: int,
+    kernel: tuple[int, int],
+    strides: list[int],
+    dilations: list[int],
+    bias: bool,
+    constant: bool,
+    plain: bool,
+    symbols: dict[str, int],
+) -> None:
     pads = data.draw(st.lists(st.integers(0, 1), min_size=4, max_size=4))
     extra = [data.draw(st.integers(0, s - 1)) for s in strides]
-    run_transposed((2, group * cin, 5, 6), (group * cin, cout, *kernel), bias=bias, constant=constant, plain=plain,
-                   symbols=symbols, strides=strides, dilations=dilations, pads=pads, group=group, output_padding=extra)
+    run_transposed(
+        (2, group * cin, 5, 6),
+        (group * cin, cout, *kernel),
+        bias=bias,
+        constant=constant,
+        plain=plain,
+        symbols=symbols,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=group,
+        output_padding=extra,
+    )
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)

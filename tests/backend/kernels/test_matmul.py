@@ -29,7 +29,9 @@ def test_any_size(m: int, k: int, n: int, constant: bool, symbolic: bool) -> Non
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
-@pytest.mark.parametrize("shape", [(6, 8, 64), (49, 65, 130), (14, 7, 5), (1, 300, 100), (3, 5000, 40), (200, 64, 24)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(6, 8, 64), (49, 65, 130), (14, 7, 5), (1, 300, 100), (3, 5000, 40), (200, 64, 24)], ids=str
+)
 def test_targets(target: Target, shape: tuple[int, int, int]) -> None:
     m, k, n = shape
     matmul(normal(m, k), normal(k, n), constants=[1], target=target)
@@ -61,7 +63,8 @@ def test_symbolic_depth_and_columns() -> None:
 
 
 @pytest.mark.parametrize("a, b", [
-    ((2, 3, 20, 16), (3, 16, 30)), ((20, 16), (2, 3, 16, 30)), ((2, 1, 20, 16), (1, 3, 16, 30)), ((2, 3, 20, 16), (16, 30)),
+    ((2, 3, 20, 16), (3, 16, 30)), ((20, 16), (2, 3, 16, 30)), ((2, 1, 20, 16), (1, 3, 16, 30)),
+    ((2, 3, 20, 16), (16, 30)),
     ((16,), (16, 30)), ((20, 16), (16,)), ((16,), (16,)), ((2, 3, 20, 16), (16,)), ((16,), (2, 16, 5)),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("constant", [True, False])
@@ -88,8 +91,14 @@ C_SHAPES = st.sampled_from([None, (30,), (20, 1), (20, 30), (1, 30), (1,), ()])
 
 
 @settings(max_examples=25)
-@given(ta=st.booleans(), tb=st.booleans(), c=C_SHAPES, constant=st.booleans(), beta=st.sampled_from([0.0, 1.0, 2.0]),
-       dtype=st.sampled_from([np.float32, np.float64]))
+@given(
+    ta=st.booleans(),
+    tb=st.booleans(),
+    c=C_SHAPES,
+    constant=st.booleans(),
+    beta=st.sampled_from([0.0, 1.0, 2.0]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
 def test_gemm(ta: bool, tb: bool, c: tuple[int, ...] | None, constant: bool, beta: float, dtype: Any) -> None:
     a, b = normal(20, 16).astype(dtype), normal(16, 30).astype(dtype)
     addend = None if c is None else normal(*c).astype(dtype)
@@ -116,8 +125,13 @@ def test_fused_tail_with_every_kind_of_operand(last: str) -> None:
         }}
       return %y
     }}"""
-    feeds = {"a": normal(2, 3, 20, 16), "b": normal(2, 3, 16, 30), "bias": normal(30), "res": normal(2, 3, 20, 30),
-             "mask": normal(2, 1, 1, 30)}
+    feeds = {
+        "a": normal(2, 3, 20, 16),
+        "b": normal(2, 3, 16, 30),
+        "bias": normal(30),
+        "res": normal(2, 3, 20, 30),
+        "mask": normal(2, 1, 1, 30),
+    }
     (y,) = run_graph(parse_graph(text), feeds)
     sums = (np.matmul(feeds["a"], feeds["b"]) + feeds["bias"]) * feeds["mask"] + feeds["res"]
     check(y, np.maximum(sums, 0) if last == "Relu" else np.tanh(sums), 16)

@@ -1,0 +1,172 @@
+"""How a matrix product is cut: panels of B, blocks of rows and of K, work items.
+
+Owns sizes only; `gemm` emits the loops. It must not know of operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.types import Dim, SymDim, ceil_div
+from ..lowering import LowerContext
+from .tile import best_unroll, most_rows, most_vectors
+
+MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
+
+
+@dataclass(frozen=True)
+class PanelKind:
+    """Neighbouring column panels of one shape: panels [first, first + count) start at column `column`."""
+
+    vectors: int
+    masked: bool
+    first: Dim
+    count: Dim
+    column: Dim
+
+
+def panel_kinds(columns: Dim, lanes: int, most: int) -> list[PanelKind]:
+    """Split columns into panels of at most `most` vectors, all of equal width up to one vector.
+
+    A symbolic number of columns gives full panels and one masked panel of full width.
+    """
+    if isinstance(columns, SymDim):
+        full = columns // (most * lanes)
+        return [
+            PanelKind(most, False, 0, full, 0),
+            PanelKind(most, True, full, ceil_div(columns, most * lanes) - full, full * (most * lanes)),
+        ]
+    vectors = ceil_div(columns, lanes)
+    panels = ceil_div(vectors, most)
+    wide = ceil_div(vectors, panels)
+    counts = [(wide, vectors - panels * (wide - 1)), (wide - 1, panels * wide - vectors)]
+    shapes = [w for w, count in counts for _ in range(count)]
+    masked = [False] * (len(shapes) - 1) + [columns % lanes != 0]
+    kinds: list[PanelKind] = []
+    column = 0
+    for i, (w, m) in enumerate(zip(shapes, masked)):
+        if kinds and (kinds[-1].vectors, kinds[-1].masked) == (w, m):
+            last = kinds[-1]
+            kinds[-1] = PanelKind(w, m, last.first, last.count + 1, last.column)
+        else:
+            kinds.append(PanelKind(w, m, i, 1, column))
+        column += w * lanes
+    return kinds
+
+
+def static(d: Dim) -> int:
+    """A dimension that the caller knows to be static."""
+    assert isinstance(d, int)
+    return d
+
+
+def padded_columns(columns: int, lanes: int) -> int:
+    """Columns of B once every panel is whole."""
+    return ceil_div(columns, lanes) * lanes
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sizes of outer × [rows × (taps·kc)] · [(taps·kc) × columns] and how they are blocked.
+
+    Attributes:
+        outer: independent products (groups, batch items). row_block: rows of one work item.
+        panels_per_item: column panels of one work item. indexed: see TileShape.
+        k_block: steps of k whose panel of B fits L2.
+        rows_known: False if blocks have any number of rows up to row_block.
+    """
+
+    outer: Dim
+    rows: Dim
+    columns: Dim
+    taps: int
+    kc: Dim
+    lanes: int
+    kinds: tuple[PanelKind, ...]
+    row_block: Dim
+    panels_per_item: Dim
+    k_block: int
+    indexed: bool = False
+    rows_known: bool = True
+
+    @property
+    def n_panels(self) -> Dim:
+        return sum((kind.count for kind in self.kinds), start=0)
+
+    @property
+    def n_row_blocks(self) -> Dim:
+        return ceil_div(self.rows, self.row_block)
+
+    @property
+    def n_column_groups(self) -> Dim:
+        return ceil_div(self.n_panels, self.panels_per_item)
+
+    @property
+    def work(self) -> Dim:
+        """Work items."""
+        return self.outer * self.n_column_groups * self.n_row_blocks
+
+    @property
+    def one_k_block(self) -> bool:
+        total = self.taps * self.kc
+        return isinstance(total, int) and total <= self.k_block
+
+    @property
+    def unroll(self) -> tuple[int, bool]:
+        """Steps of k per iteration of a tile, and whether every block of k is a multiple."""
+        if self.one_k_block or (isinstance(self.kc, int) and self.kc <= self.k_block):
+            return best_unroll(self.kc)
+        return 4, isinstance(self.kc, int) and self.kc % 4 == 0
+
+    @property
+    def table_entries(self) -> Dim:
+        """i64 elements of the offset table."""
+        return self.row_block * self.taps
+
+    @property
+    def partial_nbytes(self) -> Dim:
+        """Sums of one row block and panel that wait for the next block of K."""
+        return 64 if self.one_k_block else self.row_block * max(kind.vectors for kind in self.kinds) * self.lanes * 4
+
+
+def plan_product(
+    ctx: LowerContext,
+    outer: Dim,
+    rows: Dim,
+    columns: Dim,
+    taps: int,
+    kc: Dim,
+    *,
+    indexed: bool = False,
+    lanes: int | None = None,
+    whole_rows: int = 0,
+) -> Product:
+    """Choose panels and blocks.
+
+    Args:
+        whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
+    """
+    lanes = lanes or ctx.lanes
+    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
+    widest = max(kind.vectors for kind in kinds)
+    m = most_rows(ctx.target, widest)
+    half_l2 = ctx.target.l2_nbytes // 2
+    k_block = max(64, half_l2 // (widest * lanes * 4))
+    total_k, hint = size_hint(taps * kc), size_hint(rows)
+    n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
+    streamed = total_k > k_block
+    n_blocks = ceil_div(hint, max(whole_rows, 192 if streamed else 96))
+    fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
+    together = n_panels if fits >= n_panels else 1 if streamed else fits
+    others = ceil_div(n_panels, together) * size_hint(outer)
+    if n_blocks * others < MIN_ITEMS and not whole_rows:
+        n_blocks = max(n_blocks, min(ceil_div(MIN_ITEMS, others), hint // (4 * m)))
+    if n_blocks * others < MIN_ITEMS:
+        together = max(1, together * n_blocks * others // MIN_ITEMS)
+    block = ceil_div(ceil_div(hint, n_blocks), m) * m
+    return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
+
+
+def size_hint(d: Dim) -> int:
+    """A size to plan with when a dimension is symbolic: batch 1, but at least 96."""
+    return max(96, d.evaluate({s: 1 for s in d.symbols()})) if isinstance(d, SymDim) else d
