@@ -61,6 +61,7 @@ def _softmax(op: str) -> list[Case]:
 def _cumsum() -> list[Case]:
     attrs = [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}]
     found = [case("CumSum", ["f32[3,9,5]", const(axis, np.int32)], a) for a in attrs for axis in (0, 1, -1)]
+    found += [case("CumSum", ["f32[3,9,20]", np.array(axis)], {"exclusive": 1, "reverse": 1}) for axis in (0, 1, -1)]
     return [*found, case("CumSum", ["i64[N=20]", const(0)]), case("CumSum", ["f64[2,17]", const(1)]),
             case("CumSum", ["f32[4,33]", const(0)]), case("CumSum", ["i32[0,3]", const(0)])]
 
@@ -74,6 +75,8 @@ CASES = [
     *(case(op, ["u8[3,200]", const([1])], low=0, high=255) for op in EXTREMES),
     *(case(op, [np.array([[True, False, True], [False] * 3, [True] * 3]), const([1])]) for op in EXTREMES),
     *(case(op, ["f32[2,0,4]", const([1])]) for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceMax", "ReduceMin")),
+    case("ReduceSum", ["f32[2,3]", np.zeros(0, np.int64)]),
+    case("ReduceSum", ["f32[2,3]", np.zeros(0, np.int64)], {"noop_with_empty_axes": 1}),
     *(case(op, ["f32[]"]) for op in ("ReduceSum", "ReduceMax", "ReduceMean")),
     case("ReduceSum", ["f32[2,1000,3]", const([1])]),
     case("ReduceLogSumExp", ["f32[2,40]", const([1])], low=-300, high=300),

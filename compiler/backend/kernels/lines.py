@@ -319,8 +319,9 @@ class Across(Walk):
         return k.for_(middle, n, 1, carried, lambda i, c: [*at(i, list(c[:group])), *c[group:]])
 
 
-def emit_lines(k: Builder, lines: Lines, lanes: int, body: Callable[[Walk], None], vectors: int = 4) -> None:
-    """Write the loop over work items [begin, end) of `lines.work(lanes, vectors)`."""
+def emit_lines(k: Builder, lines: Lines, lanes: int, body: Callable[[Walk], None], vectors: int = 4,
+               items: tuple[KValue, KValue] | None = None) -> None:
+    """Write the loop over work items of `lines.work(lanes, vectors)`: [begin, end) or those given."""
     kept = lines.kept
 
     def base(indices: Sequence[KValue]) -> tuple[KValue, ...]:
@@ -352,4 +353,5 @@ def emit_lines(k: Builder, lines: Lines, lanes: int, body: Callable[[Walk], None
         else:
             k.if_(left >= width, lambda: body(Across(k, lines, lanes, bases, [None] * n)), masked)
 
-    k.for_(k["begin"], k["end"], 1, [], block if lines.across else line)
+    begin, end = items or (k["begin"], k["end"])
+    k.for_(begin, end, 1, [], block if lines.across else line)

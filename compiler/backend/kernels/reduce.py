@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.base import InferContext, Reduce
@@ -16,7 +16,7 @@ from ...ir.types import I32, I64, Dim, DType, TensorType
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, lowers
 from .line_tail import LineOperands, accumulator, lanes_for
-from .lines import Across, State, Walk, emit_lines, split_lines
+from .lines import Across, Lines, State, Walk, emit_lines, split_lines
 from .nest import Lane, load_lane
 
 
@@ -136,18 +136,27 @@ def extreme(k: Builder, walk: Walk, across: bool, op: ArgReduce, dtype: DType,
 
 @lowers(CumSum)
 def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
-    """Running sums: neighbouring lines side by side in a vector, one element of each line after the other."""
+    """Running sums: neighbouring lines side by side in a vector, one element of each line after the other.
+
+    An axis that only the run knows costs a branch per axis and gives a single work item.
+    """
     fusion = Fusion.of(node)
     op = fusion.root.op
-    assert isinstance(op, CumSum) and fusion.root_inputs[0] is not None
-    source = fusion.root_inputs[0]
+    source, which = fusion.root_inputs[:2]
+    assert isinstance(op, CumSum) and source is not None and which is not None
     x = source.tensor
-    axis = op.summed_axis(root_context(fusion))
-    kept = [a for a in x.axis_order if a != axis]
-    operands = LineOperands(fusion, (("x", source, x.strides),), tuple(range(x.rank)))
+    known = op.summed_axis(root_context(fusion))
+    reads: list[tuple[str, Value, tuple[Dim, ...]]] = [("x", source, x.strides)]
+    if known is None:
+        reads.append(("axis", which, (0,) * x.rank))
+    operands = LineOperands(fusion, tuple(reads), tuple(range(x.rank)))
     dtype = accumulator(x.dtype)
-    lines = split_lines(kept, [axis], x.dims, operands.rows(), 1, ctx.target.n_registers, only_across=True)
-    lanes = lanes_for(ctx, dtype) if lines.kept.inner != 1 else 1
+    site = ctx.error_site(fusion.root, "axis out of range") if known is None else 0
+
+    def schedule(axis: int) -> tuple[Lines, int]:
+        kept = [a for a in x.axis_order if a != axis]
+        lines = split_lines(kept, [axis], x.dims, operands.rows(), 1, ctx.target.n_registers, only_across=True)
+        return lines, lanes_for(ctx, dtype) if lines.kept.inner != 1 else 1
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, operands.params())
@@ -162,7 +171,21 @@ def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
             assert isinstance(walk, Across)
             walk.scan([k.const(0, dtype)], add, bool(op.reverse))
 
-        emit_lines(k, lines, lanes, body)
+        if known is not None:
+            emit_lines(k, *schedule(known), body)
+            return k.func
+        given = k.cast(k.load(k["axis"], 0), I64)
+        axis = k.select(given < 0, given + x.rank, given)
+        k.if_((axis < 0) | (axis >= x.rank), lambda: k.fail(site))
+        for a in range(x.rank):
+            lines, lanes = schedule(a)
+            items = k.index(0), k.index(lines.work(lanes, 4))
+            k.if_((axis == a) & (k["begin"] < k["end"]), lambda lines=lines, lanes=lanes, items=items:  # type: ignore[misc]
+                  emit_lines(k, lines, lanes, body, items=items))
         return k.func
 
-    return operands.call(ctx, ctx.function("cumsum", node, build, axis), lines.work(lanes, 4))
+    func = ctx.function("cumsum", node, build, known, site)
+    if known is None:
+        return operands.call(ctx, func, 1)
+    lines, lanes = schedule(known)
+    return operands.call(ctx, func, lines.work(lanes, 4))

@@ -264,7 +264,7 @@ class Reduce(Operator):
     def reduced_axes(self, ctx: InferContext) -> tuple[int, ...]:
         """Reduced axes, ascending: operand 1 (`axes`), all if empty unless `noop_with_empty_axes`."""
         rank = ctx.rank(0)
-        axes = ctx.ints(1, "axes") if ctx.has(1) else []
+        axes = ctx.ints(1, "axes") if ctx.has(1) and ctx.shape(1) != (0,) else []
         if not axes:
             return () if getattr(self, "noop_with_empty_axes", 0) else tuple(range(rank))
         return tuple(sorted(ctx.axes(axes, rank)))

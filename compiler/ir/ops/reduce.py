@@ -263,12 +263,13 @@ class CumSum(Operator):
     exclusive: Attr[int] = 0
     reverse: Attr[int] = 0
 
-    def summed_axis(self, ctx: InferContext) -> int:
-        """The axis, counted from the front; must be known at compile time."""
-        axes = ctx.ints(1, "axis")
-        if len(axes) != 1:
-            ctx.fail("axis must be one number", found=axes)
-        return ctx.axis(axes[0], ctx.rank(0))
+    def summed_axis(self, ctx: InferContext) -> int | None:
+        """The axis, counted from the front; None if only the run knows it."""
+        if ctx.shape(1) not in ((), (1,)):
+            ctx.fail("axis must be one number", found=ctx.tensor(1))
+        if ctx.known(1) is None:
+            return None
+        return ctx.axis(ctx.ints(1, "axis")[0], ctx.rank(0))
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.exclusive not in (0, 1) or self.reverse not in (0, 1):

@@ -37,6 +37,7 @@ def node(name: str, operands: list[Any], attrs: dict[str, Any] | None = None, ou
     ("ArgMax", ["f32[2,0]"], {"axis": 1}, "empty"),
     ("CumSum", ["f32[2,3]", 5], {}, "out of range"),
     ("CumSum", ["f32[2,3]", 0], {"reverse": 3}, "flags"),
+    ("CumSum", ["f32[2,3]", "i64[2]"], {}, "one number"),
     ("Softmax", ["f32[2,3]"], {"axis": 7}, "out of range"),
     ("Softmax", ["f32[2,3]"], {"axis": -(2**63)}, "out of range"),
     ("Softmax", ["i32[2,3]"], {}, "wrong type"),
