@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..errors import ParaxError, ResourceLimit
-from ..runtime import manifest as plan_format
 from ..runtime.dims import evaluate
 from ..runtime.plan import Plan
 from ..runtime.topology import choose_cores
@@ -17,7 +16,7 @@ from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
-from .ir.graph import Graph
+from .ir.graph import Graph, nested_graphs
 from .ir.target import Target
 from .ir.text import print_graph
 from .manifest import build_manifest, input_symbols
@@ -25,7 +24,7 @@ from .micro_batch import choose_micro_batch
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
-from .passes.dataflow.split_steps import NativeStep, split_steps
+from .passes.dataflow.split_steps import NativeStep, native_steps, split_steps
 from .passes.pipelines import pipeline
 
 
@@ -57,7 +56,8 @@ def optimise(graph: Graph, run: Compilation) -> None:
     run.dump("00-import.txt", print_graph(graph))
     passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, evaluate_node)
     run.watch(passes)
-    passes.run(graph)
+    for nested in nested_graphs(graph):  # outer graphs first: constants move inwards
+        passes.run(nested)
 
 
 def build_plan(graph: Graph, run: Compilation) -> Plan:
@@ -65,8 +65,8 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
     symbols = input_symbols(graph)
     with run.phase("memory", 0.25):
-        steps = split_steps(graph)
-        natives = [s.graph for s in steps if isinstance(s, NativeStep)]
+        block = split_steps(graph)
+        natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
         memory = [plan_memory(g) for g in natives]
@@ -90,10 +90,10 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
-        rows = batch_rows(graph) if len(steps) == 1 and natives else None
+        rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
         n_cores = len(run.options.cores or choose_cores(None))
         micro = choose_micro_batch(graph, rows.symbol, memory[0], targets[0], n_cores) if rows is not None else None
-        raw = build_manifest(graph, steps, segments, targets, symbols, errors, weights, rows, micro, run.options,
+        raw = build_manifest(block, segments, targets, symbols, errors, weights, rows, micro, run.options,
                              run.seconds)
         plan = Plan.build(raw, code, weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
@@ -106,7 +106,7 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
     if options.max_memory is None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
-    native = [step for step in plan.manifest.steps if isinstance(step, plan_format.NativeStep)]
+    native = plan.manifest.native_steps()
     arenas = [evaluate(step.arena, least) + evaluate(step.scratch, least) for step in native]
     need = len(plan.weights) + sum(arenas)
     if need > options.max_memory:

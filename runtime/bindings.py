@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidInput, ResourceLimit
 from .dims import Dim, dim_text, evaluate, shape_text, symbols_of
-from .manifest import Manifest, NativeStep, Symbol
+from .manifest import Constraint, Manifest, NativeStep, Symbol
 from .memory import ALIGNMENT
 
 MAX_NBYTES = 1 << 46
@@ -93,10 +93,7 @@ class Signature:
                 raise self._wrong_shape(spec.name, spec.dims, shape, values)
         for c in manifest.constraints:
             if symbols_of(c.left) | symbols_of(c.right) <= set(values):
-                left, right = evaluate(c.left, values), evaluate(c.right, values)
-                if not _HOLDS[c.op](left, right):
-                    expected = c.text or f"{dim_text(c.left)} {c.op} {dim_text(c.right)}"
-                    raise InvalidInput("the inputs' shapes do not fit together", expected=expected, found=values)
+                self.check(c, values)
         return self.from_values(values)
 
     def from_values(self, values: dict[str, int]) -> Binding:
@@ -128,6 +125,18 @@ class Signature:
                 where += f", axis {symbol.axis} of input {self.manifest.inputs[symbol.input].name!r}"
             raise InvalidInput("out of bounds", where=where, expected=expected, found=value)
         return value
+
+    @staticmethod
+    def check(constraint: Constraint, values: dict[str, int]) -> None:
+        """Check a constraint whose symbols all have a value.
+
+        Raises:
+            InvalidInput: it does not hold.
+        """
+        left, right = evaluate(constraint.left, values), evaluate(constraint.right, values)
+        if not _HOLDS[constraint.op](left, right):
+            expected = constraint.text or f"{dim_text(constraint.left)} {constraint.op} {dim_text(constraint.right)}"
+            raise InvalidInput("the inputs' shapes do not fit together", expected=expected, found=values)
 
     @staticmethod
     def shape(dims: Sequence[Dim], values: dict[str, int]) -> Shape:

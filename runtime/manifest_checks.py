@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import CorruptPlan
 from .dims import Dim, symbols_of
-from .manifest import HostStep, Manifest, NativeStep
+from .manifest import Block, ControlStep, HostStep, Manifest, NativeStep
 
 
 def _unique(names: list[str], what: str) -> None:
@@ -39,20 +39,34 @@ def _check_steps(manifest: Manifest) -> None:
     for spec in manifest.inputs:
         if spec.dims is not None and not symbols_of(("+", *spec.dims)) <= bound:
             raise CorruptPlan("an input's shape depends on what no input binds", where=f"manifest.inputs.{spec.name}")
-    defined = {t.name for t in manifest.inputs} | set(manifest.constants)
-    for i, step in enumerate(manifest.steps):
-        where = f"manifest.steps[{i}]"
+    constants = set(manifest.constants)
+    _unique([*constants, *(t.name for t in manifest.inputs)], "values")
+    _check_block(manifest, manifest.main(), constants, bound, "manifest")
+
+
+def _check_block(manifest: Manifest, block: Block, constants: set[str], bound: set[str], where: str) -> None:
+    """`bound`: the symbols that have a value where the block begins. Bodies see no values of the block around them."""
+    bound = bound | {bind.symbol for bind in block.binds}
+    defined = set(block.inputs) | constants
+    for i, step in enumerate(block.steps):
+        at = f"{where}.steps[{i}]"
         missing = [name for name in step.inputs if name is not None and name not in defined]
         if missing:
-            raise CorruptPlan("a step reads a value that nothing has written", where=where, found=missing[0])
+            raise CorruptPlan("a step reads a value that nothing has written", where=at, found=missing[0])
+        if isinstance(step, ControlStep):
+            for name, body in step.bodies.items():
+                _check_block(manifest, body, constants, bound, f"{at}.bodies.{name}")
         if isinstance(step, HostStep):
             bound |= {bind.symbol for bind in step.binds}
         else:
-            _check_native(manifest, step, bound, where)
-        defined |= {name for name in step.outputs if name is not None}
-    lost = [t.name for t in manifest.outputs if t.name not in defined]
+            _check_native(manifest, step, bound, at)
+        written = {name for name in step.outputs if name is not None}
+        if written & constants:
+            raise CorruptPlan("a step writes a constant", where=at, found=min(written & constants))
+        defined |= written
+    lost = [name for name in block.outputs if name not in defined]
     if lost:
-        raise CorruptPlan("no step writes an output", where="manifest.outputs", found=lost[0])
+        raise CorruptPlan("no step writes an output", where=f"{where}.outputs", found=lost[0])
 
 
 def _check_native(manifest: Manifest, step: NativeStep, bound: set[str], where: str) -> None:

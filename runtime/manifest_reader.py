@@ -14,8 +14,10 @@ from .manifest import (
     FORMAT,
     Batch,
     Bind,
+    Block,
     Constant,
     Constraint,
+    ControlStep,
     HostStep,
     Manifest,
     NativeStep,
@@ -29,6 +31,7 @@ from .manifest_checks import check_references
 
 MAX_NBYTES = 1 << 46
 MAX_RANK = 64
+MAX_DEPTH = 64
 _HINTS = ("throughput", "latency")
 _COMPARISONS = ("==", "<=", "<", ">=", ">")
 T = TypeVar("T")
@@ -143,6 +146,7 @@ class ManifestReader:
 
     def __init__(self, raw: object) -> None:
         self.fields = Fields(raw, "manifest")
+        self.depth = 0
         self.symbols: tuple[Symbol, ...] = ()
         self.names: frozenset[str] = frozenset()
 
@@ -174,9 +178,10 @@ class ManifestReader:
         return Constraint(fields.choice("op", _COMPARISONS, "=="), left, right, fields.text("text", ""))
 
     def step(self, raw: object, where: str) -> Step:
-        """One step, native or host."""
+        """One step: native, host or control."""
         fields = Fields(raw, where)
-        if fields.choice("kind", ("native", "host")) == "native":
+        kind = fields.choice("kind", ("native", "host", "control"))
+        if kind == "native":
             inputs, outputs = fields.items("inputs", _name), fields.items("outputs", _name)
             arena = self.dim(fields.raw.get("arena", 0), fields.at("arena"))
             scratch = self.dim(fields.raw.get("scratch", 0), fields.at("scratch"))
@@ -185,7 +190,27 @@ class ManifestReader:
         binds = fields.items("binds", lambda r, w: self.bind(r, w, len(results)), optional=True)
         attrs = fields.get_object("attrs")
         operands = fields.items("inputs", _optional_name)
-        return HostStep(fields.text("op"), fields.text("domain", ""), attrs, operands, results, binds)
+        op, domain = fields.text("op"), fields.text("domain", "")
+        if kind == "host":
+            return HostStep(op, domain, attrs, operands, results, binds)
+        return ControlStep(op, domain, attrs, operands, results, binds, self.bodies(fields))
+
+    def bodies(self, fields: Fields) -> dict[str, Block]:
+        """The bodies of a control step."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise fields.bad("bodies", f"bodies nested at most {MAX_DEPTH} deep")
+        found = fields.mapping("bodies", self.block)
+        self.depth -= 1
+        return found
+
+    def block(self, raw: object, where: str) -> Block:
+        """A body."""
+        fields = Fields(raw, where)
+        inputs, outputs = fields.items("inputs", _name), fields.items("outputs", _name)
+        binds = fields.items("binds", lambda r, w: self.bind(r, w, len(inputs)), optional=True)
+        constraints = fields.items("constraints", self.constraint, optional=True)
+        return Block(inputs, outputs, fields.items("steps", self.step), binds, constraints)
 
     def bind(self, raw: object, where: str, n_outputs: int) -> Bind:
         """A symbol bound by a host step."""

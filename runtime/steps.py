@@ -1,4 +1,4 @@
-"""Runs a plan step by step: native segments on an instance, data-dependent operators in Python between them.
+"""Runs a plan step by step: native segments on an instance, data-dependent operators and control flow in Python.
 
 Owns the values between steps. The general path, for plans that are more than one native step.
 """
@@ -7,19 +7,49 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..errors import IncompatiblePlan, InternalError, InvalidInput
 from .bindings import Binding, Signature
+from .control import CONTROL_OPS, Body, ControlOp
+from .dims import evaluate, symbols_of
 from .executor import Executor
 from .host_ops import HOST_OPS, HostOp
 from .instance import Instance
-from .manifest import HostStep, NativeStep, TensorSpec
+from .manifest import Bind, Block, Constraint, ControlStep, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of
 from .plan import Plan
 from .tensors import is_fit
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A step with what it needs to run.
+
+    Attributes:
+        host: for an operator that Python executes. control, bodies: for one that runs bodies.
+        dead: values that nothing needs afterwards. constraints: what can be checked afterwards, and not before.
+    """
+
+    step: Step
+    host: HostOp | None
+    control: ControlOp | None
+    bodies: dict[str, PreparedBlock]
+    dead: list[str]
+    constraints: list[Constraint]
+
+
+@dataclass(frozen=True)
+class PreparedBlock:
+    """A block with its steps made ready, and the constraints that hold from the beginning."""
+
+    block: Block
+    steps: list[PreparedStep]
+    constraints: list[Constraint]
 
 
 class Program:
@@ -32,20 +62,43 @@ class Program:
             IncompatiblePlan: a host operator that this runtime has not.
         """
         self.manifest = manifest = plan.manifest
-        self._executor = executor
-        self._signature: Signature = executor.signature
-        self._symbols = {symbol.name: symbol for symbol in manifest.symbols}
-        self._index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
-        self._specs = {**manifest.values, **{t.name: t for t in (*manifest.inputs, *manifest.outputs)}}
-        self._constants = {name: _constant(plan, name) for name in manifest.constants}
-        self._host: list[HostOp | None] = [_host_op(s) if isinstance(s, HostStep) else None for s in manifest.steps]
-        self._dead = self._last_uses()
+        self.executor = executor
+        self.signature: Signature = executor.signature
+        self.symbols = {symbol.name: symbol for symbol in manifest.symbols}
+        self.index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
+        self.specs = {**manifest.values, **{t.name: t for t in (*manifest.inputs, *manifest.outputs)}}
+        self.constants = {name: _constant(plan, name) for name in manifest.constants}
+        self._main = self._prepare(manifest.main(), {s.name for s in manifest.symbols if s.input is not None})
 
-    def _last_uses(self) -> list[list[str]]:
+    def _prepare(self, block: Block, bound: set[str]) -> PreparedBlock:
+        bound = bound | {bind.symbol for bind in block.binds}
+        pending = list(block.constraints)
+
+        def checkable() -> list[Constraint]:
+            found = [c for c in pending if symbols_of(c.left) | symbols_of(c.right) <= bound]
+            pending[:] = [c for c in pending if c not in found]
+            return found
+
+        first = checkable()
+        steps = []
+        for step, dead in zip(block.steps, self._last_uses(block), strict=True):
+            bodies: dict[str, PreparedBlock] = {}
+            host = control = None
+            if isinstance(step, ControlStep):
+                control = _control_op(step)
+                bodies = {name: self._prepare(body, bound) for name, body in step.bodies.items()}
+            elif isinstance(step, HostStep):
+                host = _host_op(step)
+            if isinstance(step, HostStep):
+                bound |= {bind.symbol for bind in step.binds}
+            steps.append(PreparedStep(step, host, control, bodies, dead, checkable()))
+        return PreparedBlock(block, steps, first)
+
+    def _last_uses(self, block: Block) -> list[list[str]]:
         """Per step, the values that nothing needs afterwards."""
-        needed = {spec.name for spec in self.manifest.outputs} | set(self._constants)
+        needed = set(block.outputs) | set(self.constants)
         dead: list[list[str]] = []
-        for step in reversed(self.manifest.steps):
+        for step in reversed(block.steps):
             names = {name for name in (*step.inputs, *step.outputs) if name is not None}
             dead.append(sorted(names - needed))
             needed |= names
@@ -62,91 +115,160 @@ class Program:
         Raises:
             InvalidInput: a value that an operator refuses.
         """
-        executor = self._executor
+        executor = self.executor
         instance = executor.take_one() if executor.instances else None
         try:
-            env: dict[str, Any] = dict(self._constants)
-            env.update((spec.name, array) for spec, array in zip(self.manifest.inputs, inputs, strict=True))
-            values, dims = dict(binding.values), self._signature.dims_array(binding.values)
-            for step, host, dead in zip(self.manifest.steps, self._host, self._dead, strict=True):
-                if isinstance(step, HostStep):
-                    assert host is not None
-                    self._run_host(step, host, env, values)
-                    for bind in step.binds:
-                        dims[self._index[bind.symbol]] = values[bind.symbol]
-                else:
-                    assert instance is not None
-                    self._run_native(step, instance, env, values, dims, outputs)
-                for name in dead:
-                    env.pop(name, None)
-            return [self._result(spec, env[spec.name], inputs, outputs) for spec in self.manifest.outputs]
+            run = _Run(self, binding, instance, outputs)
+            results = run.block(self._main, inputs)
         finally:
             if instance is not None:
                 executor.give([instance])
+        return self._owned(results, inputs, outputs)
 
-    def _run_native(
-        self,
-        step: NativeStep,
-        instance: Instance,
-        env: dict[str, Any],
-        values: dict[str, int],
-        dims: ctypes.Array[ctypes.c_int64],
-        outputs: dict[str, np.ndarray],
+    def _owned(
+        self, results: Sequence[Any], inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """Results that the caller may keep: in the memory asked for, and shared with nothing."""
+        shared = [*inputs, *self.constants.values()]
+        owned = []
+        for spec, value in zip(self.manifest.outputs, results, strict=True):
+            own = outputs.get(spec.name)
+            if own is not None:
+                if own is not value:
+                    own[...] = value
+                value = own
+            elif isinstance(value, np.ndarray):
+                base = value.base if isinstance(value.base, np.ndarray) else value
+                if not value.flags.writeable or any(value is a or base is a or a.base is value for a in shared):
+                    value = value.copy()
+                shared.append(value)
+            owned.append(value)
+        return owned
+
+
+class _Run:
+    """One request on its way through the steps. Names are unique in a plan, so bodies share one table of values."""
+
+    def __init__(
+        self, program: Program, binding: Binding, instance: Instance | None, outputs: dict[str, np.ndarray]
     ) -> None:
-        operands = [env[name] for name in step.inputs]
+        self.program, self.instance, self.outputs = program, instance, outputs
+        self.signature = program.signature
+        self.env: dict[str, Any] = dict(program.constants)
+        self.values = dict(binding.values)
+        self.dims = self.signature.dims_array(binding.values)
+
+    def block(self, prepared: PreparedBlock, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of a block."""
+        block, env = prepared.block, self.env
+        self._bind(block.binds, inputs, "the body")
+        for name, value in zip(block.inputs, inputs, strict=True):
+            env[name] = self._entering(name, value)
+        self._check(prepared.constraints)
+        for step in prepared.steps:
+            if isinstance(step.step, HostStep):
+                self._host(step, step.step)
+            else:
+                self._native(step.step)
+            for name in step.dead:
+                env.pop(name, None)
+        return [env[name] for name in block.outputs]
+
+    def _entering(self, name: str, value: Any) -> Any:
+        """A block's input of the shape that the block was compiled for."""
+        spec = self.program.specs.get(name)
+        if spec is None or spec.dims is None or not isinstance(value, np.ndarray):
+            return value
+        expected = self.signature.shape(spec.dims, self.values)
+        if value.shape != expected:
+            if value.size != 1 or any(length != 1 for length in expected):
+                raise InvalidInput("a body was given another shape than it was compiled for", where=name,
+                                   expected=expected, found=value.shape)  # fmt: skip
+            value = value.reshape(expected)
+        return value if is_fit(value) else np.require(value, requirements=["C", "A"])
+
+    def _bind(self, binds: Sequence[Bind], values: Sequence[Any], op: str) -> None:
+        for bind in binds:
+            found = _bound(values[bind.output], bind.axis, bind.element, op)
+            found = self.signature.checked(self.program.symbols[bind.symbol], found)
+            self.values[bind.symbol] = found
+            self.dims[self.program.index[bind.symbol]] = found
+
+    def _check(self, constraints: Sequence[Constraint]) -> None:
+        for constraint in constraints:
+            self.signature.check(constraint, self.values)
+
+    def _native(self, step: NativeStep) -> None:
+        instance = self.instance
+        assert instance is not None
+        operands = [self.env[name] for name in step.inputs]
         results = []
         for name in step.outputs:
-            spec = self._specs[name]
-            shape = self._signature.shape(spec.dims or (), values)
-            own = outputs.get(name)
+            spec = self.program.specs[name]
+            shape = self.signature.shape(spec.dims or (), self.values)
+            own = self.outputs.get(name)
             results.append(own if own is not None else np.empty(shape, spec.numpy))
-        instance.reserve(*self._signature.memory(step, values))
-        instance.point(step.segment, ctypes.addressof(dims))
+        instance.reserve(*self.signature.memory(step, self.values))
+        instance.point(step.segment, ctypes.addressof(self.dims))
         for slot, array in enumerate((*operands, *results)):
             instance.io[slot] = address_of(array)
         status = instance.code.team(instance.lane)
         if status:
             instance.clear_failure()
-            raise self._executor.failure(status)
-        env.update(zip(step.outputs, results, strict=True))
+            raise self.program.executor.failure(status)
+        self.env.update(zip(step.outputs, results, strict=True))
 
-    def _run_host(self, step: HostStep, host: HostOp, env: dict[str, Any], values: dict[str, int]) -> None:
-        results = host([None if name is None else env[name] for name in step.inputs])
+    def _host(self, prepared: PreparedStep, step: HostStep) -> None:
+        operands = [None if name is None else self.env[name] for name in step.inputs]
+        if prepared.host is not None:
+            results = prepared.host(operands)
+        else:
+            assert prepared.control is not None
+            results = prepared.control(step.attrs, operands, self._bodies(prepared))
+            results = [*results, *[None] * (len(step.outputs) - len(results))]
+            results = [self._empty(n) if r is None else r for n, r in zip(step.outputs, results, strict=True)]
         if len(results) < len(step.outputs):
             raise InternalError(f"{step.op} gave {len(results)} results", expected=len(step.outputs))
-        for bind in step.binds:
-            value = _bound(results[bind.output], bind.axis, bind.element, step.op)
-            values[bind.symbol] = self._signature.checked(self._symbols[bind.symbol], value)
+        self._bind(step.binds, results, step.op)
+        self._check(prepared.constraints)
         for name, result in zip(step.outputs, results, strict=False):
             if name is not None:
-                env[name] = self._fitted(name, result, values, step.op)
+                self.env[name] = self._fitted(name, result, step.op)
 
-    def _fitted(self, name: str, result: Any, values: dict[str, int], op: str) -> Any:
+    def _bodies(self, prepared: PreparedStep) -> dict[str, Body]:
+        return {name: partial(self.block, body) for name, body in prepared.bodies.items()}
+
+    def _empty(self, name: str | None) -> np.ndarray | None:
+        """A scan output of no iterations; lengths that only an iteration could tell are 0."""
+        if name is None:
+            return None
+        spec = self.program.specs[name]
+        dims = spec.dims or (0,)
+        known = [set(symbols_of(dim)) <= set(self.values) for dim in dims]
+        shape = [evaluate(dim, self.values) if there else 0 for dim, there in zip(dims, known, strict=True)]
+        return np.zeros(shape if 0 in shape else [0, *shape[1:]], spec.numpy)
+
+    def _fitted(self, name: str, result: Any, op: str) -> Any:
         """A host result of the type and shape that later steps were compiled for."""
-        spec = self._specs.get(name)
+        spec = self.program.specs.get(name)
         if spec is None or isinstance(result, list) or result is None or "(" in spec.dtype:
             return result
         array = np.asarray(result, dtype=spec.numpy)
         if spec.dims is not None:
-            expected = self._signature.shape(spec.dims, values)
+            expected = self.signature.shape(spec.dims, self.values)
             if array.shape != expected:
                 raise InvalidInput(
                     f"{op} gave another shape than the model allows", expected=expected, found=array.shape
                 )
         return array if is_fit(array) else np.require(array, requirements=["C", "A"])
 
-    def _result(
-        self, spec: TensorSpec, value: Any, inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]
-    ) -> Any:
-        own = outputs.get(spec.name)
-        if own is not None:
-            if own is not value:
-                own[...] = value
-            return own
-        if not isinstance(value, np.ndarray):
-            return value
-        theirs = any(value is array or value.base is array for array in inputs)
-        return value.copy() if theirs or not value.flags.writeable else value
+
+def _control_op(step: ControlStep) -> ControlOp:
+    try:
+        return CONTROL_OPS[step.op]
+    except KeyError:
+        hint = "use a newer parax"
+        raise IncompatiblePlan("this runtime lacks a control operator", found=step.op, hint=hint) from None
 
 
 def _host_op(step: HostStep) -> HostOp:

@@ -6,6 +6,7 @@ it; names of values are unique in their graph. Nothing here recurses over the le
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,12 @@ import numpy as np
 from ...errors import InternalError, InvalidModel
 from .builder import GraphBuilder
 from .inference import check_operands, infer_with
-from .ops.base import Composite, Operator
+from .ops.base import Composite, Control, Operator
 from .ops.context import KNOWN_LIMIT, InferContext
 from .types import DType, TensorType, Type
 from .values import Node, Value, node_where
 
-__all__ = ["Graph", "GraphBuilder", "Node", "Value"]
+__all__ = ["Graph", "GraphBuilder", "Node", "Value", "nested_graphs"]
 
 
 class Graph:
@@ -366,6 +367,15 @@ class Graph:
             after = copied if after is not None else None
         for (a, b), where in source.constraints.items():
             self.add_constraint(a, b, where)
+
+
+def nested_graphs(graph: Graph) -> Iterator[Graph]:
+    """The graph and the bodies of its control-flow operators, to any depth, outer ones first."""
+    pending = deque([graph])
+    while pending:
+        current = pending.popleft()
+        yield current
+        pending.extend(body for node in current if isinstance(node.op, Control) for body in node.bodies.values())
 
 
 def _expand(op: Composite, ctx: InferContext) -> list[Value]:

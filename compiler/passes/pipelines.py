@@ -12,6 +12,7 @@ from .block.fuse_elementwise import FuseElementwise
 from .dataflow.assign_layouts import AssignLayouts
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
+from .dataflow.sink_constants import SinkConstants
 from .node.constant_folding import ConstantFolding, Evaluate
 from .node.no_op_elimination import NoOpElimination
 
@@ -25,16 +26,17 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
     """
     decompose = DecomposeComposites(has_kernel)
     if opt_level == 0:
-        return Pipeline([decompose, DeadCode()])
+        return Pipeline([decompose, SinkConstants(), DeadCode()])
     fold = ConstantFolding(evaluate)
     clean: list[Pass] = [NoOpElimination(), fold, DeadCode()]
     if opt_level == 1:
-        return Pipeline([clean, decompose, clean, AssignLayouts(), NoOpElimination(), DeadCode()])
+        return Pipeline([clean, decompose, clean, SinkConstants(), AssignLayouts(), NoOpElimination(), DeadCode()])
     return Pipeline([
         clean,
         FoldBatchNorm(),
         decompose,
         [*clean, CommonSubexpressions()],
+        SinkConstants(),
         AssignLayouts(),
         FuseElementwise(),
         DeadCode(),

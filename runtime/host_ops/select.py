@@ -64,3 +64,46 @@ def unique(attributes: Attributes, inputs: list[Any]) -> list[Any]:
         rank[order] = np.arange(order.size)
         values, first, inverse, counts = np.take(values, order, axis or 0), first[order], rank[inverse], counts[order]
     return [values, *(part.astype(np.int64) for part in (first, inverse, counts))]
+
+
+@host_op("NonMaxSuppression")
+def non_max_suppression(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """i64[n, 3]: (batch, class, box), best first within a class. Greedy, as ONNX Runtime's CPU kernel."""
+    boxes, scores, limit, overlap, least = [*inputs, *[None] * (5 - len(inputs))]
+    most = 0 if limit is None else int(np.asarray(limit).reshape(-1)[0])
+    iou = 0.0 if overlap is None else float(np.asarray(overlap).reshape(-1)[0])
+    threshold = -np.inf if least is None else float(np.asarray(least).reshape(-1)[0])
+    if not 0 <= iou <= 1:
+        raise InvalidInput("NonMaxSuppression: iou_threshold out of range", expected="0 to 1", found=iou)
+    chosen: list[tuple[int, int, int]] = []
+    for batch in range(boxes.shape[0] if most > 0 else 0):
+        corners = _corners(boxes[batch], bool(attributes.get("center_point_box", 0)))
+        for label in range(scores.shape[1]):
+            kept = _suppressed(corners, scores[batch, label], most, iou, threshold)
+            chosen += [(batch, label, box) for box in kept]
+    return [np.array(chosen, np.int64).reshape(-1, 3)]
+
+
+def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
+    """Boxes as low and high ends of both axes."""
+    if center:
+        middle, half = boxes[:, :2], boxes[:, 2:] / 2
+        return np.concatenate([middle - half, middle + half], axis=1)
+    first, second = boxes[:, :2], boxes[:, 2:]
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
+
+
+def _suppressed(corners: np.ndarray, scores: np.ndarray, most: int, iou: float, threshold: float) -> list[int]:
+    """Indices of the boxes kept: the best one, and so on with those that do not overlap it by more than `iou`."""
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > threshold]
+    area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    kept: list[int] = []
+    while order.size and len(kept) < most:
+        best, order = order[0], order[1:]
+        kept.append(int(best))
+        low, high = np.maximum(corners[best, :2], corners[order, :2]), np.minimum(corners[best, 2:], corners[order, 2:])
+        common = np.prod(np.maximum(high - low, 0), axis=1)
+        union = area[best] + area[order] - common
+        order = order[~((union > 0) & (common > iou * union))]
+    return kept

@@ -1,15 +1,19 @@
 """The graph cut into steps: stretches that become one native function each, and operators the runtime runs itself.
 
-Owns the cut and the names of the values that cross it. A graph without Host operators is a single native step.
+Owns the cut and the names of the values that cross it, which are unique in the plan, bodies included. A graph without
+Host and Control operators is a single native step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
+from ...ir.ops.elementwise import Identity
+from ...ir.types import STR, TensorType
 
 
 @dataclass
@@ -23,11 +27,25 @@ class NativeStep:
 
 @dataclass
 class HostStep:
-    """One operator that the runtime executes in Python; None stands for an omitted operand or an unused result."""
+    """One operator that the runtime executes in Python; None stands for an omitted operand or an unused result.
+
+    If, Loop and Scan have their bodies in `bodies`.
+    """
 
     node: Node
     inputs: list[str | None]
     outputs: list[str | None]
+    bodies: dict[str, Block] = field(default_factory=dict)
+
+
+@dataclass
+class Block:
+    """A graph as steps: a whole plan, or a body. `inputs` and `outputs` are what its values are called."""
+
+    graph: Graph
+    inputs: list[str]
+    outputs: list[str]
+    steps: list[Step]
 
 
 Step: TypeAlias = "NativeStep | HostStep"
@@ -38,47 +56,97 @@ class _Stretch:
     nodes: list[Node] = field(default_factory=list)
 
 
-def external_names(graph: Graph) -> dict[Value, str]:
-    """How values are called across steps: graph inputs and outputs by their public names."""
-    names = {v: v.name for v in graph.inputs}
-    taken = set(names.values()) | set(graph.output_names)
-    for name, v in zip(graph.output_names, graph.outputs):
-        names.setdefault(v, name)
-    for node in graph:
-        for v in node.outputs:
-            if v not in names:
-                name = v.name
-                while name in taken:
-                    name += "'"
-                names[v] = name
-                taken.add(name)
-    return names
+class Names:
+    """What values are called across steps: graph inputs and outputs by their public names, no two alike."""
+
+    def __init__(self, taken: Sequence[str] = ()) -> None:
+        self.taken = set(taken)
+        self._of: dict[Value, str] = {}
+
+    def of(self, value: Value) -> str:
+        """The value's name, made up at the first call."""
+        if value not in self._of:
+            name = value.name
+            while name in self.taken:
+                name += "'"
+            self.set(value, name)
+        return self._of[value]
+
+    def set(self, value: Value, name: str) -> None:
+        """Call the value so, unless it has a name already."""
+        self._of.setdefault(value, name)
+        self.taken.add(name)
 
 
-def split_steps(graph: Graph) -> list[Step]:
+def runs_on_host(node: Node) -> bool:
+    """Whether the runtime executes the node in Python: by its operator, or because native code lacks the type."""
+    if isinstance(node.op, (Host, Control)):
+        return True
+    types = [v.type for v in (*node.operands, *node.outputs)]
+    return any(not isinstance(t, TensorType) or t.dtype == STR for t in types)
+
+
+def split_steps(graph: Graph) -> Block:
     """The steps, in order. Every graph output is written by one of them."""
+    inputs, outputs = [v.name for v in graph.inputs], list(graph.output_names)
+    if not any(runs_on_host(node) for node in graph) and all(isinstance(v.type, TensorType) for v in graph.outputs):
+        return Block(graph, inputs, outputs, [NativeStep(graph, inputs, outputs)])
+    _separate_outputs(graph)
+    names = Names([*inputs, *outputs])
+    for v in graph.inputs:
+        names.set(v, v.name)
+    for name, v in zip(outputs, graph.outputs):
+        names.set(v, name)
+    return Block(graph, inputs, outputs, _steps(graph, names))
+
+
+def native_steps(steps: Sequence[Step]) -> Iterator[NativeStep]:
+    """All native steps in the order of their segments: bodies where their operator stands."""
+    pending = list(reversed(steps))
+    while pending:
+        step = pending.pop()
+        if isinstance(step, NativeStep):
+            yield step
+        else:
+            pending += [inner for block in reversed(step.bodies.values()) for inner in reversed(block.steps)]
+
+
+def _separate_outputs(graph: Graph) -> None:
+    """Give every output a value of its own, which the name of the output can be given to."""
+    outputs = list(graph.outputs)
+    for i, v in enumerate(outputs):
+        if v.producer is None or v in outputs[:i]:
+            outputs[i] = graph.add_node(Identity(), [v]).output
+    graph.set_outputs(outputs, graph.output_names)
+
+
+def _steps(graph: Graph, names: Names) -> list[Step]:
     parts: list[_Stretch | Node] = []
     for node in graph:
-        if isinstance(node.op, (Host, Control)):
+        if runs_on_host(node):
             parts.append(node)
         elif parts and isinstance(parts[-1], _Stretch):
             parts[-1].nodes.append(node)
         else:
             parts.append(_Stretch([node]))
-    names = external_names(graph)
-    if len(parts) <= 1 and not (parts and isinstance(parts[0], Node)):
-        return [NativeStep(graph, [v.name for v in graph.inputs], list(graph.output_names))]
     place = {node: i for i, part in enumerate(parts) for node in (part.nodes if isinstance(part, _Stretch) else [part])}
     return [_host(part, names) if isinstance(part, Node) else _native(graph, i, part, place, names)
             for i, part in enumerate(parts)]
 
 
-def _host(node: Node, names: dict[Value, str]) -> HostStep:
-    given = [None if v is None else names.get(v, v.name) for v in node.inputs]
-    return HostStep(node, given, [names[v] if v.is_used else None for v in node.outputs])
+def _host(node: Node, names: Names) -> HostStep:
+    given = [None if v is None else names.of(v) for v in node.inputs]
+    results = [names.of(v) if v.is_used else None for v in node.outputs]
+    return HostStep(node, given, results, {name: _body(body, names) for name, body in node.bodies.items()})
 
 
-def _native(graph: Graph, index: int, part: _Stretch, place: dict[Node, int], names: dict[Value, str]) -> NativeStep:
+def _body(graph: Graph, names: Names) -> Block:
+    inputs = [names.of(v) for v in graph.inputs]
+    steps = _steps(graph, names)
+    return Block(graph, inputs, [names.of(v) for v in graph.outputs], steps)
+
+
+def _native(graph: Graph, index: int, part: _Stretch, place: dict[Node, int], names: Names) -> NativeStep:
     inside = set(part.nodes)
     sub = Graph(f"{graph.name}.{index}")
     inner: dict[Value, Value] = {}
@@ -91,9 +159,9 @@ def _native(graph: Graph, index: int, part: _Stretch, place: dict[Node, int], na
                 inner[v] = sub.add_constant(v.data, v.name)
                 inner[v].type = v.type
             else:
-                inner[v] = sub.add_input(names[v], v.type)
+                inner[v] = sub.add_input(names.of(v), v.type)
                 inner[v].known = v.known
-                inputs.append(names[v])
+                inputs.append(names.of(v))
         copy = sub.add_node(node.op, [None if v is None else inner[v] for v in node.inputs],
                             [v.name for v in node.outputs], name=node.name, types=[v.type for v in node.outputs],
                             bodies=node.bodies)
@@ -102,6 +170,6 @@ def _native(graph: Graph, index: int, part: _Stretch, place: dict[Node, int], na
             inner[old] = new
     crossing = [v for node in part.nodes for v in node.outputs
                 if v.output_uses or any(place[u] > index for u in v.users)]
-    sub.set_outputs([inner[v] for v in crossing], [names[v] for v in crossing])
-    return NativeStep(sub, inputs, [names[v] for v in crossing])
-
+    outputs = [names.of(v) for v in crossing]
+    sub.set_outputs([inner[v] for v in crossing], outputs)
+    return NativeStep(sub, inputs, outputs)

@@ -1,0 +1,127 @@
+"""Steps as the manifest lists them: native segments, host operators, control operators with their bodies.
+
+Owns the numbering of segments and where symbols that only the run can tell are read off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedOp
+from ..runtime.control import CONTROL_OPS
+from ..runtime.host_ops import HOST_OPS
+from .backend.lower import Segment
+from .backend.lowering import WeightStore
+from .ir.graph import Graph, Value
+from .ir.types import STR, TensorType, Type, dim_max, dim_to_json
+from .passes.dataflow.split_steps import Block, HostStep, NativeStep, Step
+
+
+def constraints_of(graph: Graph) -> list[dict[str, Any]]:
+    """Equalities that the run must check."""
+    return [{"op": "==", "left": dim_to_json(a), "right": dim_to_json(b), "text": where}
+            for (a, b), where in graph.constraints.items()]
+
+
+def all_blocks(block: Block) -> Iterator[Block]:
+    """The block and all bodies in it."""
+    pending = [block]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending += [body for step in current.steps if isinstance(step, HostStep) for body in step.bodies.values()]
+
+
+class StepWriter:
+    """Writes the steps of a plan and collects the constants that they read."""
+
+    def __init__(
+        self, segments: Sequence[Sequence[Segment]], symbols: Mapping[str, object], weights: WeightStore
+    ) -> None:
+        """`segments`: per target, those of the native steps. `symbols`: name → None where no input tells it."""
+        self.constants: dict[str, Any] = {}
+        self._segments, self._weights = segments, weights
+        self._known = frozenset(name for name, place in symbols.items() if place is not None)
+        self._names = frozenset(symbols)
+        self._number = 0
+
+    def write(self, block: Block) -> list[dict[str, Any]]:
+        """The steps of the plan."""
+        self._add_constants(block.outputs, block.graph.outputs)
+        return self._steps(block.steps, self._known)
+
+    def _steps(self, steps: Sequence[Step], bound: frozenset[str]) -> list[dict[str, Any]]:
+        out = []
+        for step in steps:
+            if isinstance(step, NativeStep):
+                out.append(self._native(step))
+            else:
+                out.append(self._host(step, bound))
+                bound |= {bind["symbol"] for bind in out[-1]["binds"]}
+        return out
+
+    def _native(self, step: NativeStep) -> dict[str, Any]:
+        number, self._number = self._number, self._number + 1
+        arena, scratch = self._segments[0][number].arena, self._segments[0][number].scratch
+        for of_target in self._segments[1:]:
+            arena = dim_max(arena, of_target[number].arena)
+            scratch = dim_max(scratch, of_target[number].scratch)
+        return {"kind": "native", "segment": number, "inputs": step.inputs, "outputs": step.outputs,
+                "arena": dim_to_json(arena), "scratch": dim_to_json(scratch)}
+
+    def _host(self, step: HostStep, bound: frozenset[str]) -> dict[str, Any]:
+        op = step.node.op
+        if (op.domain, op.name) not in HOST_OPS and op.name not in CONTROL_OPS:
+            types = ", ".join(str(v.type) for v in step.node.operands)
+            raise UnsupportedOp("not supported for these types", where=step.node.where, found=types)
+        self._add_constants(step.inputs, step.node.inputs)
+        written = {"kind": "control" if step.bodies else "host", "op": op.name, "domain": op.domain,
+                   "attrs": {k: _plain(value) for k, value in op.attributes().items()}, "inputs": step.inputs}
+        if step.bodies:
+            written["bodies"] = {name: self._body(body, bound) for name, body in step.bodies.items()}
+        used = [v if name is not None else None for name, v in zip(step.outputs, step.node.outputs)]
+        return {**written, "outputs": step.outputs, "binds": self._binds(used, bound)}
+
+    def _body(self, block: Block, bound: frozenset[str]) -> dict[str, Any]:
+        self._add_constants(block.outputs, block.graph.outputs)
+        binds = self._binds(block.graph.inputs, bound)
+        steps = self._steps(block.steps, bound | {bind["symbol"] for bind in binds})
+        return {"inputs": block.inputs, "outputs": block.outputs, "steps": steps, "binds": binds,
+                "constraints": constraints_of(block.graph)}
+
+    def _binds(self, values: Sequence[Value | None], bound: frozenset[str]) -> list[dict[str, Any]]:
+        """Where symbols that have no value yet are read off the shapes of `values`."""
+        binds: dict[str, dict[str, Any]] = {}
+        for i, v in enumerate(values):
+            for axis, dim in enumerate(_dims(v.type) if v is not None else ()):
+                if str(dim) in self._names - bound:
+                    binds.setdefault(str(dim), {"symbol": str(dim), "output": i, "axis": axis})
+        return list(binds.values())
+
+    def _add_constants(self, names: Sequence[str | None], values: Sequence[Value | None]) -> None:
+        for name, v in zip(names, values):
+            if v is not None and v.is_constant and name is not None:
+                self.constants[name] = self._constant(v)
+
+    def _constant(self, v: Value) -> dict[str, Any]:
+        assert v.data is not None and isinstance(v.type, TensorType)
+        head = {"dtype": v.type.dtype.name, "shape": list(v.data.shape)}
+        if v.type.dtype == STR:
+            return {**head, "data": [s.decode() if isinstance(s, bytes) else str(s) for s in v.data.ravel().tolist()]}
+        return {**head, "offset": self._weights.add(np.ascontiguousarray(v.data)).offset}
+
+
+def _dims(t: Type) -> Sequence[Any]:
+    return (t.shape or ()) if isinstance(t, TensorType) else ()
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)

@@ -1,0 +1,105 @@
+"""If, Loop and Scan: which bodies run, how often, and what becomes of their results. Knows no plan and no native code.
+
+Operands and body inputs end with the captured values. A scan output of no iterations is None: only the plan knows its
+type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInput, ResourceLimit
+
+Body = Callable[[list[Any]], list[Any]]
+ControlOp = Callable[[Mapping[str, Any], list[Any], Mapping[str, Body]], list[Any]]
+MAX_STACKED_NBYTES = 1 << 34
+"""Of one scan output. Its length is only bounded by a number in the model or the request."""
+
+
+def _truth(value: Any) -> bool:
+    return bool(np.asarray(value).reshape(-1)[0])
+
+
+def run_if(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
+    """The results of the branch that the condition chooses."""
+    return bodies["then_branch" if _truth(operands[0]) else "else_branch"](operands[1:])
+
+
+def run_loop(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
+    """Final states and stacked scan outputs.
+
+    Raises:
+        ResourceLimit: a scan output grows beyond all bounds.
+    """
+    own = len(operands) - int(attributes.get("captures", 0))
+    states, captured = operands[2:own], operands[own:]
+    trips = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
+    going, i = operands[1] is None or _truth(operands[1]), 0
+    scans: _Stacks | None = None
+    while going and (trips is None or i < trips):
+        results = bodies["body"]([np.array(i, np.int64), np.array(going), *states, *captured])
+        going, states = _truth(results[0]), results[1 : 1 + len(states)]
+        scans = scans or _Stacks(len(results) - 1 - len(states))
+        scans.push(results[1 + len(states) :])
+        i += 1
+    return [*states, *(scans.stacked() if scans else ())]
+
+
+def run_scan(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
+    """Final states and stacked scan outputs, over slices of the scanned operands.
+
+    Raises:
+        ResourceLimit: a scan output grows beyond all bounds.
+    """
+    count = int(attributes["num_scan_inputs"])
+    own = len(operands) - int(attributes.get("captures", 0))
+    states, scanned, captured = operands[: own - count], operands[own - count : own], operands[own:]
+    axes = attributes.get("scan_input_axes") or [0] * count
+    backward = attributes.get("scan_input_directions") or [0] * count
+    slices = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(scanned, axes, backward, strict=True)]
+    scans: _Stacks | None = None
+    for i in range(len(slices[0])):
+        now = [np.ascontiguousarray(x[i]).reshape(x.shape[1:]) for x in slices]
+        results = bodies["body"]([*states, *now, *captured])
+        states = results[: len(states)]
+        scans = scans or _Stacks(len(results) - len(states))
+        scans.push(results[len(states) :])
+    stacked = scans.stacked() if scans else []
+    out_axes = attributes.get("scan_output_axes") or [0] * len(stacked)
+    reverse = attributes.get("scan_output_directions") or [0] * len(stacked)
+    turned = [np.moveaxis(x[:: -1 if b else 1], 0, a) for x, a, b in zip(stacked, out_axes, reverse, strict=True)]
+    return [*states, *turned]
+
+
+class _Stacks:
+    """Scan outputs while they grow."""
+
+    def __init__(self, count: int) -> None:
+        self.rows: list[list[Any]] = [[] for _ in range(count)]
+        self.nbytes = 0
+
+    def push(self, values: Sequence[Any]) -> None:
+        """One iteration's elements."""
+        for rows, value in zip(self.rows, values, strict=True):
+            rows.append(value)
+            self.nbytes += value.nbytes
+        if self.nbytes > MAX_STACKED_NBYTES:
+            raise ResourceLimit("scan outputs grow too large", expected=f"at most {MAX_STACKED_NBYTES} bytes")
+
+    def stacked(self) -> list[Any]:
+        """One array per output, a new first axis counting iterations."""
+        for rows in self.rows:
+            if any(row.shape != rows[0].shape for row in rows):
+                raise _ragged(rows)
+        return [np.stack(rows) for rows in self.rows]
+
+
+def _ragged(rows: Sequence[Any]) -> InvalidInput:
+    shapes = sorted({row.shape for row in rows})[:4]
+    return InvalidInput("a scan output changes its shape between iterations", expected="one shape", found=shapes)
+
+
+CONTROL_OPS: Mapping[str, ControlOp] = {"If": run_if, "Loop": run_loop, "Scan": run_scan}
