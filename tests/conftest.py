@@ -6,17 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from parax import env
 
-try:
-    import hypothesis
-except ImportError:  # the tests that need it skip by themselves
-    pass
-else:
+if find_spec("hypothesis"):  # the tests that need it skip by themselves
+    hypothesis = import_module("hypothesis")
     # the machines that run this are shared: a slow example is no failure
     hypothesis.settings.register_profile("parax", deadline=None)
     hypothesis.settings.load_profile("parax")
