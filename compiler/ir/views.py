@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
-from .types import Dim, TensorType
+from .types import Dim, Shape, TensorType
 
 
 def physical_axes(t: TensorType) -> tuple[int, ...]:
@@ -39,8 +39,62 @@ def view_source(node: Node) -> Value | None:
         place = {a: i for i, a in enumerate(perm)}
         return x if tuple(place[a] for a in physical_axes(x.type)) == physical_axes(y.type) else None
     if isinstance(node.op, Movement) and node.op.is_view:
-        return x if is_row_major(x.type) and is_row_major(y.type) else None
+        order = reshape_order(x.type, y.type.dims)
+        return x if order is not None and physical_axes(y.type.with_layout(order)) == physical_axes(y.type) else None
     return None
+
+
+def reshape_order(x: TensorType, dims: Shape) -> tuple[int, ...] | None:
+    """The memory order in which a Reshape of `x` to `dims` moves nothing, None if there is none.
+
+    The shapes are cut into the smallest groups of neighbouring axes with equal products. An axis may be split wherever
+    it lies; axes that are merged must follow one another in memory.
+    """
+    groups = _groups(x.dims, dims)
+    if groups is None:
+        return tuple(range(len(dims))) if is_row_major(x) else None
+    place = {a: i for i, a in enumerate(physical_axes(x))}
+    placed: list[tuple[int, list[int]]] = []
+    for source, target in groups:
+        places = [place[a] for a in source]
+        if places != list(range(places[0], places[0] + len(places))):
+            return None
+        placed.append((places[0], target))
+    order = [a for _, target in sorted(placed) for a in target]
+    for a, d in enumerate(dims):  # axes of size 1 go where they disturb least
+        if d == 1:
+            order.insert(order.index(a - 1) + 1 if a else 0, a)
+    return tuple(order)
+
+
+def _groups(xs: Shape, ys: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """Pairs of axes lists (those of size 1 left out) with equal products, in order; None if the shapes do not match."""
+    left = [a for a, d in enumerate(xs) if d != 1]
+    right = [a for a, d in enumerate(ys) if d != 1]
+    if any(d == 0 for d in (*xs, *ys)):
+        return None
+    groups: list[tuple[list[int], list[int]]] = []
+    while left and right:
+        source, target = [left.pop(0)], [right.pop(0)]
+        p, q = xs[source[0]], ys[target[0]]
+        while p != q:
+            if _grows_first(p, q) and left:
+                source.append(left.pop(0))
+                p = p * xs[source[-1]]
+            elif right:
+                target.append(right.pop(0))
+                q = q * ys[target[-1]]
+            else:
+                return None
+        groups.append((source, target))
+    return None if left or right else groups
+
+
+def _grows_first(p: Dim, q: Dim) -> bool:
+    """Whether `p` is the product that lacks a factor."""
+    if isinstance(p, int) and isinstance(q, int):
+        return p < q
+    return q % p == 0 or p % q != 0
 
 
 @dataclass

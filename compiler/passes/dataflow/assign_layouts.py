@@ -1,33 +1,29 @@
 """Channels-last inside: chooses the physical axis order of every value.
 
-Owns the policy per operator: who asks for channels-last, who follows its input, who insists on ONNX's order. A
-Transpose becomes a view wherever that is possible, so that transposes cancel without being moved about. Kernels accept
-any order; a Relayout is inserted only where one order is much faster.
+Owns the policy per operator: who asks for channels-last, who follows its input, who writes any order its readers wish,
+who insists on ONNX's. A Transpose is a view, a Reshape wherever that is possible, so that transposes cancel without
+anything being moved. Kernels read any order; a Relayout is inserted only where one order is much faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Movement, Reduce, Relayout, Window
 from ...ir.types import TensorType
-from ...ir.views import is_row_major, physical_axes
+from ...ir.views import is_row_major, physical_axes, reshape_order
 from ..base import DataflowPass
 from ..rewrite import Rewriter
+from .layout_wishes import PLAIN_CHANNELS, Order, channels_last, layout_wishes
 
 Layout = tuple[int, ...] | None
-CHANNELS_LAST = frozenset({"Conv", "ConvTranspose"})
-FOLLOW_FIRST = frozenset({"BatchNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool",
-                          "GlobalLpPool", "LRN", "Resize", "Slice", "Pad", "Softmax", "LogSoftmax"})
-FOLLOW_ALL = frozenset({"Concat", "Split"})
-ANY_ORDER = frozenset({"MatMul"})
-
-
-def channels_last(rank: int) -> tuple[int, ...]:
-    """(0, 2, …, rank-1, 1): batch, space, channels."""
-    return (0, *range(2, rank), 1)
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+FOLLOW_FIRST = frozenset({"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Softmax", "LogSoftmax"})
+COPIES = frozenset({"Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "DepthToSpace", "SpaceToDepth"})
+LINES = frozenset({"LayerNormalization", "RMSNormalization"})
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
 @dataclass(frozen=True)
@@ -37,52 +33,61 @@ class AssignLayouts(DataflowPass):
     before: %1 = Conv(%x, %w) : f32[N,8,4,4]      after: %1 = Conv(%x, %w) : f32[N,8,4,4]{0,2,3,1}
     """
 
-    plain_channels: int = 4  # a convolution reads an ONNX-ordered input directly up to this many channels
-
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
         before = [v.type for n in graph for v in n.outputs], len(graph)
+        wishes = layout_wishes(graph)
         for node in graph.nodes_in_order():
             if all(isinstance(v.type, TensorType) and v.type.shape is not None for v in node.outputs):
-                self._assign(node, rw)
-        self._plain_outputs(graph, rw)
+                self._assign(node, rw, wishes)
+        _plain_outputs(graph)
         return before != ([v.type for n in graph for v in n.outputs], len(graph))
 
-    def _assign(self, node: Node, rw: Rewriter) -> None:
+    def _assign(self, node: Node, rw: Rewriter, wishes: dict[Value, Order]) -> None:
         name = node.op.name
-        if name in CHANNELS_LAST and node.output.tensor.rank >= 3:
-            self._convolution(node, rw)
+        if name in CONVOLUTIONS and node.output.tensor.rank >= 3:
+            _convolution(node, rw)
         elif name == "Transpose":
             _transpose(node)
         elif isinstance(node.op, Relayout):
             return
         elif isinstance(node.op, Elementwise):
-            _follow_largest(node, rw)
+            _elementwise(node, rw, wishes)
         elif isinstance(node.op, Reduce):
             _reduce(node)
-        elif name in FOLLOW_ALL:
-            _follow(node, rw, every=True)
         elif isinstance(node.op, Window) or name in FOLLOW_FIRST:
-            _follow(node, rw, every=False)
-        elif name not in ANY_ORDER:
-            _plain(node, rw, views=isinstance(node.op, Movement) and node.op.is_view)
+            _follow(node)
+        elif name in COPIES:
+            _copy(node, wishes)
+        elif name in LINES:
+            _lines(node, rw)
+        elif name == "MatMul":
+            _inner_axis_kept(node, wishes, node.operands[1].tensor.rank > 1)
+        elif name in RECURRENT:
+            _inner_axis_kept(node, wishes, True)
+        elif isinstance(node.op, Movement) and node.op.is_view:
+            _view(node, rw)
+        else:
+            _plain(node, rw)
 
-    def _convolution(self, node: Node, rw: Rewriter) -> None:
-        x, y = node.operands[0], node.output
-        rank = y.tensor.rank
-        wanted = channels_last(rank)
-        few = isinstance(x.tensor.dims[1], int) and x.tensor.dims[1] <= self.plain_channels and node.op.name == "Conv"
-        if not (few and is_row_major(x.tensor)):
-            node.set_input(0, relayout(rw, node, x, wanted))
-        y.type = y.tensor.with_layout(wanted)
 
-    def _plain_outputs(self, graph: Graph, rw: Rewriter) -> None:
-        outputs = list(graph.outputs)
-        for i, v in enumerate(outputs):
-            if isinstance(v.type, TensorType) and v.type.layout is not None:
-                outputs[i] = graph.add_node(Relayout(layout=()), [v]).output
-        if outputs != list(graph.outputs):
-            graph.set_outputs(outputs, graph.output_names)
+def _convolution(node: Node, rw: Rewriter) -> None:
+    x, y = node.operands[0], node.output
+    wanted = channels_last(y.tensor.rank)
+    channels = x.tensor.dims[1]
+    few = isinstance(channels, int) and channels <= PLAIN_CHANNELS and node.op.name == "Conv"
+    if not (few and is_row_major(x.tensor)):
+        node.set_input(0, relayout(rw, node, x, wanted))
+    y.type = y.tensor.with_layout(wanted)
+
+
+def _plain_outputs(graph: Graph) -> None:
+    outputs = list(graph.outputs)
+    for i, v in enumerate(outputs):
+        if isinstance(v.type, TensorType) and v.type.layout is not None:
+            outputs[i] = graph.add_node(Relayout(layout=()), [v]).output
+    if outputs != list(graph.outputs):
+        graph.set_outputs(outputs, graph.output_names)
 
 
 def relayout(rw: Rewriter, node: Node, v: Value, layout: Layout) -> Value:
@@ -121,34 +126,62 @@ def _transpose(node: Node) -> None:
     y.type = y.tensor.with_layout(tuple(place[a] for a in x.axis_order))
 
 
-def _follow_largest(node: Node, rw: Rewriter) -> None:
-    """An element-wise result takes the order of its full-size operands; the minority is brought into line."""
-    full: Callable[[Value], bool] = lambda v: isinstance(v.type, TensorType) and v.type.dims == y.tensor.dims  # noqa: E731
+def _elementwise(node: Node, rw: Rewriter, wishes: dict[Value, Order]) -> None:
+    """The result takes the order of most of its full-size operands; the others are brought into line."""
     y = node.output
-    candidates = [v for v in node.operands if full(v) and not v.is_constant]
-    ordered = [v for v in candidates if not is_row_major(v.tensor)] or candidates
-    layout = ordered[0].tensor.layout if ordered else None
+    full = [v for v in node.operands if isinstance(v.type, TensorType) and v.type.dims == y.tensor.dims]
+    orders = Counter(physical_axes(v.tensor) for v in full if not v.is_constant)
+    layout: Layout = None
+    if orders:
+        most = max(orders.values())
+        wished = wishes.get(y)
+        wished = physical_axes(y.tensor.with_layout(wished)) if wished is not None else None
+        best = wished if wished in orders else next(o for o in reversed(orders) if orders[o] == most)
+        layout = next(v.tensor.layout for v in full if not v.is_constant and physical_axes(v.tensor) == best)
+    wanted = physical_axes(y.tensor.with_layout(layout))
     for i, v in enumerate(node.inputs):
-        if v is not None and full(v) and physical_axes(v.tensor) != physical_axes(y.tensor.with_layout(layout)):
+        if v is not None and v in full and physical_axes(v.tensor) != wanted:
             node.set_input(i, relayout(rw, node, v, layout))
     for out in node.outputs:
         out.type = out.tensor.with_layout(layout)
 
 
-def _follow(node: Node, rw: Rewriter, every: bool) -> None:
-    first = node.operands[0]
-    layout = first.tensor.layout
-    if every:
-        orders = [v.tensor.layout for v in node.operands if not is_row_major(v.tensor)]
-        layout = orders[0] if orders and node.op.name == "Concat" else layout
-        count = len(node.inputs) if node.op.name == "Concat" else 1
-        for i in range(count):
-            v = node.inputs[i]
-            if v is not None and v.tensor.layout != layout:
-                node.set_input(i, relayout(rw, node, v, layout))
+def _follow(node: Node) -> None:
+    first = node.operands[0].tensor
     for out in node.outputs:
-        if out.tensor.rank == first.tensor.rank:
-            out.type = out.tensor.with_layout(layout)
+        if out.tensor.rank == first.rank:
+            out.type = out.tensor.with_layout(first.layout)
+
+
+def _copy(node: Node, wishes: dict[Value, Order]) -> None:
+    """Strided copies write whatever order is wished, else that of their largest operand."""
+    for out in node.outputs:
+        alike = [v.tensor for v in node.operands if v.tensor.rank == out.tensor.rank and v.tensor.dtype == out.tensor.dtype]
+        orders = Counter(t.axis_order for t in alike if not _is_flat(t))
+        layout = orders.most_common(1)[0][0] if orders and node.op.name != "Gather" else None
+        out.type = out.tensor.with_layout(wishes.get(out, layout))
+
+
+def _is_flat(t: TensorType) -> bool:
+    """Whether the order makes no difference."""
+    return len(physical_axes(t)) < 2
+
+
+def _lines(node: Node, rw: Rewriter) -> None:
+    """Normalisation over the last axes: much faster where the innermost axis is one of them."""
+    x = node.operands[0]
+    if x.tensor.axis_order[-1] != x.tensor.rank - 1:
+        node.set_input(0, relayout(rw, node, x, None))
+    layout = node.operands[0].tensor.layout
+    node.output.type = node.output.tensor.with_layout(layout)
+
+
+def _inner_axis_kept(node: Node, wishes: dict[Value, Order], columns: bool) -> None:
+    """Matrix products and recurrent layers write rows at any distance, but each row in one piece."""
+    y = node.output
+    wished = wishes.get(y)
+    if wished is not None and columns and wished[-1] == y.tensor.rank - 1:
+        y.type = y.tensor.with_layout(wished)
 
 
 def _reduce(node: Node) -> None:
@@ -165,10 +198,18 @@ def _reduce(node: Node) -> None:
         y.type = y.tensor.with_layout(tuple(kept.index(a) for a in x.axis_order if a in kept))
 
 
-def _plain(node: Node, rw: Rewriter, views: bool) -> None:
-    """Operators that know only ONNX's order (views need the bytes in that order)."""
+def _view(node: Node, rw: Rewriter) -> None:
+    """Reshape and its kin move nothing where the axes they merge follow one another in memory."""
+    x, y = node.operands[0], node.output
+    order = reshape_order(x.tensor, y.tensor.dims)
+    if order is None:
+        node.set_input(0, relayout(rw, node, x, None))
+        order = tuple(range(y.tensor.rank))
+    y.type = y.tensor.with_layout(order)
+
+
+def _plain(node: Node, rw: Rewriter) -> None:
+    """Operators that know only ONNX's order."""
     for i, v in enumerate(node.inputs):
-        if v is None or not isinstance(v.type, TensorType) or v.type.layout is None:
-            continue
-        if not (views and i == 0 and is_row_major(v.tensor)):
+        if v is not None and isinstance(v.type, TensorType) and v.type.shape is not None and v.type.layout is not None:
             node.set_input(i, relayout(rw, node, v, None))
