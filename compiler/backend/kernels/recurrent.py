@@ -1,6 +1,7 @@
 """RNN, GRU and LSTM: one product for the inputs of many steps, then step by step the recurrent product and the gates.
 
-A work item is a direction and a block of batch rows. The gates of one vector of hidden units are neighbouring columns
+A work item is a direction and a few batch rows; neighbouring items of one core run together, so that it reads the
+weights once for all of them. The gates of one vector of hidden units are neighbouring columns
 of the packed weights, so that the register tile gives all of them at once and the state never leaves the cache.
 
     for chunk of steps:
@@ -29,6 +30,7 @@ from .reduce import root_context
 NAMES = ("x", "w", "r", "b", "lens", "h0", "c0", "p")
 OUTPUTS = ("y", "y_h", "y_c")
 CHUNK_ROWS = 128  # rows of the input product that are computed at a time
+ITEM_ROWS = 4  # batch rows of a work item: few, so that cores can share a small batch
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class RecurrentPlan:
     """Sizes and operands of one recurrent operator.
 
     Attributes:
-        types: of the operands and outputs by name, those that are given or used. rows: batch rows of a work item.
+        types: of the operands and outputs by name, those that are given or used. rows: batch rows that run together.
         steps: time steps whose inputs are multiplied at once. packed: whether the weights were packed when compiling.
         copied: x must be brought into rows of f32 first.
     """
@@ -50,6 +52,11 @@ class RecurrentPlan:
     steps: int
     packed: bool
     copied: bool
+
+    @property
+    def items(self) -> Dim:
+        """Work items of a direction."""
+        return ceil_div(self.shape.batch, ITEM_ROWS)
 
     @property
     def blocks(self) -> int:
@@ -92,10 +99,9 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
     cell, lanes = cell_of(op), ctx.lanes
     widest = max(len(p.gates) for p in cell.phases)
     most = tile_rows(ctx.target, widest)
-    rows = 2 * most
-    if isinstance(shape.batch, int) and shape.batch:
-        few = min(ceil_div(shape.batch, 4), 4)  # items wanted, so that a few cores find work
-        rows = ceil_div(shape.batch, max(few, ceil_div(shape.batch, 2 * most)))
+    rows = max(1, 2 * most // ITEM_ROWS) * ITEM_ROWS
+    if isinstance(shape.batch, int):
+        rows = min(rows, max(1, ceil_div(shape.batch, ITEM_ROWS)) * ITEM_ROWS)
     x = types["x"]
     arrays = {n: packed_weights(n, given[n], cell, shape.hidden, lanes) for n in ("w", "r")}
     weights = {n: a for n, a in arrays.items() if a is not None}
@@ -116,11 +122,12 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands])
         tiles = ProductTile(k, ctx)
-        k.for_(k["begin"], k["end"], 1, [], lambda item, _: RecurrentEmitter(k, plan, tiles, site).emit(item))
+        emitter = RecurrentEmitter(k, plan, tiles, site)
+        k.for_(0, shape.directions, 1, [], lambda direction, _: emitter.direction_items(direction))
         return k.func
 
     func = ctx.function("recurrent", node, build, packed, site)
-    work = shape.directions * ceil_div(shape.batch, plan.rows)
+    work = shape.directions * plan.items
     flops = 2 * shape.directions * shape.batch * shape.steps * op.n_gates * shape.hidden * (shape.inputs + shape.hidden)
     return KernelCall(func, tuple(o for _, _, o in operands), work, node.name, flops=flops)
 
@@ -147,19 +154,30 @@ def scratch_operands(plan: RecurrentPlan) -> list[tuple[str, PtrType, Operand]]:
 
 
 class RecurrentEmitter:
-    """Writes one work item."""
+    """Writes the work items."""
 
     def __init__(self, k: Builder, plan: RecurrentPlan, tiles: ProductTile, site: int) -> None:
         self.k, self.p, self.tiles, self.site = k, plan, tiles, site
         self.steps, self.lanes = k.index(plan.shape.steps), plan.lanes
 
-    def emit(self, item: KValue) -> None:
+    def direction_items(self, direction: KValue) -> None:
+        """The work items of [begin, end) that belong to a direction, as many at a time as fit the scratch."""
         k, p = self.k, self.p
-        blocks = k.index(ceil_div(p.shape.batch, p.rows))
-        self.direction = k.udiv(item, blocks)
-        self.row0 = (item - self.direction * blocks) * p.rows
-        even = isinstance(p.shape.batch, int) and p.shape.batch % p.rows == 0
-        self.count = k.index(p.rows) if even else k.min(k.index(p.shape.batch) - self.row0, p.rows)
+        items, together = k.index(p.items), max(1, p.rows // ITEM_ROWS)
+        first = k.max(k["begin"] - direction * items, 0)
+        last = k.min(k["end"] - direction * items, items)
+
+        def group(item: KValue, _: list[KValue]) -> None:
+            row = item * ITEM_ROWS
+            end = k.min(k.min(item + together, last) * ITEM_ROWS, k.index(p.shape.batch))
+            self._rows_together(direction, row, end - row)
+
+        k.for_(first, last, together, [], group)
+
+    def _rows_together(self, direction: KValue, row0: KValue, count: KValue) -> None:
+        """All steps of `count` batch rows."""
+        k, p = self.k, self.p
+        self.direction, self.row0, self.count = direction, row0, count
         self.reverse = {"forward": k.index(0), "reverse": k.index(1)}.get(p.op.direction, self.direction)
         self.w, self.r = prepare_weights(k, p, self.direction)
         self._start()
