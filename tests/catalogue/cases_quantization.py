@@ -8,70 +8,64 @@ import numpy as np
 
 from catalogue.cases import Case, case, const
 
-RNG = np.random.default_rng(7)
+RNG = np.random.default_rng(9)
+U8, I8, U16, I16, I32 = np.uint8, np.int8, np.uint16, np.int16, np.int32
 
 
-def _bytes(dtype: Any, *shape: int) -> np.ndarray:
-    low, high = (0, 256) if dtype is np.uint8 else (-128, 128)
-    return RNG.integers(low, high, shape).astype(dtype)
+def _q(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
 
 
-def _scales(*shape: int) -> Any:
-    return const(RNG.uniform(0.01, 0.1, shape).astype(np.float32))
+def _scale(*values: float) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], np.float32)
 
 
-def _zero(value: int, dtype: Any) -> Any:
-    return const(np.array(value, dtype))
-
-
-def _conversions() -> list[Case]:
-    zeros = const(np.array([3, 0, 250], np.uint8))
+def _quantize() -> list[Case]:
+    ties = np.array([[0.5, 1.5, -0.5, -2.5, 400, -400, 2.4999]], np.float32)
+    scale3, blocks = _scale(0.1, 0.2, 0.5), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], np.float32)
     return [
-        case("QuantizeLinear", ["f32[3,17]", _scales()]),
-        case("QuantizeLinear", ["f32[N=5,33]", _scales(), _zero(-5, np.int8)], low=-20, high=20),
-        case("QuantizeLinear", ["f32[2,3,5]", _scales(3), zeros], low=-20, high=20),
-        case("QuantizeLinear", ["f32[2,5,3]", _scales(3), zeros], {"axis": -1}),
-        case("QuantizeLinear", ["f32[7]", _scales(), _zero(1000, np.uint16)], low=-20, high=20),
-        case("QuantizeLinear", ["f32[]", _scales(), _zero(3, np.int16)]),
-        case("QuantizeLinear", ["i32[9]", _scales(), _zero(3, np.int8)], low=-50, high=50),
-        case("DequantizeLinear", [_bytes(np.uint8, 3, 17), _scales()]),
-        case("DequantizeLinear", [_bytes(np.int8, 5, 33), _scales(), _zero(-5, np.int8)]),
-        case("DequantizeLinear", [_bytes(np.uint8, 2, 3, 5), _scales(3), zeros]),
-        case("DequantizeLinear", [_bytes(np.uint8, 3, 5), _scales(3), zeros], {"axis": 0}),
-        case("DequantizeLinear", ["i32[2,9]", _scales()], low=-1000, high=1000),
-        case("DequantizeLinear", ["u16[9]", _scales(), _zero(7, np.uint16)], low=0, high=1000),
+        *(case("QuantizeLinear", [ties, _scale(1.0), const(z, t)]) for t, z in ((U8, 3), (I8, -1), (U16, 9), (I16, 0))),
+        case("QuantizeLinear", ["f32[N=3,33]", _scale(0.01)]),
+        case("QuantizeLinear", ["f32[2,3,4]", scale3, const([1, 2, 3], U8)]),
+        case("QuantizeLinear", ["f32[2,4,3]", scale3, const([0, 0, 0], I8)], {"axis": -1}),
+        case("QuantizeLinear", ["f32[3,8]", blocks, const(np.zeros((3, 2)), I8)], {"axis": 1, "block_size": 4}),
+        case("QuantizeLinear", ["f16[3,8]", np.array(0.0625, np.float16), const(2, U8)]),
+        case("QuantizeLinear", ["f32[3,8]", _scale(0.05)], {"output_dtype": 3}),
+        *(case("DequantizeLinear", [_q((3, 33), t), _scale(0.3), const(5, t)]) for t in (U8, I8, U16, I16)),
+        case("DequantizeLinear", [_q((3, 33), I32), _scale(0.3)]),
+        case("DequantizeLinear", [_q((2, 3, 4), U8), scale3, const([1, 2, 3], U8)]),
+        case("DequantizeLinear", [_q((3, 7), I8), blocks], {"axis": 1, "block_size": 4}),
+        case("DequantizeLinear", [_q((3, 8), I8), np.array(0.5, np.float16), const(-3, I8)]),
     ]
 
 
 def _products() -> list[Case]:
-    a, b = _bytes(np.uint8, 2, 5, 17), _bytes(np.int8, 17, 9)
-    columns = const(_bytes(np.int8, 9))
-    quantised = [_scales(), _zero(100, np.uint8), b, _scales(), _zero(3, np.int8), const(np.float32(0.9))]
+    a, b = _q((3, 40), U8), _q((40, 5), I8)
+    long_a, long_b = _q((2, 700), U8), _q((700, 3), U8)
+    x, w = _q((2, 3, 7, 8), U8), _q((4, 3, 3, 3), I8)
+    deep_x, deep_w = _q((1, 40, 5, 5), U8), _q((2, 40, 3, 3), U8)
+    group_x, group_w = _q((1, 64, 4, 4), U8), _q((6, 32, 3, 3), U8)
+    q = [_scale(0.02), const(128, U8)]
     return [
-        case("MatMulInteger", [a, b], oracle="onnxruntime"),
-        case("MatMulInteger", [a, b, _zero(100, np.uint8), _zero(-3, np.int8)], oracle="onnxruntime"),
-        case("MatMulInteger", [a[0], b, _zero(9, np.uint8), columns]),
-        case("MatMulInteger", [_bytes(np.uint8, 3, 700), _bytes(np.uint8, 700, 5)], oracle="onnxruntime"),
-        case("QLinearMatMul", [a, *quantised, _zero(120, np.uint8)], oracle="onnxruntime"),
+        case("MatMulInteger", [a, b]),
+        case("MatMulInteger", [a, const(b), const(12, U8), const(-7, I8)]),
+        case("MatMulInteger", [long_a, long_b, const(3, U8), const(255, U8)]),
+        case("MatMulInteger", [_q((2, 3, 4), U8), _q((2, 4, 5), U8), const(1, U8)]),
+        case("ConvInteger", [x, const(w), const(3, U8)], {"pads": [1, 1, 1, 1]}),
+        case("ConvInteger", [x, w], {"strides": [2, 2]}),
+        case("ConvInteger", [deep_x, deep_w, const(200, U8)], {"pads": [1, 1, 1, 1]}),
+        case("ConvInteger", [deep_x, const(deep_w), const(200, U8)]),
+        case("ConvInteger", [group_x, group_w], {"group": 2}, oracle="onnxruntime"),
+        case("QLinearMatMul", [a, _scale(0.01), const(7, U8), const(_q((40, 5), U8)), _scale(0.02), const(9, U8), *q]),
+        case("QLinearMatMul", [long_a, _scale(0.01), const(7, U8), long_b, _scale(0.002), const(9, U8), *q]),
+        case("QLinearConv", [x, _scale(0.02), const(5, U8), const(_q((4, 3, 3, 3), U8)), _scale(0.03), const(77, U8),
+                             *q], {"pads": [1, 0, 1, 0]}),
+        case("QLinearConv", [x, _scale(0.02), const(5, U8), const(w), _scale(0.03, 0.1, 0.2, 0.01),
+                             const([0, 0, 0, 0], I8), *q, const([1, -2, 3000, 4], I32)], oracle="onnxruntime"),
+        case("QLinearConv", [deep_x, _scale(0.02), const(5, U8), deep_w, _scale(0.03), const(0, U8), *q,
+                             np.array([1, -2], I32)], oracle="onnxruntime"),
     ]
 
 
-def _convolutions() -> list[Case]:
-    x, w = _bytes(np.uint8, 1, 4, 9, 11), _bytes(np.int8, 6, 4, 3, 3)
-    window = {"pads": [1, 1, 0, 2], "strides": [2, 1]}
-    scaled = [x, _scales(), _zero(100, np.uint8), w]
-    result = [const(np.float32(0.7)), _zero(128, np.uint8)]
-    bias = const(RNG.integers(-1000, 1000, 6).astype(np.int32))
-    one, each = [_scales(), _zero(0, np.int8)], [_scales(6), const(np.zeros(6, np.int8))]
-    unsigned = const(_bytes(np.uint8, 6, 4, 3, 3))
-    return [
-        case("ConvInteger", [x, unsigned], window, oracle="onnxruntime"),
-        case("ConvInteger", [x, unsigned, _zero(100, np.uint8), _zero(7, np.uint8)], window, oracle="onnxruntime"),
-        case("QLinearConv", [*scaled, *one, *result], window, oracle="onnxruntime"),
-        case("QLinearConv", [*scaled, *each, *result, bias], window, oracle="onnxruntime"),
-        case("QLinearConv", [x, _scales(), _zero(9, np.uint8), _bytes(np.int8, 6, 2, 3, 3), *one, *result],
-             {"group": 2, "dilations": [2, 1]}, oracle="onnxruntime"),
-    ]  # fmt: skip
-
-
-CASES = [*_conversions(), *_products(), *_convolutions()]
+CASES = [*_quantize(), *_products()]

@@ -16,6 +16,7 @@ from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.contraction import Conv
+from ...ir.ops.quantization import IntegralConv
 from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
@@ -32,6 +33,11 @@ from .tail import tail_of
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
 
 
+def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:
+    """Whether no algorithm may be used whose rounding differs from plain sums of products."""
+    return ctx.strict_fp or isinstance(fusion.root.op, IntegralConv)
+
+
 @lowers(Conv)
 def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) convolution."""
@@ -44,7 +50,7 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
         call = lower_plain(ctx, fusion, s)
     elif is_depthwise(s):
         call = lower_depthwise(ctx, fusion, s)
-    elif not ctx.strict_fp and winograd.applies(s, ctx.target) and winograd.pays(s, ctx.lanes):
+    elif not _is_exact(fusion, ctx) and winograd.applies(s, ctx.target) and winograd.pays(s, ctx.lanes):
         call = winograd.lower_winograd(ctx, fusion, s)
     elif s.x.tensor.dtype == F32 and s.channels_last_input and s.group_inputs >= FEW_CHANNELS:
         call = lower_indirect(ctx, fusion, s)

@@ -1,236 +1,392 @@
-"""Linear quantisation: to and from small integers, and products of small integers, by floating-point operators.
+"""Quantised operators: QuantizeLinear, DequantizeLinear, and products of small integers.
 
-x_real = (x - zero_point) · scale. Products of 8-bit integers are summed in floating point, which is exact: in f32 while
-the sum stays below 2^24, else in f64.
+Products run in f32 and are exact: whole numbers below 2^24 have no rounding error in any order of summation. Where the
+bound on a sum is higher, the contracted axis is cut into pieces whose sums are added as i32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any as PyAny
 
 import numpy as np
 
-from ....errors import InvalidModel, UnsupportedOp
-from ..types import F32, F64, I8, I16, I32, U8, U16, DType, SymDim, prod
-from .base import Attr, Composite, Float, In, Ints, Mixed, Opt, TypeGroup, op
+from ..types import F32, F64, I8, I16, I32, U8, U16, DType, SymDim, TensorType
+from .base import (
+    Any,
+    Any2,
+    Attr,
+    Composite,
+    Elementwise,
+    Float,
+    Float2,
+    In,
+    InferContext,
+    Ints,
+    Numeric,
+    Opt,
+    TypeGroup,
+    op,
+)
+from .contraction import Conv
 
-_RANGES = {U8: (0, 255), I8: (-128, 127), U16: (0, 65535), I16: (-32768, 32767)}
-
-
-class Quantized(TypeGroup):
-    """Integers that stand for real numbers."""
-
-    dtypes = frozenset({*_RANGES, I32})
-
-
-class Byte(TypeGroup):
-    """8-bit integers."""
-
-    dtypes = frozenset({I8, U8})
-
-
-class Byte2(Byte):
-    """A second, independent type variable over Byte."""
-
-
-class Byte3(Byte):
-    """A third, independent type variable over Byte."""
+STORED = frozenset({U8, I8, U16, I16})
+EXACT = 2**24
 
 
-class Scale(TypeGroup):
-    """Scales: floats."""
+@op(domain="parax")
+class RoundTo(Elementwise):
+    """x rounded half to even, plus the zero point, saturated to the integer type `to`."""
 
-    dtypes = Float.dtypes
+    x: In[Float]
+    zero_point: Opt[Any2]
+    to: Attr[DType]
 
+    def output_dtype(self, ctx: InferContext) -> DType:
+        return self.to
 
-class Real(TypeGroup):
-    """What can be quantised."""
-
-    dtypes = Float.dtypes | {I32}
-
-
-def _along(g: PyAny, parameter: PyAny, axis: int, rank: int) -> PyAny:
-    """A scale or zero point made to broadcast: as it is if there is one, else along `axis`."""
-    shape = parameter.tensor.dims
-    if shape in ((), (1,)):
-        return parameter if shape == () else g.Reshape(parameter, np.zeros(0, np.int64))
-    if len(shape) != 1:
-        raise UnsupportedOp("blocked quantisation is not supported", found=parameter.type)
-    if not -rank <= axis < rank:
-        raise InvalidModel("axis out of range", expected=f"[{-rank}, {rank})", found=axis)
-    trailing = rank - 1 - axis % rank
-    return g.Unsqueeze(parameter, np.arange(1, 1 + trailing, dtype=np.int64)) if trailing else parameter
+    def compute(self, e: PyAny, x: PyAny, zero_point: PyAny = None) -> PyAny:
+        y = e.round_even(x)
+        return e.cast(y if zero_point is None else y + e.cast(zero_point, y.dtype), self.to)
 
 
-def _centred(g: PyAny, x: PyAny, zero: PyAny, axis: int, dtype: DType) -> PyAny:
-    """x - zero_point as floats."""
-    real = g.Cast(x, to=dtype)
-    return real if zero is None else g.Sub(real, g.Cast(_along(g, zero, axis, x.tensor.rank), to=dtype))
+@op(domain="parax")
+class IntegralConv(Conv):
+    """A convolution of whole numbers: no algorithm may be used that rounds on the way (Winograd)."""
 
 
-def _saturated(g: PyAny, real: PyAny, zero: PyAny, to: DType) -> PyAny:
-    """round(real) + zero_point, clipped to the range of `to`; halves round to even."""
-    if to not in _RANGES:
-        raise UnsupportedOp(f"quantisation to {to} is not supported")
-    dtype = real.tensor.dtype
-    shifted = g.Round(real)
-    if zero is not None:
-        shifted = g.Add(shifted, g.Cast(zero, to=dtype))
-    low, high = _RANGES[to]
-    return g.Cast(g.Clip(shifted, g.const(low, dtype), g.const(high, dtype)), to=to)
+def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> PyAny:
+    """A scale or zero point shaped to broadcast against `x`: one number, one per index of `axis`, or blocks."""
+    if block:
+        dims = v.tensor.static_shape
+        wide = g.Expand(g.Unsqueeze(v, [axis + 1]), [*dims[: axis + 1], block, *dims[axis + 1 :]])
+        wide = g.Reshape(wide, [*dims[:axis], dims[axis] * block, *dims[axis + 1 :]])
+        return g.Slice(wide, [0], [x.static_shape[axis]], [axis])
+    if v.tensor.rank == 0 or v.tensor.dims == (1,):
+        return v
+    return g.Reshape(v, [-1] + [1] * (x.rank - 1 - axis % x.rank))
 
 
-def _exact(length: PyAny) -> DType:
-    """The float type that sums `length` products of two differences of bytes without rounding."""
-    return F64 if isinstance(length, SymDim) or length * 255 * 255 >= 2**24 else F32
+def _check_scale(ctx: InferContext, axis: int, block: int) -> None:
+    shape, scale = ctx.shape(0), ctx.shape(1)
+    if ctx.has(2) and ctx.shape(2) != scale and not (len(scale) <= 1 and len(ctx.shape(2)) <= 1):
+        ctx.fail("scale and zero point must have the same shape", expected=ctx.types[1], found=ctx.types[2])
+    if block:
+        if len(scale) != len(shape):
+            ctx.fail("blocked scales must have the rank of x", expected=len(shape), found=ctx.types[1])
+        ctx.axis(axis, len(shape))
+    elif len(scale) == 1 and scale != (1,):
+        ctx.equal(shape[ctx.axis(axis, len(shape))], scale[0], "scale must have one number for each index of axis")
+    elif len(scale) > 1:
+        ctx.fail("scale must be a number or a vector", found=ctx.types[1])
 
 
-@op(since=13)
+@op(since=23)
 class QuantizeLinear(Composite):
-    """y = saturate(round(x / scale) + zero_point), for the whole tensor or along an axis."""
+    """saturate(round(x / scale) + zero_point), per tensor, per index of `axis`, or per block along it."""
 
-    x: In[Real]
-    scale: In[Scale]
-    zero_point: Opt[Quantized]
+    x: In[Numeric]
+    y_scale: In[Float2]
+    y_zero_point: Opt[Any]
     axis: Attr[int] = 1
-    saturate: Attr[int] = 1
     block_size: Attr[int] = 0
     output_dtype: Attr[int] = 0
     precision: Attr[int] = 0
+    saturate: Attr[int] = 1
+
+    def target(self, zero_point: PyAny) -> DType:
+        """The element type of the result."""
+        if zero_point is not None:
+            return zero_point.type.dtype  # type: ignore[no-any-return]
+        return DType.from_code(self.output_dtype) if self.output_dtype else U8
+
+    def infer(self, ctx: InferContext) -> Sequence[PyAny]:
+        _check_scale(ctx, self.axis, self.block_size)
+        to = self.target(ctx.value(2))
+        if to not in STORED:
+            ctx.unsupported(f"quantisation to {to}")
+        return [ctx.tensor(0).with_dtype(to)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, zero_point: PyAny = None) -> PyAny:
-        if self.block_size:
-            raise UnsupportedOp("blocked quantisation is not supported", found=self.block_size)
-        to = DType.from_code(self.output_dtype) if self.output_dtype else U8
+        t = x.tensor
+        scale = along_axis(g, scale, t, self.axis, self.block_size)
         if zero_point is not None:
-            to = zero_point.tensor.dtype
-        dtype = DType.from_code(self.precision) if self.precision else scale.tensor.dtype
-        dtype = F32 if dtype.bits < 32 else dtype
-        rank = x.tensor.rank
-        divisor = g.Cast(_along(g, scale, self.axis, rank), to=dtype)
-        zero = None if zero_point is None else _along(g, zero_point, self.axis, rank)
-        return _saturated(g, g.Div(g.Cast(x, to=dtype), divisor), zero, to)
+            to, zero_point = zero_point.type.dtype, along_axis(g, zero_point, t, self.axis, self.block_size)
+        else:
+            to = self.target(None)
+        ratio = g.Div(as_float(g, x), as_float(g, scale))
+        return g.RoundTo(ratio, zero_point, to=to) if zero_point is not None else g.RoundTo(ratio, to=to)
 
 
-@op(since=13)
+def as_float(g: PyAny, v: PyAny) -> PyAny:
+    """`v` in f32; f64 stays."""
+    return v if v.type.dtype in (F32, F64) else g.Cast(v, to=F32)
+
+
+@op(since=23)
 class DequantizeLinear(Composite):
-    """y = (x - zero_point) · scale, for the whole tensor or along an axis."""
+    """(x - zero_point) * scale, per tensor, per index of `axis`, or per block along it."""
 
-    x: In[Quantized]
-    scale: In[Scale]
-    zero_point: Opt[Quantized]
+    x: In[Any]
+    x_scale: In[Float]
+    x_zero_point: Opt[Any]
     axis: Attr[int] = 1
     block_size: Attr[int] = 0
     output_dtype: Attr[int] = 0
 
+    def infer(self, ctx: InferContext) -> Sequence[PyAny]:
+        _check_scale(ctx, self.axis, self.block_size)
+        if ctx.tensor(0).dtype not in (*STORED, I32):
+            ctx.unsupported(f"dequantisation of {ctx.tensor(0).dtype}")
+        return [ctx.tensor(0).with_dtype(self._result(ctx.tensor(1).dtype))]
+
+    def _result(self, scale: DType) -> DType:
+        return DType.from_code(self.output_dtype) if self.output_dtype else scale
+
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, zero_point: PyAny = None) -> PyAny:
-        if self.block_size:
-            raise UnsupportedOp("blocked quantisation is not supported", found=self.block_size)
-        dtype = DType.from_code(self.output_dtype) if self.output_dtype else scale.tensor.dtype
-        inner = F32 if dtype.bits < 32 else dtype
-        factor = g.Cast(_along(g, scale, self.axis, x.tensor.rank), to=inner)
-        return g.Cast(g.Mul(_centred(g, x, zero_point, self.axis, inner), factor), to=dtype)
+        t, result = x.tensor, self._result(scale.type.dtype)
+        wide = t.dtype == I32
+        scale = as_float(g, along_axis(g, scale, t, self.axis, self.block_size))
+        y = x if wide else g.Cast(x, to=F32)
+        if zero_point is not None and not _is_zero(zero_point):
+            zero_point = along_axis(g, zero_point, t, self.axis, self.block_size)
+            y = g.Sub(y, zero_point if wide else g.Cast(zero_point, to=F32))
+        y = g.Mul(g.Cast(y, to=F32) if wide else y, scale)
+        return y if result == F32 else g.Cast(y, to=result)
 
 
-def _product(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -> PyAny:
-    """(a - a_zero) @ (b - b_zero): a's zero point may be one per row, b's one per column."""
-    dtype = _exact(a.tensor.dims[-1])
-    column = None if a_zero is None else a_zero
-    if column is not None and len(column.tensor.dims) == 1 and column.tensor.dims != (1,):
-        column = g.Unsqueeze(column, np.array([1], np.int64))
-    left = g.Cast(a, to=dtype)
-    left = left if column is None else g.Sub(left, g.Cast(column, to=dtype))
-    right = g.Cast(b, to=dtype)
-    return g.MatMul(left, right if b_zero is None else g.Sub(right, g.Cast(b_zero, to=dtype)))
+def _is_zero(v: PyAny) -> bool:
+    return v is None or (v.data is not None and not v.data.any())
+
+
+class ByteA(TypeGroup):
+    """8-bit integers."""
+
+    dtypes = frozenset({U8, I8})
+
+
+class ByteB(ByteA):
+    """A second type variable over them."""
+
+
+class ByteC(ByteA):
+    """A third one."""
+
+
+def magnitude(v: PyAny, zero_point: PyAny) -> int:
+    """The largest |v - zero_point| that can occur."""
+    low, high = (0, 255) if v.type.dtype == U8 else (-128, 127)
+    if v.data is not None:
+        low, high = int(v.data.min(initial=0)), int(v.data.max(initial=0))
+    if zero_point is None:
+        zeros = [0]
+    elif zero_point.data is not None:
+        zeros = [int(zero_point.data.min()), int(zero_point.data.max())]
+    else:
+        zeros = [0, 255] if zero_point.type.dtype == U8 else [-128, 127]
+    return max(abs(bound - zero) for bound in (low, high) for zero in zeros)
+
+
+def centred(g: PyAny, v: PyAny, zero_point: PyAny) -> PyAny:
+    """v - zero_point in f32; the zero point broadcasts already."""
+    y = g.Cast(v, to=F32)
+    return y if _is_zero(zero_point) else g.Sub(y, g.Cast(zero_point, to=F32))
+
+
+def exact_sum(g: PyAny, length: int, least: int, product: Callable[[int, int], PyAny]) -> tuple[PyAny, bool]:
+    """Sum of products over a contracted axis, exact. Returns the sum and whether it is i32 (else f32).
+
+    Args:
+        length: of the axis. least: how many of its indices may be summed in f32 at a time.
+        product: (first, last) → the f32 sum over a part of the axis.
+    """
+    if length <= least:
+        return product(0, length), False
+    total = None
+    for first in range(0, length, least):
+        part = g.Cast(product(first, min(first + least, length)), to=I32)
+        total = part if total is None else g.Add(total, part)
+    return total, True
+
+
+def _part(g: PyAny, v: PyAny, axis: int, first: int, last: int) -> PyAny:
+    return v if (first, last) == (0, v.tensor.dims[axis]) else g.Slice(v, [first], [last], [axis])
+
+
+def integer_matmul(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -> tuple[PyAny, bool]:
+    """(a - a_zero) @ (b - b_zero) as `exact_sum` gives it."""
+    if a_zero is not None and a_zero.tensor.rank == 1 and a_zero.tensor.dims != (1,):
+        a_zero_wide = g.Unsqueeze(a_zero, [1])
+    else:
+        a_zero_wide = a_zero
+    fa, fb = centred(g, a, a_zero_wide), centred(g, b, b_zero)
+    length = a.tensor.dims[-1]
+    if isinstance(length, SymDim):
+        product = g.MatMul(g.Cast(fa, to=F64), g.Cast(fb, to=F64))
+        return g.Cast(product, to=I32), True
+    least = max(1, EXACT // max(1, magnitude(a, a_zero) * magnitude(b, b_zero)))
+    rows = max(0, b.tensor.rank - 2)
+
+    def product_of(first: int, last: int) -> PyAny:
+        return g.MatMul(_part(g, fa, a.tensor.rank - 1, first, last), _part(g, fb, rows, first, last))
+
+    return exact_sum(g, length, least, product_of)
 
 
 @op(since=10)
 class MatMulInteger(Composite):
-    """(a - a_zero_point) @ (b - b_zero_point) of bytes, in i32."""
+    """(A - a_zero_point) @ (B - b_zero_point) in i32."""
 
-    a: In[Byte]
-    b: In[Byte2]
-    a_zero_point: Opt[Byte]
-    b_zero_point: Opt[Byte2]
+    a: In[ByteA]
+    b: In[ByteB]
+    a_zero_point: Opt[ByteA]
+    b_zero_point: Opt[ByteB]
 
-    def expand(self, g: PyAny, a: PyAny, b: PyAny, a_zero_point: PyAny = None, b_zero_point: PyAny = None) -> PyAny:
-        return g.Cast(_product(g, a, b, a_zero_point, b_zero_point), to=I32)
+    def expand(self, g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny = None, b_zero: PyAny = None) -> PyAny:
+        total, whole = integer_matmul(g, a, b, a_zero, b_zero)
+        return total if whole else g.Cast(total, to=I32)
 
 
-@op(since=10)
+@op(since=21)
 class QLinearMatMul(Composite):
-    """quantize(dequantize(a) @ dequantize(b)): the product of bytes is exact, rounding happens once."""
+    """A product of quantised matrices, quantised: round(sum * (a_scale * b_scale / y_scale)) + y_zero_point."""
 
-    a: In[Byte]
-    a_scale: In[Scale]
-    a_zero_point: In[Byte]
-    b: In[Byte2]
-    b_scale: In[Scale]
-    b_zero_point: In[Byte2]
-    y_scale: In[Scale]
-    y_zero_point: In[Byte3]
+    a: In[ByteA]
+    a_scale: In[Float]
+    a_zero_point: In[ByteA]
+    b: In[ByteB]
+    b_scale: In[Float]
+    b_zero_point: In[ByteB]
+    y_scale: In[Float]
+    y_zero_point: In[ByteC]
 
     def expand(self, g: PyAny, a: PyAny, a_scale: PyAny, a_zero: PyAny, b: PyAny, b_scale: PyAny, b_zero: PyAny,
-               y_scale: PyAny, y_zero: PyAny) -> PyAny:  # fmt: skip
-        if any(len(s.tensor.dims) and s.tensor.dims != (1,) for s in (a_scale, a_zero, y_scale, y_zero)):
-            raise UnsupportedOp("scales per row are not supported")
-        total = g.Cast(_product(g, a, b, a_zero, b_zero), to=F32)
-        factor = g.Div(g.Mul(g.Cast(a_scale, to=F32), g.Cast(b_scale, to=F32)), g.Cast(y_scale, to=F32))
-        return _saturated(g, g.Mul(total, factor), y_zero, y_zero.tensor.dtype)
+               y_scale: PyAny, y_zero: PyAny) -> PyAny:
+        total, whole = integer_matmul(g, a, b, a_zero, b_zero)
+        if a_scale.tensor.rank == 1 and a_scale.tensor.dims != (1,):
+            a_scale = g.Unsqueeze(a_scale, [1])
+        factor = g.Div(g.Mul(as_float(g, a_scale), as_float(g, b_scale)), as_float(g, y_scale))
+        scaled = g.Mul(g.Cast(total, to=F32) if whole else total, factor)
+        return g.RoundTo(scaled, y_zero, to=y_zero.type.dtype)
 
 
-class _Convolution(Composite):
-    """Attributes of Conv, and the exact convolution of bytes."""
+def _heaviest_bias(bias: PyAny) -> int:
+    """A bound on |bias|."""
+    if bias is None:
+        return 0
+    return int(np.abs(bias.data.astype(np.int64)).max(initial=0)) if bias.data is not None else EXACT + 1
+
+
+class Convolved(Composite):
+    """Convolutions of 8-bit integers."""
 
     auto_pad: Attr[str] = "NOTSET"
-    dilations: Attr[Ints] = None  # type: ignore[assignment]
+    dilations: Attr[Ints | None] = None
     group: Attr[int] = 1
-    kernel_shape: Attr[Ints] = None  # type: ignore[assignment]
-    pads: Attr[Ints] = None  # type: ignore[assignment]
-    strides: Attr[Ints] = None  # type: ignore[assignment]
+    kernel_shape: Attr[Ints | None] = None
+    pads: Attr[Ints | None] = None
+    strides: Attr[Ints | None] = None
 
-    def _convolve(self, g: PyAny, x: PyAny, w: PyAny, x_zero: PyAny, w_zero: PyAny) -> PyAny:
-        dtype = _exact(prod(w.tensor.dims[1:]))
-        names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-        attributes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        # padding stands for zero_point: once it is subtracted, for 0, which is what Conv pads with
-        return g.Conv(_centred(g, x, x_zero, 1, dtype), _centred(g, w, w_zero, 0, dtype), **attributes)
+    def convolve(self, g: PyAny, x: PyAny, w: PyAny, x_zero: PyAny, w_zero: PyAny,
+                 bias: PyAny = None) -> tuple[PyAny, bool]:
+        """The sums, as `exact_sum` gives them, with the i32 bias added."""
+        attributes = self.attributes()
+        rank = w.tensor.rank
+        wide = w_zero
+        if w_zero is not None and w_zero.tensor.rank == 1 and w_zero.tensor.dims != (1,):
+            wide = g.Reshape(w_zero, [-1] + [1] * (rank - 1))
+        fx, fw = centred(g, x, x_zero), centred(g, w, wide)
+        weights = w.tensor.static_shape
+        limit = EXACT // max(1, magnitude(x, x_zero))
+        if self._heaviest(w, w_zero) * magnitude(x, x_zero) + _heaviest_bias(bias) <= EXACT:
+            return g.IntegralConv(fx, fw, None if bias is None else g.Cast(bias, to=F32), **attributes), False
+        taps = int(np.prod(weights[2:], dtype=np.int64))
+        least = max(1, limit // max(1, magnitude(w, w_zero) * taps))
+
+        def part(first: int, last: int) -> PyAny:
+            return g.IntegralConv(self._channels(g, fx, weights[1], first, last), _part(g, fw, 1, first, last),
+                                  **attributes)
+
+        total, whole = exact_sum(g, weights[1], least, part)
+        if bias is None:
+            return total, whole
+        total = total if whole else g.Cast(total, to=I32)
+        return g.Add(total, g.Reshape(bias, [-1] + [1] * (rank - 2))), True
+
+    def _channels(self, g: PyAny, x: PyAny, per_group: int, first: int, last: int) -> PyAny:
+        """Input channels [first, last) of every group."""
+        if (first, last) == (0, per_group):
+            return x
+        if self.group == 1:
+            return g.Slice(x, [first], [last], [1])
+        channels = np.arange(self.group)[:, None] * per_group + np.arange(first, last)
+        return g.Gather(x, channels.reshape(-1), axis=1)
+
+    @staticmethod
+    def _heaviest(w: PyAny, w_zero: PyAny) -> int:
+        """A bound on the sum of |w - w_zero| over the weights of one output channel."""
+        shape = w.tensor.static_shape
+        known = w.data is not None and (w_zero is None or w_zero.data is not None)
+        if not known:
+            return magnitude(w, w_zero) * int(np.prod(shape[1:], dtype=np.int64))
+        flat = w.data.reshape(shape[0], -1).astype(np.int64)
+        flat = flat if w_zero is None else flat - w_zero.data.astype(np.int64).reshape(-1, 1)
+        return int(np.abs(flat).sum(axis=1).max(initial=0))
+
+    def check(self, ctx: InferContext, w: int) -> None:
+        """Fails unless the weights' shape is known."""
+        if not ctx.tensor(w).is_static:
+            ctx.fail("the kernel's shape must be known at compile time", found=ctx.types[w])
 
 
 @op(since=10)
-class ConvInteger(_Convolution):
-    """Convolution of x - x_zero_point with w - w_zero_point, bytes, in i32."""
+class ConvInteger(Convolved):
+    """Conv of x - x_zero_point with w - w_zero_point in i32; the margin is the zero point."""
 
-    x: In[Byte]
-    w: In[Byte2]
-    x_zero_point: Opt[Byte]
-    w_zero_point: Opt[Byte2]
+    x: In[ByteA]
+    w: In[ByteB]
+    x_zero_point: Opt[ByteA]
+    w_zero_point: Opt[ByteB]
 
-    def expand(self, g: PyAny, x: PyAny, w: PyAny, x_zero_point: PyAny = None, w_zero_point: PyAny = None) -> PyAny:
-        return g.Cast(self._convolve(g, x, w, x_zero_point, w_zero_point), to=I32)
+    def infer(self, ctx: InferContext) -> Sequence[PyAny]:
+        self.check(ctx, 1)
+        return super().infer(ctx)
+
+    def expand(self, g: PyAny, x: PyAny, w: PyAny, x_zero: PyAny = None, w_zero: PyAny = None) -> PyAny:
+        total, whole = self.convolve(g, x, w, x_zero, w_zero)
+        return total if whole else g.Cast(total, to=I32)
+
+
+class BiasI32(TypeGroup):
+    """The bias of a quantised convolution."""
+
+    dtypes = frozenset({I32})
 
 
 @op(since=10)
-class QLinearConv(_Convolution):
-    """quantize(Conv(dequantize(x), dequantize(w)) + b · x_scale · w_scale), one scale, or one per output channel."""
+class QLinearConv(Convolved):
+    """A convolution of quantised tensors, quantised: round(sum * (x_scale * w_scale / y_scale)) + y_zero_point."""
 
-    x: In[Byte]
-    x_scale: In[Scale]
-    x_zero_point: In[Byte]
-    w: In[Byte2]
-    w_scale: In[Scale]
-    w_zero_point: In[Byte2]
-    y_scale: In[Scale]
-    y_zero_point: In[Byte3]
-    b: Opt[Mixed]
+    x: In[ByteA]
+    x_scale: In[Float]
+    x_zero_point: In[ByteA]
+    w: In[ByteB]
+    w_scale: In[Float]
+    w_zero_point: In[ByteB]
+    y_scale: In[Float]
+    y_zero_point: In[ByteC]
+    b: Opt[BiasI32]
+
+    def infer(self, ctx: InferContext) -> Sequence[PyAny]:
+        self.check(ctx, 3)
+        return super().infer(ctx)
 
     def expand(self, g: PyAny, x: PyAny, x_scale: PyAny, x_zero: PyAny, w: PyAny, w_scale: PyAny, w_zero: PyAny,
-               y_scale: PyAny, y_zero: PyAny, b: PyAny = None) -> PyAny:  # fmt: skip
-        rank = x.tensor.rank
-        total = self._convolve(g, x, w, x_zero, w_zero)
-        if b is not None:
-            total = g.Add(total, g.Cast(_along(g, b, 1, rank), to=total.tensor.dtype))
-        factors: Sequence[PyAny] = [g.Cast(_along(g, s, 1, rank), to=F32) for s in (x_scale, w_scale, y_scale)]
-        factor = g.Div(g.Mul(factors[0], factors[1]), factors[2])
-        return _saturated(g, g.Mul(g.Cast(total, to=F32), factor), _along(g, y_zero, 1, rank), y_zero.tensor.dtype)
+               y_scale: PyAny, y_zero: PyAny, bias: PyAny = None) -> PyAny:
+        total, whole = self.convolve(g, x, w, x_zero, w_zero, bias)
+        factor = g.Div(g.Mul(x_scale, w_scale), y_scale)
+        if factor.tensor.rank == 1 and factor.tensor.dims != (1,):
+            factor = g.Reshape(factor, [-1] + [1] * (w.tensor.rank - 2))
+        scaled = g.Mul(g.Cast(total, to=F32) if whole else total, factor)
+        return g.RoundTo(scaled, y_zero, to=y_zero.type.dtype)
+
