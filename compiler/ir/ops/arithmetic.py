@@ -15,6 +15,7 @@ class Neg(Elementwise):
     """-x; the least integer stays what it is."""
 
     x: In[Signed]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return -x
@@ -53,9 +54,13 @@ class Floor(Elementwise):
     """The greatest whole number not above x."""
 
     x: In[Float]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.floor(x)
+
+    def fold(self, x: PyAny) -> PyAny:
+        return x if isinstance(x, SymDim) else None
 
 
 @op(since=13)
@@ -63,9 +68,13 @@ class Ceil(Elementwise):
     """The least whole number not below x."""
 
     x: In[Float]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.ceil(x)
+
+    def fold(self, x: PyAny) -> PyAny:
+        return x if isinstance(x, SymDim) else None
 
 
 @op(since=11)
@@ -73,9 +82,13 @@ class Round(Elementwise):
     """The nearest whole number; halves go to the even one."""
 
     x: In[Float]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.round_even(x)
+
+    def fold(self, x: PyAny) -> PyAny:
+        return x if isinstance(x, SymDim) else None
 
 
 @op(since=13)
@@ -189,12 +202,15 @@ class Max(_Many):
     """The greatest operand; NaN if any is."""
 
     xs: Variadic[Numeric]
+    folds_sizes_as_floats = True
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return e.max(a, b)
 
-    def fold(self, *xs: Dim) -> Dim | None:
-        return None if any(isinstance(x, float) for x in xs) else reduce(dim_max, xs)
+    def fold(self, *xs: Dim | float) -> Dim | float | None:
+        if any(isinstance(x, float) for x in xs):
+            return None if any(x != x for x in xs) else max(xs)  # type: ignore[type-var]
+        return reduce(dim_max, xs)  # type: ignore[arg-type]
 
 
 @op(since=13)
@@ -202,12 +218,15 @@ class Min(_Many):
     """The least operand; NaN if any is."""
 
     xs: Variadic[Numeric]
+    folds_sizes_as_floats = True
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return e.min(a, b)
 
-    def fold(self, *xs: Dim) -> Dim | None:
-        return None if any(isinstance(x, float) for x in xs) else reduce(dim_min, xs)
+    def fold(self, *xs: Dim | float) -> Dim | float | None:
+        if any(isinstance(x, float) for x in xs):
+            return None if any(x != x for x in xs) else min(xs)  # type: ignore[type-var]
+        return reduce(dim_min, xs)  # type: ignore[arg-type]
 
 
 @op(since=13)

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ....errors import InternalError, InvalidModel, ParaxError, UnsupportedOp
-from ..types import DType, TensorType, Type
+from ..types import DType, SymDim, TensorType, Type
 from .attributes import Floats, Ints, Strs, attribute_key, canonical
 from .context import KNOWN_LIMIT, InferContext
 from .signature import (
@@ -188,6 +188,9 @@ class Elementwise(Operator):
     result_dtype: ClassVar[DType | None] = None
     """Element type of the output; None = that of the first input."""
 
+    folds_sizes_as_floats: ClassVar[bool] = False
+    """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
+
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
         """The result for operands `xs` (kernel-IR scalars or vectors), built with the kernel-IR builder `e`."""
         raise NotImplementedError(f"{self.name}.compute")
@@ -218,10 +221,21 @@ class Elementwise(Operator):
             return None
         dtype = self.output_dtype(ctx)
         for i in np.ndindex(out.shape):
-            out[i] = _as_element(self.fold(*(a[i] for a in arrays)), dtype)
+            scalars = self._whole([a[i] for a in arrays], dtype)
+            out[i] = None if scalars is None else _as_element(self.fold(*scalars), dtype)
             if out[i] is None:
                 return None
         return out
+
+    def _whole(self, scalars: list[PyAny], dtype: DType) -> list[PyAny] | None:
+        """Scalars as `fold` takes them: beside a symbol only whole numbers; None if there are others."""
+        if not any(isinstance(x, SymDim) for x in scalars):
+            return scalars
+        if dtype.is_float and not self.folds_sizes_as_floats:
+            return None
+        if any(isinstance(x, float) and not x.is_integer() for x in scalars):
+            return None
+        return [int(x) if isinstance(x, float) else x for x in scalars]
 
 
 def _as_element(x: PyAny, dtype: DType) -> PyAny:

@@ -32,6 +32,7 @@ class Add(Elementwise):
 
     a: In[Numeric]
     b: In[Numeric]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a + b
@@ -46,6 +47,7 @@ class Sub(Elementwise):
 
     a: In[Numeric]
     b: In[Numeric]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a - b
@@ -60,6 +62,7 @@ class Mul(Elementwise):
 
     a: In[Numeric]
     b: In[Numeric]
+    folds_sizes_as_floats = True
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a * b
@@ -191,6 +194,7 @@ class Cast(Elementwise):
     to: Attr[DType]
     saturate: Attr[int] = 1
     round_mode: Attr[str] = "up"
+    folds_sizes_as_floats = True
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return self.to
@@ -200,7 +204,7 @@ class Cast(Elementwise):
 
     def fold(self, x: PyAny) -> PyAny:
         if isinstance(x, SymDim):
-            return x if self.to.is_int and self.to.bits >= 32 else None
+            return x if (self.to.is_int or self.to.is_float) and self.to.bits >= 32 else None
         if isinstance(x, float) and not math.isfinite(x):
             return x if self.to.is_float else None
         if self.to.kind == "b":

@@ -80,8 +80,9 @@ class Slice(Movement):
         if content is None:
             return None
         for axis, r in enumerate(self.ranges(ctx)):
-            at = [int(r.start) + r.step * i for i in range(int(r.count))]  # type: ignore[arg-type]
-            content = content.take(at, axis)
+            if isinstance(r.start, SymDim) or isinstance(r.count, SymDim):
+                return None
+            content = content.take([r.start + r.step * i for i in range(r.count)], axis)
         return content
 
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
