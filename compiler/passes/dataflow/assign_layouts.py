@@ -19,7 +19,7 @@ from ..rewrite import Rewriter
 from .layout_wishes import PLAIN_CHANNELS, Order, channels_last, layout_wishes
 
 Layout = tuple[int, ...] | None
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "IntegralConv"})
 FOLLOW_FIRST = frozenset({"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Softmax", "LogSoftmax"})
 COPIES = frozenset({"Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "DepthToSpace", "SpaceToDepth"})
 LINES = frozenset({"LayerNormalization", "RMSNormalization"})
@@ -75,7 +75,7 @@ def _convolution(node: Node, rw: Rewriter) -> None:
     x, y = node.operands[0], node.output
     wanted = channels_last(y.tensor.rank)
     channels = x.tensor.dims[1]
-    few = isinstance(channels, int) and channels <= PLAIN_CHANNELS and node.op.name == "Conv"
+    few = isinstance(channels, int) and channels <= PLAIN_CHANNELS and node.op.name != "ConvTranspose"
     if not (few and is_row_major(x.tensor)):
         node.set_input(0, relayout(rw, node, x, wanted))
     y.type = y.tensor.with_layout(wanted)

@@ -15,7 +15,7 @@ from ...ir.views import reshape_order
 
 Order = tuple[int, ...]  # every axis, outermost first; unlike `TensorType.layout` never None for ONNX's own order
 
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "IntegralConv"})
 LIKE_RESULT = frozenset({"Concat", "Split", "Slice", "Pad", "Softmax", "LogSoftmax", "InstanceNormalization", "Resize",
                          "BatchNormalization", "LRN"})
 LAST_AXIS_INNERMOST = frozenset({"LayerNormalization", "RMSNormalization"})
