@@ -22,6 +22,8 @@ from .blocking import PanelKind, Product, static
 from .tail import Tail
 from .tile import TILES_AHEAD, TileShape, most_rows, tile_function, tile_params
 
+BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
+
 
 @dataclass
 class Operands:
@@ -212,6 +214,8 @@ class ProductEmitter:
         width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
         shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
         at_column = column if o.column_base is None else o.column_base(outer) + column
+        at_row = o.row_base(outer) + (row0 + row) * k.index(o.row_step)
+        brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
         given = {
             "a": o.a if p.indexed else k.gep(o.a, step["c0"]),
             "zero": o.zero,
@@ -229,7 +233,8 @@ class ProductEmitter:
             "kc": step["kc"],
             "first": step["first"],
             "last": step["last"],
-            "row": o.row_base(outer) + (row0 + row) * k.index(o.row_step),
+            "row": at_row,
+            "row_ahead": at_row + k.index(o.row_step) * (size if brief else 0),
             "row_step": k.index(o.row_step),
             "column": at_column,
             "pitch": k.index(o.pitch),

@@ -99,7 +99,7 @@ def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType
     pointers += tail.params()
     if tail.needs_dims:
         pointers.append(("dims", I64PTR))
-    numbers = ["table_stride", "taps", "kc", "first", "last", "row", "row_step", "column", "pitch"]
+    numbers = ["table_stride", "taps", "kc", "first", "last", "row", "row_ahead", "row_step", "column", "pitch"]
     if shape.masked:
         numbers.append("n_columns")
     return pointers + [(n, INDEX) for n in numbers]
