@@ -267,21 +267,29 @@ def _spatial_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: li
 
     def clipped(lane: Lane, start: KValue) -> None:
         tail = k.tail_mask(size - lane.index, lanes)
-        positions = k.splat(start, lanes) + ramp * g.strides[last]
+        end = k.index(g.input[last])
 
         def visit(taps: list[KValue], state: State) -> State:
             offset, where = at_tap(lane, taps, start)
-            along = positions + k.splat(taps[-1] * g.dilations[last], lanes)
-            inside = (along >= 0) & (along < k.splat(k.index(g.input[last]), lanes)) & tail
-            new = combine(k, plan, state[:-1], load_vector(k, k["x"], offset, step, lanes, inside), where)
-            return [*(k.select(inside, a, b) for a, b in zip(new, state)), state[-1] + k.cast(inside, I32)]
+            first = start + taps[-1] * g.dilations[last]
+            inside = within(k, first, g.strides[last], end, lanes) & tail
+            element = load_clipped(k, k["x"], offset, step, g.strides[last], first, end, inside)
+            new = combine(k, plan, state[:m], element, where)
+            if not plan.never_clipped:
+                new = [k.select(inside, a, b) for a, b in zip(new, state)]
+            return new + [n + k.cast(inside, I32) for n in state[m:]]
 
-        state = _fold_taps(k, ranges, [*initial(k, plan), k.splat(k.const(0, I32), lanes)], unroll, visit)
-        if _counts_padding(plan):
+        init = initial(k, plan)
+        m, counted = len(init), not plan.never_clipped and not _counts_padding(plan)
+        state = _fold_taps(k, ranges, [*init, *[k.splat(k.const(0, I32), lanes)] * counted], unroll, visit)
+        if counted:
+            count = k.cast(state[-1], plan.dtype)
+        elif _counts_padding(plan):
+            positions = k.splat(start, lanes) + ramp * g.strides[last]
             count = padded_count(k, plan, {**{i: outer[i].start for i in others}, last: positions})
         else:
-            count = k.cast(state[-1], plan.dtype)
-        finish(k, plan, replace(lane, mask=tail), {**index, axis: lane.index}, state[:-1], count)
+            count = k.const(math.prod(g.kernel), plan.dtype)
+        finish(k, plan, replace(lane, mask=tail), {**index, axis: lane.index}, state[:m], count)
 
     def whole(lane: Lane, start: KValue) -> None:
         def visit(taps: list[KValue], state: State) -> State:
@@ -305,15 +313,35 @@ def _spatial_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: li
     k.for_(0, size, lanes, [], vector)
 
 
+def within(k: Builder, first: KValue, step: int, end: KValue, lanes: int) -> KValue:
+    """Lanes i whose position first + i · step lies in [0, end)."""
+    position = k.splat(k.cast(first, I32), lanes) + k.ramp(lanes, I32) * step
+    return (position >= 0) & (position < k.splat(k.cast(end, I32), lanes))
+
+
 def load_vector(k: Builder, ptr: KValue, offset: KValue, step: Dim, lanes: int, mask: KValue | None) -> KValue:
     """Elements offset, offset + step, …; contiguous where the step is 1."""
     if step == 1:
         return k.load(ptr, offset, lanes, mask)
-    if step == 2 and mask is None and lanes > 1:  # the second half starts one early: it must not read beyond the end
-        half = lanes // 2
-        low, high = k.load(ptr, offset, lanes), k.load(ptr, offset + (lanes - 1), lanes)
-        return k.shuffle(low, high, [2 * i for i in range(half)] + [lanes + 1 + 2 * i for i in range(half)])
+    if step == 2 and mask is None and lanes > 1:
+        return _every_other(k, [k.load(ptr, offset + at, lanes) for at in (0, lanes - 1)])
     return k.gather(ptr, strided_index(k, offset, step, lanes), mask)
+
+
+def _every_other(k: Builder, halves: list[KValue]) -> KValue:
+    """Elements 0, 2, 4, … of two vectors, the second of which starts one early: it must not read beyond the end."""
+    lanes = halves[0].lanes
+    return k.shuffle(*halves, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
+
+
+def load_clipped(k: Builder, ptr: KValue, offset: KValue, step: Dim, window_step: int, first: KValue, end: KValue,
+                 inside: KValue) -> KValue:
+    """The lanes `inside`; lane 0 is at position `first` of a row that ends at `end`, which no load may leave."""
+    lanes = inside.lanes
+    if step == 2 and window_step == 2 and lanes > 1:
+        return _every_other(k, [k.load(ptr, offset + at, lanes, within(k, first + at, 1, end, lanes))
+                                for at in (0, lanes - 1)])
+    return load_vector(k, ptr, offset, step, lanes, inside)
 
 
 def initial(k: Builder, plan: PoolPlan) -> State:
