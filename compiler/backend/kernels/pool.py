@@ -331,7 +331,7 @@ def load_vector(k: Builder, ptr: KValue, offset: KValue, step: Dim, lanes: int, 
 def _every_other(k: Builder, halves: list[KValue]) -> KValue:
     """Elements 0, 2, 4, … of two vectors, the second of which starts one early: it must not read beyond the end."""
     lanes = halves[0].lanes
-    return k.shuffle(*halves, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
+    return k.shuffle(halves[0], halves[1], [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
 
 
 def load_clipped(k: Builder, ptr: KValue, offset: KValue, step: Dim, window_step: int, first: KValue, end: KValue,
