@@ -20,7 +20,7 @@ import numpy as np
 
 from parax.compiler.backend import lower as _register_kernels  # noqa: F401
 from parax.compiler.backend.emit_llvm import ModuleEmitter
-from parax.compiler.backend.host import host_features
+from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import LowerContext, Scratch, Weight, WeightStore, lowering_of
@@ -28,7 +28,7 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
 from parax.compiler.ir.loops import KFunc
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.target import TARGETS, Target
+from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import TensorType
 
 LAST = (0, 2, 3, 1)
@@ -223,6 +223,7 @@ def conv_cases(target: Target) -> list[Case]:
         (112, 32, 64, 1, 1),
         (56, 24, 144, 1, 1),
         (14, 96, 576, 1, 1),
+        (56, 144, 24, 1, 1),
     ]
     return [conv_case(target, *s) for s in shapes]
 
@@ -295,13 +296,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", default=list(GROUPS), choices=[*GROUPS, []], help="which cases")
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--target", default="")
+    parser.add_argument("--target", default="native")
     parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd")
     args = parser.parse_args()
     global WINOGRAD
     WINOGRAD = args.winograd
-    features = host_features()
-    target = TARGETS[args.target] if args.target else next(t for t in TARGETS.values() if t.supported_by(features))
+    target = resolve_target(args.target)
     limits = [peak_case(target), copy_case()]
     cases = limits + [c for g in args.groups or GROUPS for c in GROUPS[g](target)]
     seconds = measure(cases, args.repeats)

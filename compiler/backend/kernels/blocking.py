@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.target import Target
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
 from .tile import best_unroll, most_rows, most_vectors
@@ -165,6 +166,19 @@ def plan_product(
         together = max(1, together * n_blocks * others // MIN_ITEMS)
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
     return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
+
+
+def best_lanes(target: Target, columns: Dim) -> int:
+    """Lanes that waste the fewest columns where narrow registers are as fast as wide ones (Zen 4 splits 512 bits)."""
+    half = target.f32_lanes // 2
+    if (
+        target.tune == "znver4"
+        and target.f32_lanes == 16
+        and isinstance(columns, int)
+        and columns < 4 * target.f32_lanes
+    ):
+        return half if 0 < columns % target.f32_lanes <= half else target.f32_lanes
+    return target.f32_lanes
 
 
 def size_hint(d: Dim) -> int:

@@ -21,7 +21,7 @@ from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
 from . import winograd
-from .blocking import plan_product
+from .blocking import best_lanes, plan_product
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
@@ -63,7 +63,16 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     """Input channels are contiguous: every tap of every output pixel is a row of A."""
     y = fusion.result.tensor
     rows = y.dims[0] * prod(s.geometry.output)
-    p = plan_product(ctx, s.groups, rows, s.group_outputs, s.taps, s.group_inputs, whole_rows=0 if s.constant else 384)
+    p = plan_product(
+        ctx,
+        s.groups,
+        rows,
+        s.group_outputs,
+        s.taps,
+        s.group_inputs,
+        lanes=best_lanes(ctx.target, s.group_outputs),
+        whole_rows=0 if s.constant else 384,
+    )
     tail = tail_of(fusion, ctx.symbols)
     zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
     operands: list[NamedOperand] = [

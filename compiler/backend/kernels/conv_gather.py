@@ -16,7 +16,7 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Operand, Scratch
-from .blocking import plan_product, size_hint, static
+from .blocking import best_lanes, plan_product, size_hint, static
 from .conv_tables import Walk, fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .gemm import Operands, ProductEmitter
@@ -76,7 +76,9 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     depth = s.group_inputs * s.taps
     outer = s.y.dims[0] * s.groups
     pixels = prod(g.output)
-    p = plan_product(ctx, outer, pixels, s.group_outputs, 1, depth, indexed=True)
+    p = plan_product(
+        ctx, outer, pixels, s.group_outputs, 1, depth, indexed=True, lanes=best_lanes(ctx.target, s.group_outputs)
+    )
     row_block = prod(g.output[1:]) * planes.block
     p = replace(p, row_block=row_block, panels_per_item=p.n_panels)
     tail = tail_of(fusion, ctx.symbols)

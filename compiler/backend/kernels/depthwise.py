@@ -27,6 +27,8 @@ from .blocking import padded_columns, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand
 from .tail import round_like
 
+SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
+
 
 def is_depthwise(s: ConvShape) -> bool:
     """Whether this file's kernel takes the layer."""
@@ -81,7 +83,9 @@ class Depthwise:
         self.epilogue = Epilogue(k, fusion)
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
         free = ctx.target.n_registers - line.kernel - 2
-        self.longest = max(1, min(8 if line.stride == 1 else 6, free))
+        row = line.output if isinstance(line.output, int) else 4
+        usual = 8 if line.stride == 1 else 6
+        self.longest = max(1, min(row if row <= SHORT_ROW else usual, free))
 
     def emit(self) -> None:
         """The loop over output rows."""
