@@ -20,7 +20,7 @@ from .ir.graph import Graph, nested_graphs
 from .ir.target import Target
 from .ir.text import print_graph
 from .manifest import build_manifest, input_symbols
-from .micro_batch import choose_micro_batch
+from .micro_batch import choose_micro_batch, least_rows
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
@@ -93,7 +93,8 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
         n_cores = len(run.options.cores or choose_cores(None))
         micro = choose_micro_batch(graph, rows.symbol, memory[0], targets[0], n_cores) if rows is not None else None
-        raw = build_manifest(block, segments, targets, symbols, errors, weights, rows, micro, run.options,
+        least = least_rows(graph, rows.symbol, segments[0][0]) if rows is not None else 1
+        raw = build_manifest(block, segments, targets, symbols, errors, weights, rows, micro, least, run.options,
                              run.seconds)
         plan = Plan.build(raw, code, weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)

@@ -42,13 +42,13 @@ def _symbols(t: Type) -> list[str]:
 
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
-                   rows: BatchRows | None, micro_batch: int | None, options: CompileOptions,
+                   rows: BatchRows | None, micro_batch: int | None, min_rows: int, options: CompileOptions,
                    seconds: Mapping[str, float]) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
         segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
-        micro_batch: rows per native call.
+        micro_batch: rows per native call. min_rows: the fewest rows worth an instance.
     """
     graph = block.graph
     writer = StepWriter(segments, symbols, weights)
@@ -63,7 +63,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "steps": writer.write(block),
         "values": _crossing_values(block),
         "constants": writer.constants,
-        "batch": {"symbol": rows.symbol, "axis": rows.axes} if rows is not None else None,
+        "batch": {"symbol": rows.symbol, "axis": rows.axes, "min_rows": min_rows} if rows is not None else None,
         "micro_batch": micro_batch,
         "instances": options.instances,
         "errors": {str(i + 1): text for i, text in enumerate(errors)},

@@ -1,6 +1,6 @@
 """How many rows an instance takes at a time: enough to use each streamed weight often, few enough for the cache.
 
-Owns the cost rule; the executor cuts the batch. Knows the graph and the machine's cache sizes.
+Owns the cost rules; the executor cuts the batch. Knows the graph, its kernel calls and the machine's cache sizes.
 
 Cost of a row, in bytes of memory traffic, for micro-batches of m rows: weights / m + spilled activations, where the
 part of an m-row arena beyond the core's share of the last-level cache is taken to spill.
@@ -8,8 +8,10 @@ part of an m-row arena beyond the core's share of the last-level cache is taken 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from .backend.lower import Segment
 from .ir.graph import Graph, Node
 from .ir.target import Target
 from .ir.types import Dim, SymDim, TensorType, evaluate
@@ -19,6 +21,8 @@ CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_ARENA_NBYTES = 256 << 20
 TOLERANCE = 0.02  # of a single row's cost: below that a larger micro-batch only takes memory
 TYPICAL = 32  # what other symbols are taken to be
+HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
+SLOW_FLOPS, SLOW_BANDWIDTH = 50e9, 10e9  # of one core on small work, in flop/s and bytes/s
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
@@ -28,8 +32,7 @@ def choose_micro_batch(graph: Graph, symbol: str, memory: MemoryPlan, target: Ta
     Args:
         symbol: the dimension that counts rows. n_cores: cores that share the last-level cache.
     """
-    symbols = {s for v in graph.inputs for d in v.tensor.dims if isinstance(d, SymDim) for s in d.symbols()}
-    one = {s: TYPICAL for s in symbols} | {symbol: 1}
+    one = _one_row(graph, symbol)
     share = max(target.l2_nbytes, target.l3_nbytes // max(1, n_cores))
     weights = sum(_weight_traffic(node, one) for node in graph)
     traffic = 2 * sum(_activation_nbytes(node, one) for node in graph if view_source(node) is None)
@@ -41,6 +44,21 @@ def choose_micro_batch(graph: Graph, symbol: str, memory: MemoryPlan, target: Ta
     allowed = [m for m in CANDIDATES if m == 1 or m * arena <= MAX_ARENA_NBYTES]
     enough = min(map(cost, allowed)) + TOLERANCE * cost(1)
     return next(m for m in allowed if cost(m) <= enough)
+
+
+def least_rows(graph: Graph, symbol: str, segment: Segment) -> int:
+    """The fewest rows worth waking another instance for: their work should take longer than the hand-off."""
+    one = _one_row(graph, symbol)
+    flops = sum(_size(placed.call.flops, one) for placed in segment.calls)
+    nbytes = 2 * sum(_activation_nbytes(node, one) for node in graph if view_source(node) is None)
+    seconds = flops / SLOW_FLOPS + nbytes / SLOW_BANDWIDTH
+    return max(1, math.ceil(HAND_OFF_SECONDS / max(seconds, 1e-9)))
+
+
+def _one_row(graph: Graph, symbol: str) -> dict[str, int]:
+    """Typical values of all symbols, for a single row."""
+    symbols = {s for v in graph.inputs for d in v.tensor.dims if isinstance(d, SymDim) for s in d.symbols()}
+    return {s: TYPICAL for s in symbols} | {symbol: 1}
 
 
 def _size(dim: Dim, symbols: Mapping[str, int]) -> int:
