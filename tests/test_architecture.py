@@ -183,6 +183,8 @@ def says_what_it_is(source: Source) -> Iterator[str]:
         if is_silent and len(node.body) > 1:  # type: ignore[attr-defined]
             yield f"{node.lineno}: class {node.name} has no docstring"
     for top in source.tree.body:
+        if isinstance(top, ast.FunctionDef) and any(ast.unparse(d) == "overload" for d in top.decorator_list):
+            continue
         if isinstance(top, ast.FunctionDef) and top.name in IMPORTED and not ast.get_docstring(top):
             yield f"{top.lineno}: {top.name} is used by other modules and has no docstring"
 
