@@ -160,7 +160,8 @@ class _Exporter:
         for name, value in op.attributes().items():
             if schema is not None and name not in schema.types:
                 continue  # parax's own, such as `captures`
-            if name in explicit or (schema is not None and name in schema.with_default):
+            absent = isinstance(value, tuple) and not value  # an empty list that is the default stands for no attribute
+            if name in explicit or not absent:
                 result.attribute.append(_attribute(name, op.signature.attributes[name].kind, value))
         if isinstance(op, Control):
             captured = inputs[len(inputs) - op.captures :]

@@ -20,7 +20,7 @@ class Limits:
     """Size of all constants together."""
     nodes: int = 500_000
     """Nodes after functions are expanded and constant branches are taken."""
-    calls: int = 50_000
+    calls: int = 20_000
     """Expansions of functions."""
     graph_depth: int = 32
     """Depth of graphs inside graphs (If, Loop, Scan)."""

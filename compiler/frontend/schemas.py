@@ -23,7 +23,6 @@ class Schema:
         since: the operator set that introduced this version.
         types: attribute → AttributeProto type.
         defaults: attribute → value, where the default is not that of the newest version.
-        with_default: attributes that have a default at all.
         inputs, outputs: (least, most) numbers.
         has_function: whether ONNX defines the operator by others.
         raw: onnx's own object, whose type stubs lag behind.
@@ -34,7 +33,6 @@ class Schema:
     since: int
     types: dict[str, int]
     defaults: dict[str, Any]
-    with_default: frozenset[str]
     required: frozenset[str]
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -59,7 +57,6 @@ def find_schema(domain: str, name: str, opset: int) -> Schema | None:
         raw.since_version,
         {key: int(attribute.type.value) for key, attribute in raw.attributes.items()},
         {key: value for key, value in defaults.items() if newest.get(key) != value},
-        frozenset(defaults),
         frozenset(key for key, attribute in raw.attributes.items() if attribute.required),
         (raw.min_input, raw.max_input),
         (raw.min_output, raw.max_output),
