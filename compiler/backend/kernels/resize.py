@@ -65,7 +65,7 @@ def _nearest(k: Builder, rounding: str, x: KValue) -> KValue:
     return k.ceil(x - 0.5) if rounding == "round_prefer_floor" else k.floor(x + 0.5)  # type: ignore[attr-defined]
 
 
-def _cubic_weights(a: float, s: KValue) -> list[KValue]:
+def cubic_weights(a: float, s: KValue) -> list[KValue]:
     """Keys' kernel at distances 1 + s, s, 1 - s, 2 - s (IEEE ASSP 29, 1981)."""
 
     def far(d: KValue) -> KValue:
@@ -95,7 +95,7 @@ def taps(k: Builder, op: Resize, a: ResizedAxis, stride: KValue, i: KValue, real
         s = x - low
         return [Tap(at(low), 1 - s, inside), Tap(at(low + 1), s, inside)]
     low = k.floor(x)  # type: ignore[attr-defined]
-    weights = _cubic_weights(op.cubic_coeff_a, x - low)
+    weights = cubic_weights(op.cubic_coeff_a, x - low)
     positions = [low + (j - 1) for j in range(4)]
     if op.exclude_outside:
         weights = [k.select((p >= 0) & (p <= top), w, 0) for p, w in zip(positions, weights)]

@@ -1,0 +1,25 @@
+"""Cases of GridSample, Col2Im and MaxUnpool."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from catalogue.cases import case, const
+
+ATTRS = [{"mode": m, "padding_mode": p, "align_corners": a} for m in ("linear", "nearest", "cubic")
+         for p in ("zeros", "border", "reflection") for a in (0, 1)]
+
+CASES = [
+    *(case("GridSample", ["f32[2,3,5,7]", "f32[2,4,33,2]"], a, low=-1.3, high=1.3, rtol=1e-3, atol=1e-4,
+           oracle="onnxruntime", opset=20) for a in ATTRS),
+    case("GridSample", ["f32[N=2,3,5,7]", "f32[N=2,4,9,2]"], low=-1.2, high=1.2, oracle="onnxruntime", opset=20),
+    case("GridSample", ["f32[1,2,3,4,5]", "f32[1,2,3,2,3]"], low=-1.2, high=1.2, oracle="onnxruntime", opset=20),
+    case("GridSample", ["f64[1,2,3,4]", "f64[1,2,3,2]"], low=-1.2, high=1.2, rtol=1e-5, atol=1e-6),
+    case("Col2Im", ["f32[1,5,5]", const([5, 5]), const([1, 5])]),
+    case("Col2Im", ["f32[2,18,12]", const([5, 6]), const([2, 3])], {"strides": [1, 2], "pads": [0, 1, 0, 1]}),
+    case("Col2Im", ["f32[1,4,4]", const([5, 5]), const([2, 2])], {"dilations": [1, 5], "pads": [0, 0, 0, 1]}),
+    case("Col2Im", ["f32[1,10,12]", const([3, 4, 5]), const([1, 1, 5])]),
+    case("MaxUnpool", ["f32[1,1,2,2]", np.array([[[[5, 7], [13, 15]]]])], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    case("MaxUnpool", ["f32[1,1,2,2]", np.array([[[[5, 7], [13, 15]]]]), const([1, 1, 5, 5])],
+         {"kernel_shape": [2, 2], "strides": [2, 2]}, oracle="onnxruntime", opset=22),
+]
