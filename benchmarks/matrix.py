@@ -10,15 +10,12 @@ import argparse
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -30,14 +27,13 @@ from parax.compiler.compare import difference
 from parax.compiler.frontend.oracle import oracle
 
 from .cases import ROOT, Case, case_names, models_folder, open_case
+from .children import Record, records_of
 
 TARGETS = ("x86-64-v4", "x86-64-v3")
 MODES = ("latency", "throughput")
 BATCHES = (1, 7)
 MAY_WAIT = 15
 """So many real models may be refused as unsupported; none of the model list may."""
-
-Record = dict[str, Any]
 
 
 def cores_of(mode: str) -> dict[str, int]:
@@ -104,23 +100,7 @@ def run_in_child(name: str, args: argparse.Namespace) -> list[Record]:
     command = [sys.executable, "-m", "benchmarks.matrix", "--one", name, "--batches", *map(str, args.batches)]
     command += ["--targets", *args.targets, "--modes", *args.modes, *(["--quick"] if args.quick else [])]
     command += ["--models", str(args.models)] if args.models else []
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as child:
-        timed_out = False
-        try:
-            out, err = child.communicate(timeout=args.timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            out, err = child.communicate()
-            timed_out = True
-    records: list[Record] = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    if timed_out:
-        records.append({"case": name, "status": "timeout", "problem": f"more than {args.timeout} s"})
-    elif child.returncode:
-        reason = signal.Signals(-child.returncode).name if child.returncode < 0 else f"exit {child.returncode}"
-        records.append({"case": name, "status": "crash", "problem": f"{reason}: {err.strip()[-400:]}"})
-    return records
+    return [{"case": name, **record} for record in records_of(command, args.timeout, ROOT)]
 
 
 def verdict(records: Sequence[Record]) -> str:

@@ -103,7 +103,7 @@ def hold(contestants: Sequence[Contestant], duration: float, rounds: int, tell: 
     for contestant in contestants:
         tell(f"warming up {contestant.side} {contestant.setup}", 0.0)
         for _ in range(FEWEST_WARM_UPS):
-            contestant.calls[0]()
+            contestant.run_for(0.0)
         contestant.run_for(WARM_UP_SECONDS)
     for number in range(rounds):
         for place, contestant in enumerate(contestants):
