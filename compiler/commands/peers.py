@@ -1,4 +1,4 @@
-"""Who takes part in `parax bench`: parax, ONNX Runtime and OpenVINO, each in its latency and its throughput set-up.
+"""Who takes part in `parax bench`: parax and its peers, each in its latency and its throughput set-ups.
 
 Knows how to set each of them up at its best; knows nothing of timing.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from .contest import Call, Contestant
@@ -21,23 +22,32 @@ if TYPE_CHECKING:
     from ...runtime.plan import Plan
 
 Inputs = Mapping[str, "np.ndarray"]
-PEERS = ("onnxruntime", "openvino")
 
 
 def parax(
-    plan: Plan, inputs: Inputs, rows: int, cores: Sequence[int], setups: Sequence[tuple[int, int]]
-) -> list[Contestant]:
-    """One contestant per (instances, cores per instance); as many clients as instances."""
+    plan: Plan, inputs: Inputs, rows: int, cores: Sequence[int], setups: Sequence[tuple[int, int]],
+    callers: int | None = None,
+) -> list[Contestant]:  # fmt: skip
+    """One contestant per (instances, cores per instance); as many clients as instances, or `callers`.
+
+    With fewer callers than instances, each request is split over the free instances along the batch.
+    """
     contestants = []
     for instances, width in setups:
         session = plan.session(instances=instances, cores=cores[: instances * width], cores_per_instance=width)
-        call = partial(session.run, dict(inputs))
-        contestants.append(Contestant("parax", words(instances, width), [call] * instances, rows, session.close))
+        call, clients = partial(session.run, dict(inputs)), callers or instances
+        setup = words(instances, width) + (", one caller" if clients == 1 < instances else "")
+        contestants.append(Contestant("parax", setup, [call] * clients, rows, session.close))
     return contestants
 
 
-def onnxruntime(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> list[Contestant]:
-    """One session over all cores, and one thread per core on a shared session of one thread.
+def onnxruntime(
+    model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, alone: bool = False
+) -> list[Contestant]:
+    """One session over all cores, a session of one thread per core, and a caller per core on one shared session.
+
+    Args:
+        alone: one request at a time only: one session, over all cores and on a single one.
 
     Raises:
         UsageError: onnxruntime is not installed.
@@ -46,21 +56,34 @@ def onnxruntime(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) ->
         import onnxruntime as ort  # optional: the extra "bench"
     except ImportError as error:
         raise UsageError("onnxruntime is not installed", hint="pip install onnxruntime") from error
-    contestants, feed = [], dict(inputs)
-    for threads in dict.fromkeys((len(cores), 1)):
+    feed, n = dict(inputs), len(cores)
+
+    def session(threads: int) -> Call:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
-        session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        clients = len(cores) // threads
-        call = partial(session.run, None, feed)
-        calls: list[Call] = [call] if clients == 1 else [_pinned(call, core) for core in cores]
-        contestants.append(Contestant("onnxruntime", words(clients, threads), calls, rows))
+        return partial(ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run, None, feed)
+
+    def contestant(setup: str, calls: Sequence[Call]) -> Contestant:
+        pinned = calls if len(calls) == 1 else [_pinned(call, core) for call, core in zip(calls, cores, strict=True)]
+        return Contestant("onnxruntime", setup, pinned, rows)
+
+    contestants = [contestant(words(1, n), [session(n)])]
+    if n > 1 and alone:
+        contestants.append(contestant(words(1, 1), [session(1)]))
+    elif n > 1:
+        sessions = [session(1) for _ in cores]
+        contestants.append(contestant(words(n, 1), sessions))
+        contestants.append(contestant(f"1 session, {n} callers", sessions[:1] * n))
     return contestants
 
 
-def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> list[Contestant]:
-    """A LATENCY compilation with one request in flight, and a THROUGHPUT one with as many as it asks for; f32 in both.
+def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, alone: bool = False) -> list[Contestant]:
+    """Compilations for LATENCY with one request in flight, for THROUGHPUT with as many as it asks for, and with a
+    stream per core where that is another number; f32 in all.
+
+    Args:
+        alone: one request at a time only: LATENCY over all cores and on a single one.
 
     Raises:
         UsageError: openvino is not installed.
@@ -69,19 +92,36 @@ def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int]) -> li
         import openvino as ov  # optional: the extra "bench"
     except ImportError as error:
         raise UsageError("openvino is not installed", hint="pip install openvino") from error
-    core, contestants, feed = ov.Core(), [], dict(inputs)
-    for hint in ("LATENCY", "THROUGHPUT"):
+    core, feed, n = ov.Core(), dict(inputs), len(cores)
+
+    def compiled(**settings: Any) -> Any:
         network = core.read_model(str(model))
         network.reshape({name: list(array.shape) for name, array in inputs.items()})
-        settings = {"PERFORMANCE_HINT": hint, "INFERENCE_NUM_THREADS": len(cores), "INFERENCE_PRECISION_HINT": "f32"}
-        compiled = core.compile_model(network, "CPU", settings)
-        clients = 1 if hint == "LATENCY" else int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
-        calls: list[Call] = []
-        for _ in range(clients):
-            request = compiled.create_infer_request()
-            calls.append(partial(request.infer, feed))
-        contestants.append(Contestant("openvino", f"{hint.lower()}, {clients} in flight", calls, rows))
+        settings = {"INFERENCE_NUM_THREADS": n, "INFERENCE_PRECISION_HINT": "f32", **settings}
+        return core.compile_model(network, "CPU", settings)
+
+    def contestant(setup: str, network: Any, clients: int) -> Contestant:
+        calls = [partial(network.create_infer_request().infer, feed, share_inputs=True) for _ in range(clients)]
+        return Contestant("openvino", f"{setup}, {clients} in flight", calls, rows)
+
+    contestants = [contestant("latency", compiled(PERFORMANCE_HINT="LATENCY"), 1)]
+    if n > 1 and alone:
+        single = compiled(PERFORMANCE_HINT="LATENCY", INFERENCE_NUM_THREADS=1)
+        contestants.append(contestant("latency, 1 thread", single, 1))
+    elif not alone:
+        many = compiled(PERFORMANCE_HINT="THROUGHPUT")
+        wanted = int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        contestants.append(contestant("throughput", many, wanted))
+        if int(many.get_property("NUM_STREAMS")) != n or wanted != n:
+            contestants.append(contestant(f"{n} streams", compiled(NUM_STREAMS=n), n))
     return contestants
+
+
+def outputs(contestant: Contestant) -> list[np.ndarray]:
+    """What one call of a contestant gives, in the order of the model's outputs."""
+    with ThreadPoolExecutor(1) as pool:  # a caller may bind its thread to a core
+        found: Any = pool.submit(contestant.calls[0]).result()
+    return list(found.values() if isinstance(found, Mapping) else found)
 
 
 def words(instances: int, width: int) -> str:
