@@ -6,15 +6,23 @@ from collections.abc import Callable
 
 from ..ir.ops.base import Operator
 from .base import Pass, Pipeline
+from .block.algebraic_simplification import AlgebraicSimplification
 from .block.decompose_composites import DecomposeComposites
+from .block.fold_affine import FoldAffine
 from .block.fold_batch_norm import FoldBatchNorm
+from .block.fold_flatten import FoldFlatten
+from .block.fold_pad import FoldPad
 from .block.fuse_elementwise import FuseElementwise
+from .block.fuse_normalization import FuseNormalization
+from .block.simplify_movements import SimplifyMovements
 from .dataflow.assign_layouts import AssignLayouts
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
 from .dataflow.sink_constants import SinkConstants
 from .node.constant_folding import ConstantFolding, Evaluate
 from .node.no_op_elimination import NoOpElimination
+from .node.omit_neutral_operands import OmitNeutralOperands
+from .node.zero_size_elimination import ZeroSizeElimination
 
 
 def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: Evaluate | None = None) -> Pipeline:
@@ -27,17 +35,20 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
     decompose = DecomposeComposites(has_kernel)
     if opt_level == 0:
         return Pipeline([decompose, SinkConstants(), DeadCode()])
-    fold = ConstantFolding(evaluate)
-    clean: list[Pass] = [NoOpElimination(), fold, DeadCode()]
+    clean: list[Pass] = [NoOpElimination(), ZeroSizeElimination(), ConstantFolding(evaluate), DeadCode()]
     if opt_level == 1:
         return Pipeline([clean, decompose, clean, SinkConstants(), AssignLayouts(), NoOpElimination(), DeadCode()])
     return Pipeline([
         clean,
         FoldBatchNorm(),
         decompose,
-        [*clean, CommonSubexpressions()],
+        [*clean, AlgebraicSimplification(), SimplifyMovements(), FoldAffine(), FoldPad(), OmitNeutralOperands(),
+         CommonSubexpressions()],
+        FuseNormalization(),
         SinkConstants(),
         AssignLayouts(),
+        FoldFlatten(),
+        DeadCode(),
         FuseElementwise(),
         DeadCode(),
-    ])
+    ])  # fmt: skip

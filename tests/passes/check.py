@@ -3,7 +3,7 @@
     check_pass(FuseElementwise(), before="graph @g(%x: f32[4]) {...}", after="graph @g(%x: f32[4]) {...}")
     check_pass(FuseElementwise(), before="...", after=None, refuses="another shape")      # must not fire
 
-The text is parsed, verified, transformed, verified and compared; both sides are computed on the same random inputs by
+The text is parsed, verified, transformed, verified and compared, up to names of values and dead code; both sides are computed on the same random inputs by
 ONNX Runtime (onnx.reference where that is not installed); a second run of the pass must change nothing.
 """
 
@@ -17,11 +17,12 @@ import numpy as np
 
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.oracle import best_kind, oracle
-from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import TensorType, evaluate, symbols_of
 from parax.compiler.ir.verify import verify
 from parax.compiler.passes.base import Pass
+from parax.compiler.passes.dataflow.dead_code import DeadCode
 from parax.compiler.passes.rewrite import Rewriter
 
 TOLERANCE = {"f64": (1e-9, 1e-11), "f16": (4e-3, 4e-3)}  # relative, absolute; anything else as f32
@@ -38,12 +39,14 @@ def check_pass(
     high: float = 2.0,
     evaluate: bool = True,
     data: Mapping[str, np.ndarray] | None = None,
+    keep_dead: bool = False,
 ) -> Graph:
     """Checks that `pass_` turns `before` into `after` (None: leaves it alone); returns the transformed graph.
 
     Args:
         refuses: a piece of a reason that the pass must have recorded. symbols: sizes of symbolic dimensions (default 3).
         low, high: range of random inputs. evaluate: compare results, too. data: contents of constants given by key.
+        keep_dead: compare unused nodes and constants, too.
     """
     source, graph = parse_graph(before, data), parse_graph(before, data)
     verify(graph)
@@ -51,7 +54,7 @@ def check_pass(
     changed = pass_.run(graph, rw)
     verify(graph)
     expected = source if after is None else parse_graph(after)
-    assert comparable(graph) == comparable(expected), print_graph(graph)
+    assert comparable(graph, keep_dead) == comparable(expected, keep_dead), print_graph(graph)
     assert changed == (after is not None), "the pass misreports whether it changed something"
     if refuses is not None:
         assert any(refuses in miss for miss in rw.misses), rw.misses
@@ -63,16 +66,35 @@ def check_pass(
     return graph
 
 
-def comparable(graph: Graph) -> tuple[list[str], list[str]]:
-    """The text as constants in use, in any order, and everything else."""
-    constants, rest = [], []
-    for line in print_graph(graph).splitlines():
-        match = re.match(r"  %(\S+) = const ", line)
-        if match is None:
-            rest.append(re.sub(r"\s+# .*", "", line))
-        elif graph.value(match[1].strip('"')).is_used:
-            constants.append(re.sub(r' ".*"$', "", line))
-    return sorted(constants), rest
+def comparable(graph: Graph, keep_dead: bool) -> str:
+    """The text without dead code, values numbered in order of use: what a pass leaves unused or calls it is its own."""
+    copy = graph.clone()
+    if not keep_dead:
+        DeadCode().run(copy, Rewriter(copy))
+    return re.sub(r"\s+# .*", "", print_graph(_renumbered(copy, {v.name for v in copy.inputs}, "")))
+
+
+def _renumbered(graph: Graph, kept: set[str], prefix: str) -> Graph:
+    """A graph rebuilt with constants in order of use and every value but `kept` renamed."""
+    copy = Graph(graph.name)
+    mapping = {v: copy.add_input(v.name if v.name in kept else f"{prefix}in{i}", v.type) for i, v in enumerate(graph.inputs)}
+    for (a, b), where in graph.constraints.items():
+        copy.add_constraint(a, b, where)
+
+    def of(v: Value | None) -> Value | None:
+        if v is not None and v not in mapping:
+            mapping[v] = copy.add_constant(v.data, f"{prefix}c{len(mapping)}")
+            mapping[v].type = v.type
+        return None if v is None else mapping[v]
+
+    for node in graph:
+        bodies = {name: _renumbered(body, set(), f"{prefix}b") for name, body in node.bodies.items()}
+        new = copy.add_node(node.op, [of(v) for v in node.inputs], [f"{prefix}v{len(mapping)}.{i}" for i in range(len(node.outputs))],
+                            types=[v.type for v in node.outputs], bodies=bodies)
+        mapping.update(zip(node.outputs, new.outputs, strict=True))
+    outputs = [v for v in map(of, graph.outputs) if v is not None]
+    copy.set_outputs(outputs, [str(i) for i in range(len(outputs))] if prefix else graph.output_names)
+    return copy
 
 
 def assert_equivalent(

@@ -38,6 +38,8 @@ class AssignLayouts(DataflowPass):
         before = [v.type for n in graph for v in n.outputs], len(graph)
         wishes = layout_wishes(graph)
         for node in graph.nodes_in_order():
+            if all(v.known is not None for v in node.outputs):
+                continue  # shape arithmetic, which reads no tensor
             if all(isinstance(v.type, TensorType) and v.type.shape is not None for v in node.outputs):
                 self._assign(node, rw, wishes)
         _plain_outputs(graph)

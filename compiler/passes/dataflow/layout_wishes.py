@@ -44,6 +44,8 @@ def layout_wishes(graph: Graph) -> dict[Value, Order]:
         for v in node.outputs:
             if v in votes:
                 wishes[v] = votes[v].most_common(1)[0][0]
+        if all(v.known is not None for v in node.outputs):
+            continue
         if not all(isinstance(v.type, TensorType) and v.type.shape is not None for v in (*node.operands, *node.outputs)):
             continue
         wished = wishes.get(node.outputs[0])

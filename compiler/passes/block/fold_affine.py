@@ -1,0 +1,185 @@
+"""A scale or shift by constants moves into the constant weights beside it.
+
+Owns the algebra of (x · s + t) around convolutions and matrix products. s and t vary along one axis at most: the
+channels of a convolution, the columns of a matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.types import F32, F64, TensorType
+from ..base import BlockPass
+from ..rewrite import Rewriter
+
+AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = x · scale + shift, along one axis of `x` (vectors of its size, f64)."""
+
+    x: Value
+    scale: np.ndarray
+    shift: np.ndarray
+
+    @property
+    def shifts(self) -> bool:
+        return bool(np.any(self.shift))
+
+
+@dataclass(frozen=True)
+class FoldAffine(BlockPass):
+    """Fold constant scales and shifts into the weights and bias of a neighbouring Conv, MatMul or Gemm.
+
+    before: %1 = Conv(%x, %w); %2 = Mul(%1, 2.0)      after: %2 = Conv(%x, %w')     with w' = 2 · w
+    """
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            if node.graph is not graph:
+                continue
+            if node.op.name in AFFINE and len(node.outputs) == 1:
+                changed |= _fold_behind(node, rw)
+            elif node.op.name in ("Conv", "MatMul"):
+                changed |= _fold_before(node, rw)
+        return changed
+
+
+def affine_of(node: Node, axis: int) -> Affine | None:
+    """An element-wise node as scale and shift along `axis` (counted from the end) of its other operand."""
+    a, b = node.operands
+    x, c = (b, a) if a.is_constant else (a, b)
+    if c.data is None or x.is_constant or x.tensor.dims != node.output.tensor.dims or x.tensor.dtype not in (F32, F64):
+        return None
+    size = x.tensor.dims[axis] if -axis <= x.tensor.rank else None
+    data = c.data.astype(np.float64)
+    if not isinstance(size, int) or any(d != 1 for i, d in enumerate(data.shape) if i - data.ndim != axis):
+        return None
+    vector = np.broadcast_to(data.reshape(-1), (size,))
+    one, zero = np.ones(size), np.zeros(size)
+    name = node.op.name
+    if name == "Add":
+        return Affine(x, one, vector)
+    if name == "Sub":
+        return Affine(x, one, -vector) if c is b else Affine(x, -one, vector)
+    if name == "Mul":
+        return Affine(x, vector, zero)
+    return Affine(x, 1 / vector, zero) if c is b and np.all(vector != 0) else None
+
+
+def _constant_product(v: Value) -> Node | None:
+    """The convolution or product with constant weights (and bias) that alone feeds one reader of `v`."""
+    node = v.producer
+    if node is None or node.op.name not in ("Conv", "MatMul", "Gemm") or len(v.uses) != 1 or v.output_uses:
+        return None
+    weights = [w for w in node.inputs[1:] if w is not None]
+    if any(w.data is None or w.tensor.dtype not in (F32, F64) for w in weights):
+        return None
+    return node if node.op.name != "MatMul" or weights[0].tensor.rank == 2 else None
+
+
+def _fold_behind(node: Node, rw: Rewriter) -> bool:
+    """Conv, Gemm or MatMul, then the affine node."""
+    v = next((o for o in node.operands if not o.is_constant), None)
+    product = _constant_product(v) if v is not None else None
+    if v is not None and product is None and _scale_past_shift(node, v, rw):
+        return True
+    if v is None or product is None:
+        return rw.no_match("no product with constant weights of a single use feeds it", node)
+    axis = 1 - v.tensor.rank if product.op.name == "Conv" else -1
+    a = affine_of(node, axis)
+    if a is None:
+        return rw.no_match("the constant varies along another axis than the weights' columns", node)
+    if product.op.name == "MatMul" and a.shifts:
+        return rw.no_match("a matrix product has no bias; the kernel adds it behind", node)
+    if product.op.name == "Gemm" and product.op.beta == 0:  # type: ignore[attr-defined]
+        return rw.no_match("the bias is multiplied by 0", node)
+    w, b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
+    assert w is not None and w.data is not None
+    operands: list[object] = [product.inputs[0], _scaled(w, a.scale, _column_axis(product))]
+    if product.op.name != "MatMul" and (b is not None or a.shifts):
+        old = np.zeros(()) if b is None or b.data is None else b.data.astype(np.float64)
+        if product.op.name == "Gemm":
+            operands.append((old * a.scale + a.shift / product.op.beta).astype(w.data.dtype))  # type: ignore[attr-defined]
+        else:
+            operands.append((old * a.scale + a.shift).astype(w.data.dtype))
+    rw.replace(node, rw.before(product).add(product.op, operands))
+    rw.erase(product)
+    return True
+
+
+def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
+    """(x + b) · c = x · c + b · c where x is a product that c can be folded into."""
+    add = v.producer
+    if node.op.name not in ("Mul", "Div") or add is None or add.op.name != "Add" or len(v.uses) != 1 or v.output_uses:
+        return False
+    x, b = add.operands
+    product = _constant_product(x)
+    a = affine_of(node, -1)
+    if product is None or product.op.name != "MatMul" or a is None or affine_of(add, -1) is None or b.data is None:
+        return False
+    g = rw.before(node)
+    scaled = g.Mul(x, a.scale.astype(b.data.dtype))
+    rw.replace(node, g.Add(scaled, (b.data.astype(np.float64) * a.scale).astype(b.data.dtype)))
+    rw.erase(add)
+    return True
+
+
+def _column_axis(product: Node) -> int:
+    """The axis of the weights that counts the result's channels or columns."""
+    if product.op.name == "Conv" or product.op.name == "Gemm" and product.op.transB:  # type: ignore[attr-defined]
+        return 0
+    return 1
+
+
+def _scaled(w: Value, scale: np.ndarray, axis: int) -> np.ndarray | Value:
+    assert w.data is not None
+    if np.all(scale == 1):
+        return w
+    shape = [-1 if i == axis else 1 for i in range(w.data.ndim)]
+    return (w.data.astype(np.float64) * scale.reshape(shape)).astype(w.data.dtype)
+
+
+def _fold_before(node: Node, rw: Rewriter) -> bool:
+    """The affine node, then Conv or MatMul."""
+    v, w = node.operands[0], node.operands[1]
+    first, b = v.producer, node.inputs[2] if len(node.inputs) > 2 else None
+    constant = w.data is not None and (b is None or b.data is not None) and w.tensor.dtype in (F32, F64)
+    if first is None or first.op.name not in AFFINE or not constant or len(v.uses) != 1 or v.output_uses:
+        return rw.no_match("no scale or shift of a single use feeds it", node)
+    convolution = node.op.name == "Conv"
+    a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
+    if a is None or not convolution and (a.shifts or w.tensor.rank != 2):
+        return rw.no_match("not a scale along the contracted axis", node)
+    if convolution and a.shifts and not _unpadded(node):
+        return rw.no_match("the shift does not reach the padding", node)
+    assert w.data is not None
+    weights = w.data.astype(np.float64)
+    operands: list[object] = [a.x]
+    if not convolution:
+        operands.append((weights * a.scale[:, None]).astype(w.data.dtype))
+    else:
+        group = node.op.group  # type: ignore[attr-defined]
+        shape = (group, 1, weights.shape[1], *[1] * (weights.ndim - 2))
+        grouped = weights.reshape(group, -1, *weights.shape[1:])
+        operands.append((grouped * a.scale.reshape(shape)).reshape(weights.shape).astype(w.data.dtype))
+        shift = (grouped * a.shift.reshape(shape)).reshape(weights.shape[0], -1).sum(1)
+        if b is not None or a.shifts:
+            old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
+            operands.append((old + shift).astype(w.data.dtype))
+    rw.replace(node, rw.before(node).add(node.op, operands))
+    rw.erase(first)
+    return True
+
+
+def _unpadded(node: Node) -> bool:
+    x, w = node.operands[0].type, node.operands[1].type
+    assert isinstance(x, TensorType) and isinstance(w, TensorType)
+    geometry = node.op.geometry(x, w)  # type: ignore[attr-defined]
+    return all(p == 0 for p in (*geometry.pads_begin, *geometry.pads_end))

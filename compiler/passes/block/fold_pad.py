@@ -1,0 +1,61 @@
+"""Margins of zeros become the pads of the window that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.graph import Graph, Node
+from ...ir.ops.slicing import Pad
+from ...ir.types import TensorType
+from ..base import BlockPass
+from ..rewrite import Rewriter
+from .algebraic_simplification import uniform
+
+
+@dataclass(frozen=True)
+class FoldPad(BlockPass):
+    """Fold a Pad by zeros on spatial axes into a Conv, or an AveragePool that counts its padding.
+
+    before: %1 = Pad(%x, [0,0,1,1,0,0,1,1]); %2 = Conv(%1, %w)      after: %2 = Conv(%x, %w) {pads=[1,1,1,1]}
+    """
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            if node.op.name not in ("Conv", "AveragePool"):
+                continue
+            pads = _combined(node, rw)
+            if pads is not None:
+                pad = node.operands[0].producer
+                assert pad is not None
+                op = node.op.replace(pads=tuple(pads), auto_pad="NOTSET")
+                rw.replace_op(node, op, [pad.operands[0], *node.inputs[1:]])
+                changed = True
+        return changed
+
+
+def _combined(node: Node, rw: Rewriter) -> list[int] | None:
+    """The window's pads and those before it together."""
+    pad = node.operands[0].producer
+    if pad is None or not isinstance(pad.op, Pad) or not isinstance(pad.operands[0].type, TensorType):
+        rw.no_match("no Pad feeds it", node)
+        return None
+    value = pad.inputs[2] if len(pad.inputs) > 2 else None
+    if pad.op.mode != "constant" or (value is not None and uniform(value) != 0) or pad.inputs[1].known is None:  # type: ignore[union-attr]
+        rw.no_match("the margin is not of zeros", node)
+        return None
+    widths = pad.op.widths(pad.context())
+    if any(w != 0 for pair in widths[:2] for w in pair) or not all(isinstance(w, int) and w >= 0 for p in widths for w in p):
+        rw.no_match("pads the batch or the channels, or crops", node)
+        return None
+    op = node.op
+    if op.auto_pad not in ("NOTSET", "VALID"):  # type: ignore[attr-defined]
+        rw.no_match("auto_pad depends on the padded size", node)
+        return None
+    if op.name == "AveragePool" and (not op.count_include_pad or op.ceil_mode):  # type: ignore[attr-defined]
+        rw.no_match("the pool leaves its own padding out of the mean", node)
+        return None
+    own = op.pads if op.pads is not None and op.auto_pad == "NOTSET" else (0,) * (2 * len(widths[2:]))  # type: ignore[attr-defined]
+    added = [*(w[0] for w in widths[2:]), *(w[1] for w in widths[2:])]
+    return [int(a) + int(b) for a, b in zip(own, added, strict=True)]  # type: ignore[arg-type]

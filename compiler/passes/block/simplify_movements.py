@@ -1,0 +1,127 @@
+"""Chains of reshapes, transposes, slices and joins become one; shape operands that shapes decide become constants.
+
+Owns the rules for operators that only move elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.base import Movement
+from ...ir.ops.slicing import Slice
+from ...ir.types import Dim, SymDim, TensorType
+from ..base import BlockPass
+from ..rewrite import Rewriter
+
+FAR = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class SimplifyMovements(BlockPass):
+    """Merge movements that follow one another and make their shape operands constant.
+
+    before: %1 = Transpose(%x) {perm=[1,0]}; %2 = Transpose(%1) {perm=[1,0]}; %3 = Relu(%2)      after: %3 = Relu(%x)
+    """
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            rule = RULES.get(node.op.name)
+            if rule is None or len(node.outputs) != 1 or any(not _has_shape(v) for v in (*node.operands, node.output)):
+                continue
+            found = rule(node, rw)
+            if found is None:
+                rw.no_match("nothing to merge with", node)
+            elif found.tensor.same_logical(node.output.type):
+                rw.replace(node, found)
+                changed = True
+        return changed
+
+
+def _has_shape(v: Value) -> bool:
+    return isinstance(v.type, TensorType) and v.type.shape is not None
+
+
+def constant_shape(source: Sequence[Dim], dims: Sequence[Dim]) -> list[int] | None:
+    """A Reshape operand that gives `dims` from `source`: 0 copies a dimension, -1 is what is left."""
+    if any(d == 0 for d in (*source, *dims)):
+        return None
+    unknown = [i for i, d in enumerate(dims) if isinstance(d, SymDim)]
+    copied = [i for i in unknown if len(unknown) > 1 and i < len(source) and source[i] == dims[i]]
+    if len(unknown) - len(copied) > 1:
+        return None
+    return [0 if i in copied else -1 if isinstance(d, SymDim) else int(d) for i, d in enumerate(dims)]
+
+
+def _view(node: Node, rw: Rewriter) -> Value | None:
+    """Reshape of a reshape is a reshape; a shape that is known but for one dimension is a constant."""
+    x, dims = node.operands[0], node.output.tensor.dims
+    inner = x.producer
+    if inner is not None and isinstance(inner.op, Movement) and inner.op.is_view:
+        x = inner.operands[0]
+    elif node.op.name != "Reshape" or node.operands[1].is_constant:
+        return None
+    if x.tensor.dims == dims:
+        return x
+    shape = constant_shape(x.tensor.dims, dims)
+    if shape is not None:
+        return rw.before(node).Reshape(x, shape)  # type: ignore[no-any-return]
+    known = node.operands[1].known if node.op.name == "Reshape" and x is not node.operands[0] else None
+    if known is None or any(d == 0 for d in known.flat):
+        return None
+    return rw.before(node).Reshape(x, node.operands[1])  # type: ignore[no-any-return]
+
+
+def _transpose(node: Node, rw: Rewriter) -> Value | None:
+    inner = node.operands[0].producer
+    if inner is None or inner.op.name != "Transpose":
+        return None
+    x = inner.operands[0]
+    first = inner.op.order(x.tensor.rank)  # type: ignore[attr-defined]
+    both = [first[a] for a in node.op.order(x.tensor.rank)]  # type: ignore[attr-defined]
+    if both == list(range(len(both))):
+        return x
+    return rw.before(node).Transpose(x, perm=both)  # type: ignore[no-any-return]
+
+
+def _concat(node: Node, rw: Rewriter) -> Value | None:
+    rank, parts = node.output.tensor.rank, []
+    axis = node.op.axis % rank  # type: ignore[attr-defined]
+    for v in node.operands:
+        inner = v.producer
+        same = inner is not None and inner.op.name == "Concat" and inner.op.axis % rank == axis  # type: ignore[attr-defined]
+        alone = len(v.uses) == 1 and not v.output_uses
+        parts += inner.operands if inner is not None and same and alone else [v]
+    return None if len(parts) == len(node.operands) else rw.before(node).Concat(*parts, axis=axis)  # type: ignore[no-any-return]
+
+
+def _slice(node: Node, rw: Rewriter) -> Value | None:
+    inner = node.operands[0].producer
+    if inner is None or not isinstance(inner.op, Slice) or not isinstance(node.op, Slice):
+        return None
+    x, columns = inner.operands[0], []
+    pairs = zip(inner.op.ranges(inner.context()), node.op.ranges(node.context()), x.tensor.dims, strict=True)
+    for axis, (a, b, size) in enumerate(pairs):
+        whole = all(r.start == 0 and r.step == 1 for r in (a, b)) and b.count == size
+        if whole:
+            continue
+        if not all(isinstance(d, int) for d in (a.start, b.start, b.count)) or b.count == 0:
+            return None
+        start, step = a.start + a.step * b.start, a.step * b.step
+        end: Any = start + step * (b.count - 1) + (1 if step > 0 else -1)
+        columns.append((start, end if end >= 0 else -FAR, axis, step))
+    if not columns:
+        return x
+    return rw.before(node).Slice(x, *(np.array(c, np.int64) for c in zip(*columns, strict=True)))  # type: ignore[no-any-return]
+
+
+RULES: dict[str, Callable[[Node, Rewriter], Value | None]] = {
+    "Reshape": _view, "Flatten": _view, "Squeeze": _view, "Unsqueeze": _view,
+    "Transpose": _transpose, "Concat": _concat, "Slice": _slice,
+}  # fmt: skip

@@ -1,0 +1,84 @@
+"""Cheaper arithmetic with the same results, and where it must stay as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
+from parax.compiler.passes.block.algebraic_simplification import AlgebraicSimplification, holds_all
+from passes.check import check_pass
+
+FIRES = {
+    "x + 0": ("%c = const f32[] 0.0\n %1 = Add(%x, %c)", "x", ""),
+    "0 + x turns around": ("%c = const f32[4] [1, 2, 3, 4]\n %1 = Add(%c, %x)", "1",
+                           "%c = const f32[4] [1, 2, 3, 4]\n %1 = Add(%x, %c)"),
+    "x · 1": ("%c = const f32[4] [1, 1, 1, 1]\n %1 = Mul(%x, %c)", "x", ""),
+    "x - 0": ("%c = const f32[] 0.0\n %1 = Sub(%x, %c)", "x", ""),
+    "x / 1": ("%c = const f32[] 1.0\n %1 = Div(%x, %c)", "x", ""),
+    "x / c": ("%c = const f32[] 8.0\n %1 = Div(%x, %c)", "1", "%c = const f32[] 0.125\n %1 = Mul(%x, %c)"),
+    "constants meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Mul(%x, %a)\n %2 = Mul(%1, %b)", "2",
+                       "%c = const f32[4] [3, 6, 9, 12]\n %2 = Mul(%x, %c)"),
+    "square": ("%c = const f32[] 2.0\n %1 = Pow(%x, %c)", "1", "%1 = Mul(%x, %x)"),
+    "root": ("%c = const f32[] 0.5\n %1 = Pow(%x, %c)", "1", "%1 = Sqrt(%x)"),
+    "minus minus": ("%1 = Neg(%x)\n %2 = Neg(%1)", "x", ""),
+    "relu of relu": ("%1 = Relu(%x)\n %2 = Relu(%1)", "1", "%1 = Relu(%x)"),
+    "always true": ("%c = const bool[] true\n %y = Exp(%x)\n %1 = Where(%c, %x, %y)", "x", ""),
+    "there and back": ("%1 = Cast(%x) {to=f64}\n %2 = Cast(%1) {to=f32}", "x", ""),
+    "wider on the way": ("%1 = Cast(%x) {to=f64}\n %2 = Cast(%1) {to=i32}", "2", "%2 = Cast(%x) {to=i32}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_cheaper_arithmetic(name: str) -> None:
+    body, result, after = FIRES[name]
+    last = "2" if "%2 =" in body else "1"
+    shape = "%x: f32[3,4]"
+    graph = check_pass(
+        AlgebraicSimplification(),
+        f'graph @g({shape}) {{\n{body}\nreturn %{last} as "y"\n}}',
+        f'graph @g({shape}) {{\n{after}\nreturn %{result} as "y"\n}}',
+        low=0.25,
+    )
+    assert len(graph.outputs) == 1
+
+
+@pytest.mark.parametrize("body", [
+    "%c = const f32[2,1,1] [0, 0]\n %1 = Add(%x, %c)",  # the result is larger
+    "%c = const f32[] 0.0\n %1 = Sub(%c, %x)",
+    "%c = const f32[] 0.0\n %1 = Mul(%x, %c)",  # NaN · 0 is NaN
+    "%c = const f32[] 0.0\n %1 = Div(%x, %c)",
+    "%c = const f32[] 1e-42\n %1 = Div(%x, %c)",  # its reciprocal is infinite
+    "%c = const f32[] 2.5\n %1 = Pow(%x, %c)",
+    "%1 = Exp(%x)",
+    "%c = const bool[4] [true, false, true, true]\n %y = Exp(%x)\n %1 = Where(%c, %x, %y)",
+    "%a = Cast(%x) {to=i32}\n %1 = Cast(%a) {to=f32}",  # loses the fraction
+    "%a = Cast(%x) {to=f16}\n %1 = Cast(%a) {to=f32}",
+])  # fmt: skip
+def test_arithmetic_that_stays(body: str) -> None:
+    check_pass(AlgebraicSimplification(), f"graph @g(%x: f32[3,4]) {{\n{body}\nreturn %1\n}}", None)
+
+
+def test_a_constant_between_two_readers_stays() -> None:
+    check_pass(AlgebraicSimplification(), """graph @g(%x: f32[4]) {
+        %c = const f32[] 3.0\n %1 = Mul(%x, %c)\n %2 = Mul(%1, %c)\n return %1, %2\n}""", None, refuses="constants meet")
+
+
+def test_expanded_operands_broadcast_by_themselves() -> None:
+    check_pass(AlgebraicSimplification(), """graph @g(%x: f32[3,4], %b: f32[4]) {
+        %s = const i64[2] [3, 4]\n %1 = Expand(%b, %s)\n %2 = Add(%x, %1)\n return %2\n}""",
+        """graph @g(%x: f32[3,4], %b: f32[4]) {
+        %2 = Add(%x, %b)\n return %2\n}""")
+
+
+def test_an_expansion_that_gives_the_result_its_shape_stays() -> None:
+    check_pass(AlgebraicSimplification(), """graph @g(%x: f32[4], %b: f32[4]) {
+        %s = const i64[2] [3, 4]\n %1 = Expand(%b, %s)\n %2 = Add(%x, %1)\n return %2\n}""", None)
+
+
+@pytest.mark.parametrize(("wide", "narrow", "holds"), [
+    (F32, F16, True), (F32, BF16, True), (F64, F32, True), (F16, BF16, False), (F32, I32, False), (F64, I32, True),
+    (I64, I32, True), (I32, I64, False), (I8, U8, False), (F16, I8, True), (I8, BOOL, True), (F32, F32, True),
+    (BF16, U8, True), (I64, F32, False),
+])  # fmt: skip
+def test_which_types_hold_all_values_of_which(wide: DType, narrow: DType, holds: bool) -> None:
+    assert holds_all(wide, narrow) is holds
