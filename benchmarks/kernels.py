@@ -225,7 +225,8 @@ def conv_cases(target: Target) -> list[Case]:
         (14, 96, 576, 1, 1),
         (56, 144, 24, 1, 1),
     ]
-    return [conv_case(target, *s) for s in shapes]
+    grouped = [conv_case(target, 28, 256, 256, 3, group=32), conv_case(target, 56, 128, 128, 3, group=32)]  # ResNeXt
+    return [conv_case(target, *s) for s in shapes] + grouped
 
 
 def first_cases(target: Target) -> list[Case]:

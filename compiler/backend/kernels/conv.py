@@ -52,10 +52,10 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
         call = lower_depthwise(ctx, fusion, s)
     elif not _is_exact(fusion, ctx) and winograd.applies(s, ctx.target) and winograd.pays(s, ctx.lanes):
         call = winograd.lower_winograd(ctx, fusion, s)
-    elif s.x.tensor.dtype == F32 and s.channels_last_input and s.group_inputs >= FEW_CHANNELS:
-        call = lower_indirect(ctx, fusion, s)
     else:
-        call = lower_gathered(ctx, fusion, s)
+        wide = s.merge_groups(ctx.lanes)
+        indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
+        call = (lower_indirect if indirect else lower_gathered)(ctx, fusion, wide)
     return replace(call, label=node.name, flops=flops, nbytes=nbytes)
 
 

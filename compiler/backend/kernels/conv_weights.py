@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class ConvShape:
     """Operands and sizes of a Conv root.
 
     Attributes:
-        group_inputs, group_outputs: channels of one group.
+        group_inputs, group_outputs: channels of one group. merged: how many of the model's groups make one here.
     """
 
     x: Value
@@ -37,6 +37,7 @@ class ConvShape:
     groups: int
     group_inputs: int
     group_outputs: int
+    merged: int = 1
 
     @staticmethod
     def of(fusion: Fusion) -> ConvShape:
@@ -49,6 +50,23 @@ class ConvShape:
         weights = w.tensor.static_shape
         geometry = op.geometry(x.tensor, w.tensor)
         return ConvShape(x, w, b, fusion.result.tensor, geometry, op.group, weights[1], weights[0] // op.group)
+
+    def merge_groups(self, lanes: int) -> ConvShape:
+        """Small groups side by side as one, with zeros between them: their columns would not fill a register alone."""
+        if self.groups == 1 or not self.constant or self.group_outputs >= lanes:
+            return self
+        n = next(
+            n
+            for n in range(1, self.groups + 1)
+            if self.groups % n == 0 and (n * self.group_outputs >= lanes or n == self.groups)
+        )
+        return replace(
+            self,
+            groups=self.groups // n,
+            group_inputs=self.group_inputs * n,
+            group_outputs=self.group_outputs * n,
+            merged=n,
+        )
 
     @property
     def rank(self) -> int:
@@ -98,7 +116,12 @@ class ConvShape:
 def conv_weights(s: ConvShape, taps_outside: bool) -> np.ndarray:
     """Constant weights as [group, k, output channel], k = (tap, channel) or (channel, tap)."""
     assert s.w.data is not None
-    w = s.w.data.astype(np.float32).reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
+    n = s.merged
+    own = s.w.data.astype(np.float32).reshape(s.groups, n, s.group_outputs // n, s.group_inputs // n, s.taps)
+    w = np.zeros((s.groups, n, s.group_outputs // n, n, s.group_inputs // n, s.taps), np.float32)
+    for i in range(n):
+        w[:, i, :, i] = own[:, i]
+    w = w.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
     order = (0, 3, 2, 1) if taps_outside else (0, 2, 3, 1)
     return w.transpose(order).reshape(s.groups, s.taps * s.group_inputs, s.group_outputs)
 

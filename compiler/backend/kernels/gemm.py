@@ -252,5 +252,5 @@ def call_tile(k: Builder, tile: KFunc, shape: TileShape, tail: Tail, given: dict
 
 
 def sizes_below(m: int) -> list[int]:
-    """Tile heights that cover any number of rows with few functions."""
-    return [m, *(s for s in (8, 4, 2, 1) if s < m)]
+    """Tile heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
+    return [m, *(s for s in (2, 1) if s < m)]
