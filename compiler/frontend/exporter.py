@@ -15,6 +15,7 @@ from ...errors import UnsupportedOp
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Composite, Control, Fused, Operator
+from ..ir.ops.reduce import ReduceAtRuntime
 from .functions import type_proto
 from .schemas import find_schema
 
@@ -124,6 +125,9 @@ class _Exporter:
             self._flatten(node.bodies["body"], node, proto)
         elif node.op.domain == "parax" and node.op.name in ("Relayout", "Copy"):
             proto.node.append(helper.make_node("Identity", self._inputs(node)[:1], [self._name(node.outputs[0])]))
+        elif isinstance(node.op, ReduceAtRuntime):
+            names = self._inputs(node), [self._name(node.outputs[0])]
+            proto.node.append(helper.make_node(node.op.kind, *names, keepdims=node.op.keepdims))
         elif node.op.domain == "parax":
             self._flatten(_expansion(node), node, proto)
         else:

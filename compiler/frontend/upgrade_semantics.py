@@ -122,3 +122,13 @@ def upsample_to_resize(call: Call, g: GraphBuilder) -> None:
 def scatter_elements(call: Call, g: GraphBuilder) -> None:
     """Renamed."""
     call.become("ScatterElements", 11, axis=call.attributes.get("axis", 0))
+
+
+@upgrade("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+         "ReduceLogSum", "ReduceLogSumExp", up_to=ALWAYS)
+def reduce_along_unknown_axes(call: Call, g: GraphBuilder) -> Results:
+    """Axes that only the run knows leave the result's shape open: the runtime reduces."""
+    axes = call.input(1)
+    if axes is None or axes.known is not None or axes.tensor.shape == (0,):
+        return None
+    return [g.ReduceAtRuntime(call.need(0), axes, kind=call.op, keepdims=call.attributes.get("keepdims", 1))]

@@ -13,6 +13,7 @@ from .base import (
     Attr,
     Composite,
     Float,
+    Host,
     In,
     Index,
     InferContext,
@@ -276,3 +277,24 @@ class CumSum(Operator):
             ctx.fail("exclusive and reverse are flags", expected="0 or 1", found=(self.exclusive, self.reverse))
         self.summed_axis(ctx)
         return [ctx.tensor(0)]
+
+
+@op(domain="parax")
+class ReduceAtRuntime(Host):
+    """The ONNX reduction `kind` along axes that only the run knows; how many they are must be known."""
+
+    x: In[NumericOrBool]
+    axes: In[Int64]
+    kind: Attr[str]
+    keepdims: Attr[int] = 1
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        shape, axes = ctx.shape(0), ctx.shape(1)
+        if len(axes) != 1 or not isinstance(axes[0], int):
+            ctx.unsupported("the number of axes must be known at compile time", ctx.tensor(1))
+        if axes[0] > len(shape):
+            ctx.fail("more axes than the tensor has", expected=len(shape), found=axes[0])
+        rank = len(shape) if self.keepdims else len(shape) - axes[0]
+        sizes = [ctx.fresh(f"Reduce_{i}") for i in range(rank)]
+        kept = tuple(1 if self.keepdims and shape[i] == 1 else d for i, d in enumerate(sizes))
+        return [TensorType(ctx.tensor(0).dtype, kept)]

@@ -1,0 +1,59 @@
+"""Reductions along axes that only the run knows: the runtime's numpy against onnx.reference, and the whole way."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from parax.compiler import onnx_backend
+from parax.compiler.frontend.exporter import to_onnx
+from parax.compiler.frontend.importer import import_model
+from parax.errors import InvalidInput
+from parax.runtime.host_ops import HOST_OPS
+
+KINDS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+         "ReduceLogSum", "ReduceLogSumExp")
+X = np.random.default_rng(2).uniform(0.5, 2, (2, 3, 1, 4)).astype(np.float32)
+
+
+def model(kind: str, keepdims: int, dtype: int = onnx.TensorProto.FLOAT) -> onnx.ModelProto:
+    node = helper.make_node(kind, ["x", "axes"], ["y"], keepdims=keepdims, name="the.node")
+    inputs = [helper.make_tensor_value_info("x", dtype, X.shape), helper.make_tensor_value_info("axes", 7, [2])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_agrees_with_the_reference(kind: str, keepdims: int) -> None:
+    reduce = HOST_OPS["parax", "ReduceAtRuntime"]({"kind": kind, "keepdims": keepdims})
+    reference = ReferenceEvaluator(model(kind, keepdims))
+    for axes in ([0, 1], [-1, 0], [3, 2]):
+        feeds = {"x": X, "axes": np.array(axes)}
+        (wanted,), (found,) = reference.run(None, feeds), reduce([X, feeds["axes"]])
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("axes", [[0, 0], [4, 1], [-5, 0], [1, -3]])
+def test_refuses_bad_axes(axes: list[int]) -> None:
+    with pytest.raises(InvalidInput, match="ReduceSum: bad axes"):
+        HOST_OPS["parax", "ReduceAtRuntime"]({"kind": "ReduceSum"})([X, np.array(axes)])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_compiled_model_takes_any_axes(keepdims: int) -> None:
+    compiled = onnx_backend.prepare(model("ReduceMax", keepdims))
+    for axes in ((0, 1), (-1, 0), (3, 2)):
+        (found,) = compiled.run([X, np.array(axes)])
+        np.testing.assert_array_equal(found, X.max(axes, keepdims=bool(keepdims)))
+
+
+def test_comes_back_as_the_onnx_operator() -> None:
+    exported = to_onnx(import_model(model("ReduceL2", 0)))
+    (node,) = exported.graph.node
+    assert node.op_type == "ReduceL2"
+    onnx.checker.check_model(exported)
