@@ -189,6 +189,11 @@ def machine(cores: Sequence[int]) -> Record:
     }  # fmt: skip
 
 
+def better_of(before: Record, after: Record) -> Record:
+    """The greater of two measurements of the machine's limits: a neighbour takes from them, nothing adds to them."""
+    return {**before, **{key: max(before[key], after[key]) for key in ("flops_all", "copy_all")}}
+
+
 def versions(sides: Sequence[str]) -> dict[str, str]:
     """Versions of parax, Python and what takes part."""
     listed = {"parax": metadata.version("parax"), "python": platform.python_version(), **package_versions()}
@@ -211,9 +216,8 @@ def show(tables: Sequence[Table]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 1 where a model failed to compile, differed or ran out of time."""
     args = _arguments(argv)
-    words = sys.argv[1:] if argv is None else argv
     document: Record = {
-        "command": shlex.join(["python", "-m", "benchmarks.peers", *words]), "date": time.strftime("%Y-%m-%d"),
+        "command": command(args), "date": time.strftime("%Y-%m-%d"),
         "machine": machine(args.cores), "versions": versions(args.sides),
         "settings": {"rounds": args.rounds, "seconds": args.seconds, "opt_level": args.opt_level, "small": args.small},
         "models": {},
@@ -227,10 +231,25 @@ def main(argv: list[str] | None = None) -> int:
                 document["models"][name] = measure_model(files, args)
             if args.json:  # after every model: an interrupted run keeps what it has
                 args.json.write_text(json.dumps(document, indent=1))
+    document["machine"] = better_of(document["machine"], machine(args.cores))
+    if args.json:
+        args.json.write_text(json.dumps(document, indent=1))
     show(all_tables(document))
     failures = problems(document)
     print("\n".join(failures))
     return 1 if failures else 0
+
+
+def command(args: argparse.Namespace) -> str:
+    """The command that repeats a measurement: every option that is not the default, but for files and limits."""
+    defaults = vars(_arguments([]))
+    words = ["python", "-m", "benchmarks.peers"]
+    for name in ("models", "modes", "sides", "rounds", "seconds", "batch", "opt_level", "small"):
+        value = getattr(args, name)
+        if value != defaults[name]:
+            words.append("-O" if name == "opt_level" else f"--{name}")
+            words += [] if value is True else map(str, value) if isinstance(value, list) else [str(value)]
+    return shlex.join(words)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -1,0 +1,146 @@
+"""The table of peers: statistics, ratios, rows, the README's section, and a run on small editions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks import peers, peers_table, readme
+from benchmarks.children import records_of
+from benchmarks.peers_case import disagreement
+from examples.models import build
+from parax.errors import UsageError
+
+
+def contestant(side: str, *rates: float, setup: str = "1 × 2 cores") -> dict[str, Any]:
+    middle = peers_table.figure(rates)
+    return {
+        "side": side, "setup": setup, "rate": middle.median, "spread": middle.spread, "rates": list(rates),
+        "p50": 1 / middle.median,
+    }  # fmt: skip
+
+
+SPEED = {
+    "contestants": [
+        contestant("parax", 20.0, 30.0, 40.0, setup="2 × 1 core"), contestant("parax", 10.0, 10.0, 10.0),
+        contestant("onnxruntime", 10.0, 20.0, 10.0), contestant("openvino", 12.0, 10.0, 20.0),
+    ],
+    "flops": 1e9, "batch": 8,
+}  # fmt: skip
+DOCUMENT = {
+    "command": "python -m benchmarks.peers", "date": "2026-01-02", "versions": {"parax": "0.1.0"},
+    "machine": {"cpu": "a CPU", "cores": 2, "kernel": "Linux 6", "flops_all": 60e9, "copy_all": 30e9},
+    "settings": {"rounds": 3},
+    "models": {
+        "a": {
+            "throughput": SPEED,
+            "compile": {"seconds": 2.0, "peak": 3e8, "plan": 5e6},
+            "start": {side: {"seconds": {"median": s}, "peak": 1e8} for side, s in (("parax", 0.1), ("openvino", 0.4))},
+            "memory": {"parax": {"growth": 1e6}, "plan": {"weights": 4_000_000, "arena": 2_000_000}},
+        },
+        "b": {"compile": {"problem": "operators without a kernel: Foo ×1"}},
+    },
+}  # fmt: skip
+
+
+def test_a_figure_is_the_median_and_the_range() -> None:
+    assert peers_table.figure([4.0, 1.0, 2.0]) == peers_table.Figure(2.0, 1.5)
+    assert peers_table.figure([0.0]) == peers_table.Figure(0.0, 0.0)
+
+
+def test_the_ratio_takes_the_best_of_each_side_and_the_same_rounds() -> None:
+    ratio = peers_table.against_best_peer(SPEED)
+    assert ratio is not None
+    assert ratio["peer"] == "openvino"
+    assert (ratio["least"], ratio["ratio"], ratio["greatest"]) == pytest.approx((20 / 12, 2.0, 3.0))
+
+
+def test_there_is_no_ratio_without_a_peer() -> None:
+    assert peers_table.against_best_peer({"contestants": SPEED["contestants"][:1]}) is None
+    assert peers_table.against_best_peer({"problem": "differs"}) is None
+
+
+def test_the_share_of_the_peak_counts_flops_per_item() -> None:
+    assert peers_table.of_peak(SPEED, "parax", 60e9) == pytest.approx(0.5)
+
+
+def test_rows_show_what_was_measured_and_nothing_where_it_was_not() -> None:
+    speed, cost = peers_table.all_tables(DOCUMENT)
+    assert speed.rows == [["a", "8", "30.00", "10.00", "12.00", "2.00 (1.67–3.00)", "67%", "50%", "2 × 1 core"]]
+    assert cost.rows[0][:9] == ["a", "2.0", "300", "5", "100", "–", "400", "0.25", "100"]
+    assert peers_table.problems(DOCUMENT) == ["b, compile: operators without a kernel: Foo ×1"]
+
+
+def test_markdown_has_as_many_cells_everywhere() -> None:
+    for table in peers_table.all_tables(DOCUMENT):
+        lines = [line for line in peers_table.markdown(table).splitlines() if line.startswith("|")]
+        assert {line.count("|") for line in lines} == {len(table.columns) + 1}
+
+
+def test_the_readme_is_filled_between_its_markers_and_stays_so(tmp_path: Path) -> None:
+    results, document = tmp_path / "results.json", tmp_path / "README.md"
+    results.write_text(json.dumps(DOCUMENT))
+    document.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    assert readme.main([str(results), "--readme", str(document)]) == 0
+    once = document.read_text()
+    assert once.startswith("before\n") and once.endswith("\nafter\n")
+    assert "\nold\n" not in once and "| a | 8 | 30.00 |" in once and "a CPU, 2 cores" in once and "Foo" in once
+    readme.main([str(results), "--readme", str(document)])
+    assert document.read_text() == once
+
+
+@pytest.mark.parametrize("text", ["", readme.BEGIN, f"{readme.END}{readme.BEGIN}", f"{readme.BEGIN}{readme.END}" * 2])
+def test_missing_or_repeated_markers_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        readme.filled(text, "x")
+
+
+def test_our_own_readme_has_the_markers() -> None:
+    assert readme.filled((peers.ROOT / "README.md").read_text(), "x")
+
+
+def test_the_command_repeats_what_was_asked_for() -> None:
+    args = peers._arguments(["--models", "mlp", "ncf", "--small", "-O", "3", "--json", "out.json"])
+    assert peers.command(args) == "python -m benchmarks.peers --models mlp ncf -O 3 --small"
+
+
+def test_a_fixed_batch_reaches_inputs_and_outputs() -> None:
+    model = build("mlp")
+    peers.fix_batch(model, 3)
+    values = [*model.graph.input, *model.graph.output]
+    assert [value.type.tensor_type.shape.dim[0].dim_value for value in values] == [3, 3]
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_results_that_differ_are_told() -> None:
+    one = [np.array([[0.1, 0.9]], np.float32)]
+    assert disagreement(one, one, True)[0] == ""
+    assert "expected" in disagreement([one[0] + 0.1], one, False)[0]
+    assert disagreement([one[0][:, ::-1]], one, True)[0]
+    assert "outputs" in disagreement([], one, False)[0]
+
+
+def test_a_child_that_hangs_or_dies_leaves_a_record() -> None:
+    hang = [sys.executable, "-c", "import time; print('{\"a\": 1}', flush=True); time.sleep(60)"]
+    assert [r.get("status") for r in records_of(hang, 1.0, Path("/"))] == [None, "timeout"]
+    die = [sys.executable, "-c", "import os; os.abort()"]
+    assert "SIGABRT" in records_of(die, 60.0, Path("/"))[0]["problem"]
+
+
+@pytest.mark.slow
+def test_a_small_run_measures_every_part(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="a peer is needed")
+    out = tmp_path / "results.json"
+    options = ["--sides", "parax", "onnxruntime", "--rounds", "1", "--seconds", "0.05", "--small", "--batch", "4"]
+    code = peers.main(["--models", "mlp", *options, "--work", str(tmp_path), "--json", str(out)])
+    found = json.loads(out.read_text())["models"]["mlp"]
+    assert code == 0, found
+    assert set(found) == {"compile", "throughput", "latency", "start", "memory"}
+    assert found["latency"]["difference"]["parax"] <= 1
+    assert found["memory"]["plan"]["weights"] > 1e6
