@@ -140,6 +140,7 @@ def spatial_stride(plan: PoolPlan, i: int) -> Dim:
 
 
 def counts_padding(plan: PoolPlan) -> bool:
+    """Whether an average divides by the taps in the padding too."""
     return isinstance(plan.op, AveragePool) and bool(plan.op.count_include_pad)
 
 
