@@ -141,14 +141,16 @@ def plan_product(
     indexed: bool = False,
     lanes: int | None = None,
     whole_rows: int = 0,
+    kinds: tuple[PanelKind, ...] = (),
 ) -> Product:
     """Choose panels and blocks.
 
     Args:
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
+        kinds: the panels, if they are not simply the columns cut into equal widths.
     """
     lanes = lanes or ctx.lanes
-    kinds = tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
+    kinds = kinds or tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
     widest = max(kind.vectors for kind in kinds)
     m = most_rows(ctx.target, widest)
     half_l2 = ctx.target.l2_nbytes // 2

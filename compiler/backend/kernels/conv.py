@@ -21,7 +21,7 @@ from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
 from . import winograd
-from .blocking import best_lanes, plan_product
+from .blocking import PanelKind, best_lanes, plan_product
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
@@ -30,6 +30,7 @@ from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .tail import tail_of
 
+PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
 
 
@@ -63,22 +64,39 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
     """Input channels are contiguous: every tap of every output pixel is a row of A."""
     y = fusion.result.tensor
     rows = y.dims[0] * prod(s.geometry.output)
-    p = plan_product(
-        ctx,
-        s.groups,
-        rows,
-        s.group_outputs,
-        s.taps,
-        s.group_inputs,
-        lanes=best_lanes(ctx.target, s.group_outputs),
-        whole_rows=0 if s.constant else 384,
-    )
+    lanes = best_lanes(ctx.target, s.group_outputs)
+    vectors = s.group_outputs // lanes
+    side_by_side = s.groups > 1 and s.constant and vectors * lanes == s.group_outputs and vectors <= PANEL_VECTORS
+    if side_by_side:  # groups are the panels of one product, and share its table of offsets
+        own = PanelKind(vectors, False, 0, 1, 0)
+        p = plan_product(
+            ctx,
+            1,
+            rows,
+            s.groups * s.group_outputs,
+            s.taps,
+            s.group_inputs,
+            lanes=lanes,
+            kinds=(replace(own, count=s.groups),),
+        )
+    else:
+        p = plan_product(
+            ctx,
+            s.groups,
+            rows,
+            s.group_outputs,
+            s.taps,
+            s.group_inputs,
+            lanes=lanes,
+            whole_rows=0 if s.constant else 384,
+        )
+    packed = replace(p, kinds=(own,)) if side_by_side else p
     tail = tail_of(fusion, ctx.symbols)
     zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
     operands: list[NamedOperand] = [
         ("a", F32PTR, s.x),
         ("zero", F32PTR, zeros),
-        *weight_operands(ctx, s, p, taps_outside=True),
+        *weight_operands(ctx, s, packed, taps_outside=True),
         bias_operand(ctx, s),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
@@ -87,6 +105,10 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+
+        def panel(group: KValue, kind: PanelKind, number: KValue, column: KValue) -> KValue:
+            at = (number, k.index(0)) if side_by_side else (group, column)
+            return emit_panel(k, ctx, s, p, kind, *at, taps_outside=True)
 
         def fill(group: KValue, row0: KValue, count: KValue) -> None:
             base = group * s.group_inputs
@@ -107,13 +129,12 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
                 table=k["table"],
                 partial=k["partial"],
                 fill_table=fill,
-                panel=lambda group, kind, panel, column: emit_panel(
-                    k, ctx, s, p, kind, group, column, taps_outside=True
-                ),
+                panel=panel,
                 bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
                 row_base=lambda group: k.index(0),
                 pitch=s.groups * s.group_outputs,
                 column_base=lambda group: group * s.group_outputs,
+                a_shift=(lambda number: number * s.group_inputs) if side_by_side else None,
             ),
         ).emit()
         return k.func

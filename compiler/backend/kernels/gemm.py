@@ -35,7 +35,8 @@ class Operands:
         panel: (outer, kind, panel number, its first column): the packed panel of B.
         bias: column of the result → pointer to the accumulators' start.
         row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
-        row_step: rows of the result between consecutive rows of a product.
+        a_shift: panel number → elements from the table's offsets to
+        the panel's own A, where panels are groups. row_step: rows of the result between consecutive rows of a product.
     """
 
     a: KValue
@@ -49,6 +50,7 @@ class Operands:
     pitch: Dim
     row_step: Dim = 1
     column_base: Callable[[KValue], KValue] | None = None
+    a_shift: Callable[[KValue], KValue] | None = None
     koff: KValue | None = None
 
 
@@ -73,6 +75,7 @@ class ProductEmitter:
         taps: KValue | None = None,
     ) -> None:
         self.k, self.ctx, self.p, self.tail, self.o = k, ctx, product, tail, operands
+        self.shift = k.index(0)
         self.taps = taps if taps is not None else k.index(product.taps)
 
     def emit(self) -> None:
@@ -104,6 +107,7 @@ class ProductEmitter:
             ) -> None:
                 column = k.index(kind.column) + (panel - low) * width
                 b = self.o.panel(outer, kind, panel, column)
+                self.shift = self.o.a_shift(panel) if self.o.a_shift is not None else k.index(0)
                 self.k_blocks(outer, kind, b, column, row0, count)
 
             k.for_(k.max(first, low), k.min(last, high), 1, [], one)
@@ -217,7 +221,7 @@ class ProductEmitter:
         at_row = o.row_base(outer) + (row0 + row) * k.index(o.row_step)
         brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
         given = {
-            "a": o.a if p.indexed else k.gep(o.a, step["c0"]),
+            "a": o.a if p.indexed else k.gep(o.a, step["c0"] + self.shift),
             "zero": o.zero,
             "b_ahead": k.gep(
                 step["b"],

@@ -131,6 +131,8 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "first layer": ((2, 3, 30, 31), (32, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
     "grouped": ((2, 32, 9, 8), (48, 16, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),
     "small groups": ((2, 24, 9, 8), (24, 4, 3, 3), {"pads": [1, 1, 1, 1], "group": 6}),
+    "groups side by side": ((2, 64, 9, 8), (64, 4, 3, 3), {"pads": [1, 1, 1, 1], "group": 16}),
+    "pointwise groups": ((2, 64, 9, 8), (64, 16, 1, 1), {"group": 4}),
     "odd small groups": ((2, 15, 9, 8), (10, 3, 3, 3), {"pads": [1, 1, 1, 1], "group": 5}),
     "depthwise": ((2, 40, 14, 15), (40, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 40}),
     "volume": ((2, 16, 6, 5, 7), (32, 16, 3, 2, 3), {"pads": [1, 1, 1, 1, 0, 1], "strides": [2, 1, 2]}),
