@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from ..errors import ParaxError, ResourceLimit
 from ..runtime.dims import evaluate
 from ..runtime.plan import Plan
@@ -19,12 +21,13 @@ from .frontend.parse import Source
 from .ir.graph import Graph, nested_graphs
 from .ir.target import Target
 from .ir.text import print_graph
-from .manifest import build_manifest, input_symbols
+from .ir.views import MemoryPlan
+from .manifest import Place, build_manifest, input_symbols
 from .micro_batch import choose_micro_batch, least_rows
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
-from .passes.dataflow.split_steps import NativeStep, native_steps, split_steps
+from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
 from .passes.pipelines import pipeline
 
 
@@ -60,43 +63,65 @@ def optimise(graph: Graph, run: Compilation) -> None:
         passes.run(nested)
 
 
-def build_plan(graph: Graph, run: Compilation) -> Plan:
-    """Lower, link and assemble for every target."""
+@dataclass
+class Lowered:
+    """A graph as kernels, before LLVM sees them.
+
+    Attributes:
+        block: the steps. memory: of each native step. segments: per target, each native step's kernels.
+        modules: target name → (LLVM assembly, target). errors: texts of the kernels' error sites.
+    """
+
+    targets: list[Target]
+    symbols: dict[str, Place | None]
+    block: Block
+    memory: list[MemoryPlan]
+    weights: WeightStore = field(default_factory=WeightStore)
+    errors: list[str] = field(default_factory=list)
+    segments: list[list[Segment]] = field(default_factory=list)
+    modules: dict[str, tuple[str, Target]] = field(default_factory=dict)
+
+
+def lower(graph: Graph, run: Compilation) -> Lowered:
+    """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target."""
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
-    symbols = input_symbols(graph)
     with run.phase("memory", 0.25):
         block = split_steps(graph)
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
-        memory = [plan_memory(g) for g in natives]
-    weights = WeightStore()
-    errors: list[str] = []
-    segments: list[list[Segment]] = []
-    modules: dict[str, tuple[str, Target]] = {}
+        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives])
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
-            context = LowerContext(target, tuple(symbols), weights, errors, run.options.strict_fp)
-            segments.append([lower_graph(g, context, m) for g, m in zip(natives, memory, strict=True)])
-            for placed in (call for segment in segments[-1] for call in segment.calls):
+            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp)
+            low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
+            for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")
-            text = link_module(segments[-1], target, tuple(symbols))
-            modules[target.name] = text, target
+            text = link_module(low.segments[-1], target, tuple(low.symbols))
+            low.modules[target.name] = text, target
         run.dump(f"{target.name}.ll", text)
         run.tell(CODE, text)
         if run.dumps:
             run.dump(f"{target.name}.s", compile_assembly(text, target))
+    return low
+
+
+def build_plan(graph: Graph, run: Compilation) -> Plan:
+    """Lower, link and assemble for every target."""
+    low = lower(graph, run)
     with run.phase("code", 0.5):
         jobs = run.options.jobs or len(choose_cores(None))
-        code = compile_objects(modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
+        code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
-        rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
+        rows = batch_rows(graph) if [type(step) for step in low.block.steps] == [NativeStep] else None
         n_cores = len(run.options.cores or choose_cores(None))
-        micro = choose_micro_batch(graph, rows.symbol, memory[0], targets[0], n_cores) if rows is not None else None
-        least = least_rows(graph, rows.symbol, segments[0][0]) if rows is not None else 1
-        raw = build_manifest(block, segments, targets, symbols, errors, weights, rows, micro, least, run.options,
-                             run.seconds)
-        plan = Plan.build(raw, code, weights.to_bytes(), print_graph(graph))
+        micro, least = None, 1
+        if rows is not None:
+            micro = choose_micro_batch(graph, rows.symbol, low.memory[0], low.targets[0], n_cores)
+            least = least_rows(graph, rows.symbol, low.segments[0][0])
+        raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, rows, micro,
+                             least, run.options, run.seconds)
+        plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)
     return plan
@@ -115,4 +140,4 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
                             found=f"{need} bytes", hint="raise --max-memory or make a dimension smaller")
 
 
-__all__ = ["Compilation", "ParaxError", "build_plan", "compile_model", "import_graph", "optimise"]
+__all__ = ["Compilation", "Lowered", "ParaxError", "build_plan", "compile_model", "import_graph", "lower", "optimise"]
