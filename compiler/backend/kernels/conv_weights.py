@@ -118,10 +118,10 @@ def conv_weights(s: ConvShape, taps_outside: bool) -> np.ndarray:
     assert s.w.data is not None
     n = s.merged
     own = s.w.data.astype(np.float32).reshape(s.groups, n, s.group_outputs // n, s.group_inputs // n, s.taps)
-    w = np.zeros((s.groups, n, s.group_outputs // n, n, s.group_inputs // n, s.taps), np.float32)
+    spread = np.zeros((s.groups, n, s.group_outputs // n, n, s.group_inputs // n, s.taps), np.float32)
     for i in range(n):
-        w[:, i, :, i] = own[:, i]
-    w = w.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
+        spread[:, i, :, i] = own[:, i]
+    w = spread.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
     order = (0, 3, 2, 1) if taps_outside else (0, 2, 3, 1)
     return w.transpose(order).reshape(s.groups, s.taps * s.group_inputs, s.group_outputs)
 
