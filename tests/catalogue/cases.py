@@ -39,6 +39,8 @@ ELSEWHERE = {
     ("", "If"): "tests of the importer: bodies are graphs",
     ("", "Loop"): "tests of the importer: bodies are graphs",
     ("", "Scan"): "tests of the importer: bodies are graphs",
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/runtime/host_ops/test_trees.py",
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/runtime/host_ops/test_trees.py",
     ("", "SequenceMap"): "tests of the importer: bodies are graphs",
 }
 

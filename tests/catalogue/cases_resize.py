@@ -23,8 +23,13 @@ def _sizes(shape: str, sizes: list[int], **attrs: Any) -> Case:
 def _all_modes(mode: str) -> list[Case]:
     return [c for t in MODES for c in (
         _sizes("f32[2,3,5,7]", [2, 3, 9, 20], mode=mode, coordinate_transformation_mode=t),
-        _scales("f32[1,2,9,12]", [1.0, 1.0, 0.5, 0.7], mode=mode, coordinate_transformation_mode=t),
+        _scales("f32[1,2,9,12]", [1.0, 1.0, 0.5, 0.7], _oracle(t), mode=mode, coordinate_transformation_mode=t),
         _scales("f32[1,2,4,17]", [1.0, 1.0, 1.5, 2.0], mode=mode, coordinate_transformation_mode=t))]
+
+
+def _oracle(coordinates: str) -> str:
+    """ONNX Runtime rounds the new length before it aligns corners, the conformance tests do not."""
+    return "reference" if coordinates == "align_corners" else "onnxruntime"
 
 
 CASES = [
