@@ -42,7 +42,8 @@ def original_position(k: Builder, op: Resize, a: ResizedAxis, i: KValue, real: D
     if mode == "tf_half_pixel_for_nn":
         return (x + 0.5) / scale
     if mode == "align_corners":
-        return x * (size - 1) / k.max(resized - 1, 1)
+        spread = scale * size - 1  # not resized - 1: so the conformance tests have it
+        return x * (size - 1) / k.select(spread == 0, k.const(1, real), spread)
     if mode == "tf_crop_and_resize":
         assert a.roi is not None
         start, end = a.roi

@@ -73,7 +73,10 @@ class Col2Im(Operator):
 
 @op(since=11)
 class MaxUnpool(Composite):
-    """Zeros with the pooled values put back where their maxima were."""
+    """Zeros with the pooled values put back where their maxima were; indices count in the shape that pooling implies.
+
+    `output_shape` then adds zeros at the ends, or crops.
+    """
 
     x: In[Float2]
     indices: In[Int64]
@@ -82,10 +85,8 @@ class MaxUnpool(Composite):
     pads: Attr[Ints | None] = None
     strides: Attr[Ints | None] = None
 
-    def shape(self, x: TensorType, wanted: Sequence[Dim] | None) -> list[Dim]:
-        """The result's shape."""
-        if wanted is not None:
-            return list(wanted)
+    def shape(self, x: TensorType) -> list[Dim]:
+        """The shape that pooling implies."""
         rank = x.rank - 2
         strides, pads = self.strides or (1,) * rank, self.pads or (0,) * 2 * rank
         spatial = [(d - 1) * strides[i] - pads[i] - pads[i + rank] + self.kernel_shape[i]
@@ -96,15 +97,21 @@ class MaxUnpool(Composite):
         rank = ctx.rank(0) - 2
         if rank < 1 or len(self.kernel_shape) != rank or len(self.strides or self.kernel_shape) != rank:
             ctx.fail("kernel_shape and strides must fit x", expected=rank, found=list(self.kernel_shape))
-        shape = self.shape(ctx.tensor(0), ctx.dims(2, "output_shape") if ctx.has(2) else None)
-        if any(isinstance(d, SymDim) for d in shape):
+        shape = self.shape(ctx.tensor(0))
+        wanted = ctx.dims(2, "output_shape") if ctx.has(2) else shape
+        if len(wanted) != len(shape):
+            ctx.fail("output_shape must have the rank of x", expected=len(shape), found=wanted)
+        if any(isinstance(d, SymDim) for d in (*shape, *wanted)):
             ctx.unsupported("MaxUnpool of symbolic dimensions", found=ctx.types[0])
-        return [ctx.tensor(0).with_shape(tuple(shape))]
+        return [ctx.tensor(0).with_shape(tuple(wanted))]
 
     def expand(self, g: PyAny, x: PyAny, indices: PyAny, output_shape: PyAny = None) -> PyAny:
-        shape = self.shape(x.tensor, None if output_shape is None else tuple(output_shape.known))
+        shape = self.shape(x.tensor)
         zeros = g.Expand(g.const([0], x.tensor.dtype), [prod(shape)])
         flat = g.ScatterElements(zeros, g.Reshape(indices, [-1]), g.Reshape(x, [-1]), axis=0)
-        return g.Reshape(flat, shape)
+        y = g.Reshape(flat, shape)
+        if output_shape is None:
+            return y
+        return g.Pad(y, [*[0] * len(shape), *(w - d for w, d in zip(output_shape.known.ravel(), shape, strict=True))])
 
 

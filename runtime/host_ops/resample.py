@@ -1,0 +1,108 @@
+"""Resize where only the run knows sizes or scales: a matrix of weights for each axis, as in onnx.reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidInput
+
+MOST = 2**36  # elements of a result
+
+
+def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, sizes: Any) -> np.ndarray:
+    """`x` resampled; operands and attributes are Resize-19's. Raises InvalidInput for impossible ones."""
+    axes = [a % x.ndim for a in settings.get("axes") or range(x.ndim)]
+    if (scales is None) == (sizes is None):
+        raise InvalidInput("Resize: exactly one of scales and sizes must be given")
+    given = np.asarray(scales if sizes is None else sizes).reshape(-1)
+    if given.size != len(axes) or not (np.isfinite(given).all() and (given > 0 if sizes is None else given >= 0).all()):
+        raise InvalidInput("Resize: impossible scales or sizes", expected=f"{len(axes)} numbers", found=given.tolist())
+    factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None)
+    if math.prod(lengths) * x.size > MOST * max(1, math.prod(x.shape[a] for a in axes)):
+        raise InvalidInput("Resize: the result is too large", expected=f"at most {MOST} elements", found=lengths)
+    crop = settings.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    ends = np.asarray(roi, np.float64).reshape(2, -1) if crop else np.zeros((2, len(axes)))
+    out = x if x.dtype.kind in "fiub" and x.dtype.itemsize > 2 else x.astype(np.float32)
+    outside: list[tuple[int, np.ndarray]] = []
+    for i, (axis, scale, length) in enumerate(zip(axes, factors, lengths)):
+        if scale == 1 and length == x.shape[axis] and not crop:
+            continue
+        at = _positions(settings, x.shape[axis], length, scale, ends[:, i])
+        if crop:
+            outside.append((axis, (at < 0) | (at > x.shape[axis] - 1)))
+        out = _resample(settings, out, axis, at, scale)
+    for axis, beyond in outside:
+        np.moveaxis(out, axis, 0)[beyond] = settings.get("extrapolation_value", 0.0)
+    return out.astype(x.dtype)
+
+
+def _factors(settings: Mapping[str, Any], have: list[int], given: np.ndarray, are_scales: bool) -> tuple[Any, Any]:
+    """Scale and length of every axis."""
+    if are_scales:
+        lengths = [math.floor(float(np.float32(n) * np.float32(s))) for n, s in zip(have, given)]
+        return [float(s) for s in given.astype(np.float32)], lengths
+    ratios = [int(w) / h for h, w in zip(have, given)]
+    policy = settings.get("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return ratios, [int(w) for w in given]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [scale] * len(have), [math.floor(scale * h + 0.5) for h in have]
+
+
+def _positions(settings: Mapping[str, Any], size: int, length: int, scale: float, roi: np.ndarray) -> np.ndarray:
+    """The coordinate in x of every output position."""
+    i = np.arange(length, dtype=np.float64)
+    mode = settings.get("coordinate_transformation_mode", "half_pixel")
+    half = (i + 0.5) / scale - 0.5
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
+    if mode == "align_corners":
+        return i * (size - 1) / ((scale * size - 1) or 1)
+    if mode == "pytorch_half_pixel":
+        return half if length > 1 else np.zeros(length)
+    if mode == "half_pixel_symmetric":
+        return half + size / 2 * (1 - length / (scale * size))
+    if mode == "tf_crop_and_resize":
+        start, end = float(roi[0]), float(roi[1])
+        if length == 1:
+            return np.full(1, (start + end) * (size - 1) / 2)
+        return start * (size - 1) + i * (end - start) * (size - 1) / max(length - 1, 1)
+    return half
+
+
+def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndarray, scale: float) -> np.ndarray:
+    size = x.shape[axis]
+    mode = settings.get("mode", "nearest")
+    if mode == "nearest":
+        rounding = settings.get("nearest_mode", "round_prefer_floor")
+        index = {"floor": np.floor(at), "ceil": np.ceil(at), "round_prefer_ceil": np.floor(at + 0.5)}.get(
+            rounding, np.ceil(at - 0.5))  # fmt: skip
+        return np.take(x, np.clip(index, 0, size - 1).astype(np.int64), axis)
+    shrink = min(scale, 1.0) if settings.get("antialias", 0) else 1.0
+    reach = 1 if mode == "linear" else 2
+    first = math.floor(-reach / shrink) + 1
+    steps = np.arange(first, 2 - first if mode == "cubic" else first + 2 - 2 * first)
+    low = np.floor(at)
+    distance = np.abs((steps[None, :] - (at - low)[:, None]) * shrink)
+    a = settings.get("cubic_coeff_a", -0.75)
+    weights = np.clip(1 - distance, 0, 1) if mode == "linear" else _cubic(a, distance)
+    index = low[:, None].astype(np.int64) + steps[None, :]
+    if settings.get("exclude_outside", 0):
+        weights = np.where((index < 0) | (index >= size), 0, weights)
+    weights /= weights.sum(axis=1, keepdims=True)
+    matrix = np.zeros((len(at), size))
+    np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(index, 0, size - 1)), weights)
+    return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)
+
+
+def _cubic(a: float, d: np.ndarray) -> np.ndarray:
+    """Keys' kernel."""
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

@@ -1,0 +1,202 @@
+"""Data movement whose parameters only the run knows: numpy does the work, ONNX's rules are checked here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidInput
+from .base import Attributes, host_op
+from .resample import MOST, resize
+from .select import top_k
+
+Settings = Mapping[str, Any]
+
+
+def _numbers(array: Any) -> list[int]:
+    return [int(v) for v in np.asarray(array).reshape(-1)]
+
+
+def _checked(what: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape; raises InvalidInput if it is negative or too large."""
+    if any(d < 0 for d in shape) or math.prod(shape) > MOST:
+        expected = f"dimensions >= 0, at most {MOST} elements"
+        raise InvalidInput(f"{what}: impossible shape", expected=expected, found=list(shape))
+    return tuple(shape)
+
+
+def _axes(what: str, given: Any, rank: int, count: int) -> list[int]:
+    axes = list(range(count)) if given is None else [a + rank if a < 0 else a for a in _numbers(given)]
+    if len(set(axes)) != len(axes) or not all(0 <= a < rank for a in axes):
+        raise InvalidInput(f"{what}: bad axes", expected=f"distinct, in [{-rank}, {rank})", found=axes)
+    return axes
+
+
+def _slice(settings: Settings, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    first, last = _numbers(starts), _numbers(ends)
+    step = [1] * len(first) if steps is None else _numbers(steps)
+    where = _axes("Slice", axes, x.ndim, len(first))
+    if not len(first) == len(last) == len(step) == len(where) or 0 in step:
+        raise InvalidInput("Slice: bad bounds", expected="equal lengths, no step of 0", found=[first, last, step])
+    index = [slice(None)] * x.ndim
+    for a, s, e, p in zip(where, first, last, step):
+        index[a] = slice(s, e, p)
+    return x[tuple(index)]
+
+
+def _pad(settings: Settings, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
+    widths = _numbers(pads)
+    where = _axes("Pad", axes, x.ndim, x.ndim)
+    if len(widths) != 2 * len(where):
+        raise InvalidInput("Pad: two widths for each axis", expected=2 * len(where), found=len(widths))
+    both = [(0, 0)] * x.ndim
+    for i, a in enumerate(where):
+        both[a] = (widths[i], widths[i + len(where)])
+    _checked("Pad", [d + before + after for d, (before, after) in zip(x.shape, both)])
+    x = x[tuple(slice(max(0, -b), d - max(0, -a)) for d, (b, a) in zip(x.shape, both))]
+    grow = [(max(0, b), max(0, a)) for b, a in both]
+    mode = settings.get("mode", "constant")
+    if mode != "constant":
+        return np.pad(x, grow, mode)
+    return np.pad(x, grow, constant_values=0 if value is None else np.asarray(value).reshape(-1)[0])
+
+
+def _expand(settings: Settings, x: Any, shape: Any) -> Any:
+    wanted = _checked("Expand", _numbers(shape))
+    try:
+        result = np.broadcast_shapes(x.shape, wanted)
+    except ValueError:
+        raise InvalidInput("Expand: shapes do not broadcast", expected=x.shape, found=wanted) from None
+    return np.broadcast_to(x, _checked("Expand", result))
+
+
+def _tile(settings: Settings, x: Any, repeats: Any) -> Any:
+    counts = _numbers(repeats)
+    if len(counts) != x.ndim:
+        raise InvalidInput("Tile: a count for each axis", expected=x.ndim, found=len(counts))
+    _checked("Tile", counts)
+    _checked("Tile", [d * c for d, c in zip(x.shape, counts)])
+    return np.tile(x, counts)
+
+
+def _reshape(settings: Settings, x: Any, shape: Any) -> Any:
+    wanted = _numbers(shape)
+    if not settings.get("allowzero", 0):
+        if any(d == 0 and i >= x.ndim for i, d in enumerate(wanted)):
+            raise InvalidInput("Reshape: 0 has no dimension to copy", found=wanted)
+        wanted = [x.shape[i] if d == 0 else d for i, d in enumerate(wanted)]
+    try:
+        return x.reshape(wanted)
+    except ValueError:
+        raise InvalidInput("Reshape: the shapes do not agree", expected=f"{x.size} elements", found=wanted) from None
+
+
+def _squeeze(settings: Settings, x: Any, axes: Any = None) -> Any:
+    where = _axes("Squeeze", axes, x.ndim, 0) if axes is not None else [a for a, d in enumerate(x.shape) if d == 1]
+    if any(x.shape[a] != 1 for a in where):
+        raise InvalidInput("Squeeze: dimensions must be 1", found=[x.shape[a] for a in where])
+    return np.squeeze(x, tuple(where))
+
+
+def _unsqueeze(settings: Settings, x: Any, axes: Any) -> Any:
+    count = np.asarray(axes).size
+    return np.expand_dims(x, tuple(_axes("Unsqueeze", axes, x.ndim + count, count)))
+
+
+def _range(settings: Settings, start: Any, limit: Any, delta: Any) -> Any:
+    dtype = np.asarray(start).dtype
+    first, last, step = (np.asarray(v).reshape(-1)[0] for v in (start, limit, delta))
+    exact = float if dtype.kind not in "iu" else int
+    if step == 0 or not all(math.isfinite(exact(v)) for v in (first, last, step)):
+        raise InvalidInput("Range: impossible numbers", expected="finite ones, delta not 0",
+                           found=[exact(v) for v in (first, last, step)])
+    wide, stride = exact(last) - exact(first), exact(step)
+    count = -(-wide // stride) if exact is int else math.ceil(wide / stride)
+    (count,) = _checked("Range", [max(0, int(count))])
+    wider = np.float64 if dtype.kind not in "iu" else dtype
+    return (np.asarray(first, wider) + np.arange(count).astype(wider) * np.asarray(step, wider)).astype(dtype)
+
+
+def _one_hot(settings: Settings, indices: Any, depth: Any, values: Any) -> Any:
+    n = int(np.asarray(depth).reshape(-1)[0])
+    axis = settings.get("axis", -1)
+    axis = axis + indices.ndim + 1 if axis < 0 else axis
+    if n < 1:
+        raise InvalidInput("OneHot: depth must be positive", found=n)
+    _checked("OneHot", [n, *indices.shape])
+    index = np.asarray(indices).astype(np.int64)
+    index = np.expand_dims(np.where(index < 0, index + n, index), axis)
+    positions = np.arange(n).reshape([-1 if a == axis else 1 for a in range(index.ndim)])
+    return np.where(index == positions, values[1], values[0])
+
+
+def _split(settings: Settings, x: Any, split: Any) -> list[Any]:
+    sizes, axis = _numbers(split), settings.get("axis", 0)
+    if any(s < 0 for s in sizes) or sum(sizes) != x.shape[axis]:
+        raise InvalidInput("Split: sizes must add up", expected=x.shape[axis], found=sizes)
+    return list(np.split(x, np.cumsum(sizes)[:-1], axis))
+
+
+def _top_k(settings: Settings, x: Any, k: Any) -> list[Any]:
+    return top_k(settings, [x, k])
+
+
+def _resize(settings: Settings, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+    given = [None if v is None or np.asarray(v).size == 0 else v for v in (roi, scales, sizes)]
+    return resize(settings, x, *given)
+
+
+def _col2im(settings: Settings, x: Any, image_shape: Any, block_shape: Any) -> Any:
+    image, block = _numbers(image_shape), _numbers(block_shape)
+    rank = len(image)
+    dilations, strides = (settings.get(name) or [1] * rank for name in ("dilations", "strides"))
+    pads = settings.get("pads") or [0] * (2 * rank)
+    padded = _checked("Col2Im", [d + pads[i] + pads[i + rank] for i, d in enumerate(image)])
+    counts = [(p - d * (b - 1) - 1) // s + 1 for p, b, d, s in zip(padded, block, dilations, strides)]
+    taps = math.prod(block)
+    if min((*block, *counts)) < 1 or x.ndim != 3 or x.shape[1] % taps or x.shape[2] != math.prod(counts):
+        raise InvalidInput("Col2Im: shapes do not fit", expected=[taps, counts], found=x.shape)
+    blocks = x.reshape(x.shape[0], -1, *block, *counts)
+    out = np.zeros((*blocks.shape[:2], *padded), x.dtype)
+    for at in np.ndindex(*block):
+        where = tuple(slice(b * d, b * d + s * n, s) for b, d, s, n in zip(at, dilations, strides, counts))
+        out[(..., *where)] += blocks[(slice(None), slice(None), *at)]
+    return out[(..., *(slice(pads[i], pads[i] + d) for i, d in enumerate(image)))]
+
+
+def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> Any:
+    kernel, rank = settings["kernel_shape"], x.ndim - 2
+    strides, pads = settings.get("strides") or [1] * rank, settings.get("pads") or [0] * (2 * rank)
+    spatial = [(d - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, d in enumerate(x.shape[2:])]
+    shape = _checked("MaxUnpool", [*x.shape[:2], *spatial])
+    out = np.zeros(math.prod(shape), x.dtype)
+    if indices.size and not 0 <= indices.min() <= indices.max() < out.size:
+        raise InvalidInput("MaxUnpool: an index is out of range", expected=f"[0, {out.size})")
+    out[indices.reshape(-1)] = x.reshape(-1)
+    wanted = _checked("MaxUnpool", _numbers(output_shape))
+    return _pad({}, out.reshape(shape), [*[0] * len(shape), *(w - d for w, d in zip(wanted, shape, strict=True))])
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "Slice": _slice, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Reshape": _reshape, "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze, "Range": _range, "OneHot": _one_hot, "Split": _split, "TopK": _top_k, "Resize": _resize,
+    "Col2Im": _col2im, "MaxUnpool": _max_unpool,
+}  # fmt: skip
+
+
+@host_op("AtRuntime", "parax")
+def at_runtime(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """The ONNX operator `kind` with the attributes in `settings`.
+
+    Raises:
+        InvalidInput: parameters that are against the operator's rules.
+    """
+    dtype = np.asarray(inputs[2 if attributes["kind"] == "OneHot" else 0]).dtype
+    result = _KINDS[attributes["kind"]](json.loads(attributes.get("settings") or "{}"), *inputs)
+    if isinstance(result, list):
+        return [np.ascontiguousarray(r) for r in result]
+    return [np.ascontiguousarray(result, dtype).reshape(np.shape(result))]
