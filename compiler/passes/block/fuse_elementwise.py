@@ -7,6 +7,8 @@ windows and the roots in `ROOTS` take one, and element-wise operators form block
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Contraction, Elementwise, Fused, Window
@@ -15,6 +17,11 @@ from ..base import BlockPass
 from ..rewrite import Rewriter
 
 ROOTS = frozenset({"Softmax", "LayerNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool"})
+
+# Bounds of the search, so that wide graphs take linear time
+MOST_SEARCHED = 400  # nodes between a block and an operand of its tail
+MOST_TRIED = 200  # readers of a block
+PATIENCE = 16  # members beyond the last one that left a single result
 
 
 @dataclass(frozen=True)
@@ -35,56 +42,101 @@ class FuseElementwise(BlockPass):
         roots = [n for n in graph if _takes_tail(n)] + [n for n in graph if isinstance(n.op, Elementwise)]
         for root in roots:
             if root not in taken and len(root.outputs) == 1:
-                block = self._grow(root, order, taken, rw)
-                if len(block) > 1:
-                    blocks.append(block)
-                    taken.update(block)
-        for block in blocks:
-            _fuse(graph, block, order)
+                members = self._grow(_Block(root, order), taken, rw)
+                if len(members) > 1:
+                    blocks.append(members)
+                    taken.update(members)
+        for members in blocks:
+            _fuse(graph, members, order)
         return bool(blocks)
 
-    def _grow(self, root: Node, order: dict[Node, int], taken: set[Node], rw: Rewriter) -> list[Node]:
+    def _grow(self, block: _Block, taken: set[Node], rw: Rewriter) -> list[Node]:
         """The largest run of followers that leaves a single result."""
-        block, best = [root], 1
-        inside = {root}
-        while len(block) < self.max_nodes:
-            follower = self._next(block, inside, order, taken, rw)
-            if follower is None:
+        best, tries = 1, 0
+        while len(block.members) < min(self.max_nodes, best + PATIENCE) and tries < MOST_TRIED:
+            user = block.next_user()
+            if user is None:
                 break
-            block.append(follower)
-            inside.add(follower)
-            if len(_escaping(block, inside)) == 1:
-                best = len(block)
-        return block[:best]
+            tries += 1
+            reason = self._refusal(user, block, taken)
+            if reason is not None:
+                rw.no_match(reason, user)
+                continue
+            block.add(user)
+            if block.n_escaping == 1:
+                best = len(block.members)
+        return block.members[:best]
 
-    def _next(self, block: list[Node], inside: set[Node], order: dict[Node, int], taken: set[Node],
-              rw: Rewriter) -> Node | None:
-        users = {u for n in block for v in n.outputs for u in v.users if u not in inside and u in order}
-        shape = block[0].output.tensor
-        for user in sorted(users, key=order.__getitem__):
-            reason = self._refusal(user, shape, block, inside, order, taken)
-            if reason is None:
-                return user
-            rw.no_match(reason, user)
-        return None
-
-    def _refusal(self, user: Node, shape: TensorType, block: list[Node], inside: set[Node], order: dict[Node, int],
-                 taken: set[Node]) -> str | None:
+    def _refusal(self, user: Node, block: _Block, taken: set[Node]) -> str | None:
         """Why `user` may not join the block, None if it may."""
         if not isinstance(user.op, Elementwise) or len(user.outputs) != 1:
             return "not element-wise"
         if user in taken:
             return "already in another block"
-        t = user.output.tensor
+        t, shape = user.output.tensor, block.root.output.tensor
         if t.dims != shape.dims or t.layout != shape.layout:
             return "another shape or layout than the block's result"
-        outside = [v for v in user.operands if v.producer not in inside]
-        n_operands = len({v for n in [*block, user] for v in n.operands if v.producer not in inside})
-        if n_operands > self.max_operands:
+        outside = [v for v in user.operands if v.producer not in block.loose_uses]
+        if len(block.operands.union(outside)) > self.max_operands:
             return "too many operands"
-        if any(_depends_on(v, inside, order, order[block[0]]) for v in outside):
+        if any(block.leads_to(v) for v in outside):
             return "an operand depends on the block by another way"
         return None
+
+
+class _Block:
+    """A root and followers, with what is needed to judge the next one.
+
+    Candidates come in graph order, so that all members that a candidate might read are known before it is judged.
+    """
+
+    def __init__(self, root: Node, order: dict[Node, int]) -> None:
+        self.root, self.order = root, order
+        self.members: list[Node] = []
+        self.operands: set[Value] = set()
+        self.loose_uses: dict[Node, int] = {}
+        """Per member the uses of its result outside of the block."""
+        self.n_escaping = 0
+        self._users: list[tuple[int, Node]] = []
+        self._seen: set[Node] = set()
+        self.add(root)
+
+    def add(self, node: Node) -> None:
+        """Take in a follower of the members (or the root)."""
+        for v in node.operands:
+            producer = v.producer
+            if producer is None or producer not in self.loose_uses:
+                self.operands.add(v)
+                continue
+            self.loose_uses[producer] -= 1
+            self.n_escaping -= self.loose_uses[producer] == 0
+        self.members.append(node)
+        self.loose_uses[node] = len(node.output.uses) + node.output.output_uses
+        self.n_escaping += self.loose_uses[node] > 0
+        for user, _ in islice(node.output.uses, MOST_TRIED):
+            if user in self.order and user not in self._seen:
+                self._seen.add(user)
+                heappush(self._users, (self.order[user], user))
+
+    def next_user(self) -> Node | None:
+        """The next node in graph order that reads a member."""
+        return heappop(self._users)[1] if self._users else None
+
+    def leads_to(self, v: Value) -> bool:
+        """Whether `v` is, or after a long search may be, computed from the block; only nodes after its root can be."""
+        stack, seen = [v], set()
+        start = self.order[self.root]
+        while stack:
+            if len(seen) > MOST_SEARCHED:
+                return True
+            producer = stack.pop().producer
+            if producer is None or producer in seen or self.order.get(producer, -1) < start:
+                continue
+            if producer in self.loose_uses:
+                return True
+            seen.add(producer)
+            stack.extend(producer.operands)
+        return False
 
 
 def _takes_tail(node: Node) -> bool:
@@ -96,20 +148,6 @@ def _escaping(block: list[Node], inside: set[Node]) -> list[Value]:
     return [v for n in block for v in n.outputs if v.output_uses or any(u not in inside for u in v.users)]
 
 
-def _depends_on(v: Value, inside: set[Node], order: dict[Node, int], start: int) -> bool:
-    """Whether `v` is computed from the block; only nodes after the block's first can be."""
-    stack, seen = [v], set()
-    while stack:
-        producer = stack.pop().producer
-        if producer is None or producer in seen or order.get(producer, -1) < start:
-            continue
-        if producer in inside:
-            return True
-        seen.add(producer)
-        stack.extend(producer.operands)
-    return False
-
-
 def _fuse(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
     """Replace the block by one Fused node at the place of its last member."""
     body = Graph("body")
@@ -117,7 +155,11 @@ def _fuse(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
     operands: list[Value] = []
     for n in block:
         for v in n.operands:
-            if v.producer not in inside and v not in inner:
+            if v.producer in inside or v in inner:
+                continue
+            if v.data is not None and v.data.size == 1 and (n is not block[0] or isinstance(n.op, Elementwise)):
+                inner[v] = body.add_constant(v.data, v.name)  # kernels write single numbers into their text
+            else:
                 inner[v] = body.add_input(v.name, v.type)
                 inner[v].known = v.known
                 operands.append(v)

@@ -26,7 +26,7 @@ class FuseNormalization(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.graph is graph and node.op.name in ("Div", "Mul"):
+            if node.graph is graph and node.op.name in ("Div", "Mul") and node.output.is_used:
                 changed |= _softmax(node, rw) if _is_exponential(node) else _normalization(node, rw)
         return changed
 
@@ -78,12 +78,14 @@ def _normalization(node: Node, rw: Rewriter) -> bool:
     if not trailing or not axes or t.dtype != F32 or not mean.op.keepdims:  # type: ignore[attr-defined]
         return rw.no_match("not over the last axes, of known size", node)
     x = _centred(d, axes)
-    end, scale, bias = _scale_and_bias(node, sizes, x is not None)
-    g = rw.before(end)
+    chain, scale, bias = _scale_and_bias(node, sizes, x is not None)
+    g = rw.before(chain[-1])
     ones = scale if scale is not None else np.ones(sizes, np.float32)
     made = (g.LayerNormalization(x, ones, bias, axis=axes[0], epsilon=float(eps)) if x is not None
             else g.RMSNormalization(d, ones, axis=axes[0], epsilon=float(eps)))
-    rw.replace(end, made)
+    rw.replace(chain.pop(), made)
+    while chain:
+        rw.erase(chain.pop())
     return True
 
 
@@ -111,18 +113,20 @@ def _centred(d: Value, axes: tuple[int, ...]) -> Value | None:
     return sub.operands[0] if keeps and _axes(mean) == axes else None
 
 
-def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[Node, Value | None, Value | None]:  # type: ignore[type-arg]
-    """The last node of the pattern, and what multiplies and is added in the shape of the normalised axes."""
-    end, scale, bias = node, None, None
+def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node], Value | None, Value | None]:  # type: ignore[type-arg]
+    """The nodes from the quotient to the end of the pattern, and what multiplies and is added in the shape of the normalised axes."""
+    chain: list[Node] = [node]
+    scale: Value | None = None
+    bias: Value | None = None
     for name in ("Mul", "Add") if may_shift else ("Mul",):
-        v = end.output
+        v = chain[-1].output
         user = v.users[0] if len(v.uses) == 1 and not v.output_uses else None
         other = next((o for o in user.operands if o is not v), None) if user is not None else None
         if user is None or other is None or user.op.name != name or not _is_vector(other, sizes):
             continue
-        end = user
+        chain.append(user)
         scale, bias = (other, bias) if name == "Mul" else (scale, other)
-    return end, scale, bias
+    return chain, scale, bias
 
 
 def _is_vector(v: Value, sizes: list) -> bool:  # type: ignore[type-arg]
