@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.kernel_builder import F32, F32PTR, I64PTR, KValue
+from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.contraction import Conv
 from ...ir.ops.quantization import IntegralConv
@@ -21,7 +21,7 @@ from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch, lowers
 from . import winograd
-from .blocking import PanelKind, best_lanes, plan_product
+from .blocking import PanelKind, Product, best_lanes, plan_product
 from .conv_gather import lower_gathered
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
@@ -101,43 +101,42 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
         ("table", I64PTR, Scratch(8 * p.table_entries)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
     ]
-    walk = s.walk()
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-
-        def panel(group: KValue, kind: PanelKind, number: KValue, column: KValue) -> KValue:
-            at = (number, k.index(0)) if side_by_side else (group, column)
-            return emit_panel(k, ctx, s, p, kind, *at, taps_outside=True)
-
-        def fill(group: KValue, row0: KValue, count: KValue) -> None:
-            base = group * s.group_inputs
-            if s.pointwise:
-                step = s.groups * s.group_inputs
-                k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * step))
-            else:
-                fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
-
-        ProductEmitter(
-            k,
-            ctx,
-            p,
-            tail,
-            Operands(
-                a=k["a"],
-                zero=k["zero"],
-                table=k["table"],
-                partial=k["partial"],
-                fill_table=fill,
-                panel=panel,
-                bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-                row_base=lambda group: k.index(0),
-                pitch=s.groups * s.group_outputs,
-                column_base=lambda group: group * s.group_outputs,
-                a_shift=(lambda number: number * s.group_inputs) if side_by_side else None,
-            ),
-        ).emit()
+        ProductEmitter(k, ctx, p, tail, indirect_operands(k, ctx, s, p, side_by_side)).emit()
         return k.func
 
     func = ctx.function("conv", fusion.node, build, s.constant)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, side_by_side: bool) -> Operands:
+    """Where the tiles of an indirect convolution find their operands."""
+    walk = s.walk()
+
+    def panel(group: KValue, kind: PanelKind, number: KValue, column: KValue) -> KValue:
+        at = (number, k.index(0)) if side_by_side else (group, column)
+        return emit_panel(k, ctx, s, p, kind, *at, taps_outside=True)
+
+    def fill(group: KValue, row0: KValue, count: KValue) -> None:
+        base = group * s.group_inputs
+        if s.pointwise:
+            step = s.groups * s.group_inputs
+            k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * step))
+        else:
+            fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
+
+    return Operands(
+        a=k["a"],
+        zero=k["zero"],
+        table=k["table"],
+        partial=k["partial"],
+        fill_table=fill,
+        panel=panel,
+        bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+        row_base=lambda group: k.index(0),
+        pitch=s.groups * s.group_outputs,
+        column_base=lambda group: group * s.group_outputs,
+        a_shift=(lambda number: number * s.group_inputs) if side_by_side else None,
+    )

@@ -16,7 +16,7 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Operand, Scratch
-from .blocking import best_lanes, plan_product, size_hint, static
+from .blocking import Product, best_lanes, plan_product, size_hint, static
 from .conv_tables import Walk, fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .gemm import Operands, ProductEmitter
@@ -96,43 +96,45 @@ def lower_gathered(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        copier = PlaneCopier(k, s, planes, ctx.lanes)
-
-        def group_of(item: KValue) -> KValue:
-            return k.urem(item, s.groups)
-
-        def fill(item: KValue, row0: KValue, count: KValue) -> None:
-            image = k.udiv(item, s.groups)
-            first = k.udiv(row0, k.index(prod(g.output[1:])))
-            copier.copy(image, group_of(item), first)
-            if offsets is None:
-                copier.write_k_offsets()
-            if not isinstance(p.table_entries, int) or offsets is None:
-                fill_offsets(k, corners(s, planes), k["table"], k.index(1), k.index(0), count, k.index(0))
-
-        ProductEmitter(
-            k,
-            ctx,
-            p,
-            tail,
-            Operands(
-                a=k["planes"],
-                zero=k["planes"],
-                table=k["table"],
-                partial=k["partial"],
-                koff=k["koff"],
-                fill_table=fill,
-                panel=lambda item, kind, panel, column: emit_panel(k, ctx, s, p, kind, group_of(item), column, False),
-                bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-                row_base=lambda item: k.udiv(item, s.groups) * k.index(pixels),
-                pitch=s.groups * s.group_outputs,
-                column_base=lambda item: group_of(item) * s.group_outputs,
-            ),
-        ).emit()
+        ProductEmitter(k, ctx, p, tail, gathered_operands(k, ctx, s, p, planes)).emit()
         return k.func
 
     func = ctx.function("conv_gather", fusion.node, build, s.constant)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def gathered_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, planes: Planes) -> Operands:
+    """Where the tiles find their operands; each work item first fills the planes."""
+    g = s.geometry
+    fixed = k_offsets(s, planes) is not None
+    pixels = prod(g.output)
+    copier = PlaneCopier(k, s, planes, ctx.lanes)
+
+    def group_of(item: KValue) -> KValue:
+        return k.urem(item, s.groups)
+
+    def fill(item: KValue, row0: KValue, count: KValue) -> None:
+        image = k.udiv(item, s.groups)
+        first = k.udiv(row0, k.index(prod(g.output[1:])))
+        copier.copy(image, group_of(item), first)
+        if not fixed:
+            copier.write_k_offsets()
+        if not isinstance(p.table_entries, int) or not fixed:
+            fill_offsets(k, corners(s, planes), k["table"], k.index(1), k.index(0), count, k.index(0))
+
+    return Operands(
+        a=k["planes"],
+        zero=k["planes"],
+        table=k["table"],
+        partial=k["partial"],
+        koff=k["koff"],
+        fill_table=fill,
+        panel=lambda item, kind, panel, column: emit_panel(k, ctx, s, p, kind, group_of(item), column, False),
+        bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+        row_base=lambda item: k.udiv(item, s.groups) * k.index(pixels),
+        pitch=s.groups * s.group_outputs,
+        column_base=lambda item: group_of(item) * s.group_outputs,
+    )
 
 
 def corners(s: ConvShape, planes: Planes) -> Walk:
