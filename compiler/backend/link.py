@@ -18,9 +18,10 @@ from ..ir.loops import INDEX, KFunc
 from ..ir.target import Target
 from ..ir.types import ceil_div
 from .emit_llvm import ModuleEmitter
-from .lower import ALIGN, Arena, Beyond, CoreScratch, Input, Output, Place, Segment
+from .lower import ALIGN, Arena, Beyond, CoreScratch, Input, Output, Place, PlacedCall, Segment
 
 ERROR_OFFSET = 64  # bytes into the sync block; kernels report failures there
+CALLS_PER_FUNCTION = 256
 SPINS = 20000  # iterations of `pause` before a waiting core yields
 
 _BARRIER = f"""
@@ -28,6 +29,9 @@ declare void @llvm.x86.sse2.pause()
 declare i32 @sched_yield()
 define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
 entry:
+  %several = icmp ugt i64 %nt, 1
+  br i1 %several, label %arrive, label %done
+arrive:
   %generation = getelementptr i8, ptr %sync, i64 32
   %mine = load atomic i32, ptr %generation monotonic, align 4
   %n = trunc i64 %nt to i32
@@ -41,7 +45,7 @@ open:
   store atomic i32 %next, ptr %generation release, align 4
   ret void
 wait:
-  %spins = phi i32 [ 0, %entry ], [ %more, %again ], [ 0, %yield ]
+  %spins = phi i32 [ 0, %arrive ], [ %more, %again ], [ 0, %yield ]
   %seen = load atomic i32, ptr %generation acquire, align 4
   %go = icmp ne i32 %seen, %mine
   br i1 %go, label %done, label %pause
@@ -64,28 +68,43 @@ done:
 def segment_function(segment: Segment, number: int, symbols: tuple[str, ...]) -> KFunc:
     """The function that runs a segment's kernels in order, in kernel IR.
 
-    Parameters: the caller's pointers, weights, arena, dims, sync, tid, nt.
+    Parameters: the caller's pointers, weights, arena, dims, sync, tid, nt. LLVM takes quadratic time over functions of
+    thousands of calls or branches: there are no branches, and many calls become a function for each few.
     """
+    starts = range(0, len(segment.calls), CALLS_PER_FUNCTION)
+    if len(starts) < 2:
+        return _calls_function(segment, f"segment_{number}", symbols, segment.calls)
+    k = _segment_builder(segment, f"segment_{number}", symbols)
+    for start in starts:
+        calls = segment.calls[start : start + CALLS_PER_FUNCTION]
+        part = _calls_function(segment, f"segment_{number}_{start}", symbols, calls)
+        k.call(part, list(k.params.values()))
+        if start != starts[-1]:
+            k.barrier()
+    return k.func
+
+
+def _segment_builder(segment: Segment, name: str, symbols: tuple[str, ...]) -> Builder:
     pointers = [(f"in{i}", BYTES) for i in range(segment.n_inputs)]
     pointers += [(f"out{i}", BYTES) for i in range(segment.n_outputs)]
     pointers += [("weights", BYTES), ("arena", BYTES), ("dims", I64PTR), ("sync", BYTES)]
-    k = Builder(f"segment_{number}", [*pointers, ("tid", INDEX), ("nt", INDEX)], symbols, inline="never")
+    k = Builder(name, [*pointers, ("tid", INDEX), ("nt", INDEX)], symbols, inline="never")
     k.func.noalias = False  # operands of different kernels share the arena
+    return k
+
+
+def _calls_function(segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall]) -> KFunc:
+    k = _segment_builder(segment, name, symbols)
     stride = k.index(ceil_div(segment.scratch, ALIGN) * ALIGN)
     scratch = k.gep(k["arena"], k.index(segment.arena) + k["tid"] * stride) if segment.scratch != 0 else None
-    shared = k["nt"] > 1
-    for i, placed in enumerate(segment.calls):
+    for i, placed in enumerate(calls):
         call = placed.call
         args: list[KValue] = [_pointer(k, place, scratch) for place in placed.places]
         work = k.index(call.work)
-
-        def split(work: KValue = work) -> list[KValue]:
-            return [k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])]
-
-        begin, end = k.if_(shared, split, lambda work=work: [k.index(0), work])  # type: ignore[misc]
+        begin, end = k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])
         k.call(call.func, [*args, k["dims"], k["sync"], begin, end])
-        if i + 1 < len(segment.calls):
-            k.if_(shared, lambda: k.barrier())
+        if i + 1 < len(calls):
+            k.barrier()
     return k.func
 
 
@@ -114,9 +133,8 @@ def entry_text(segment: Segment, number: int) -> str:
     args = ", ".join([f"ptr %a{i}" for i in range(n)] + ["ptr %weights", "ptr %arena", "ptr %dims", "ptr %sync",
                                                          "i64 %tid", "i64 %nt"])
     lines += [f"  call void @segment_{number}({args})",
-              "  %many = icmp ugt i64 %nt, 1", "  br i1 %many, label %meet, label %done",
-              "meet:", "  call void @parax_barrier(ptr %sync, i64 %nt)", "  br label %done",
-              "done:", f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
+              "  call void @parax_barrier(ptr %sync, i64 %nt)",
+              f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
               "  %site = load atomic i32, ptr %slot monotonic, align 4", "  ret i32 %site", "}"]
     return "\n".join(lines)
 
