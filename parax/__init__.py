@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from .runtime.plan import load as load
 
 __version__ = "0.1.0"
+
+if not os.path.isdir(os.path.join(__path__[0], "compiler")):
+    # A checkout, found before any installation because it is the current folder: the rooms lie beside this folder.
+    __path__.append(os.path.dirname(os.path.abspath(__path__[0])))
 
 # public name → the module it lives in; a name equal to the module's last part is the module itself
 _HOMES = {

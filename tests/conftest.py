@@ -26,10 +26,11 @@ Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches of this run only: no test depends on what an earlier compilation left behind."""
+def _own_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of this run only, and a current folder in which processes find the installed parax, not the checkout."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARAX_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         yield
 
 

@@ -301,6 +301,11 @@ def test_loading_plans_needs_no_compiler() -> None:
     assert not loaded & {"onnx", "networkx", "rich", "parax.compiler"}
 
 
+def test_the_checkout_as_current_folder_does_not_hide_the_rooms() -> None:
+    script = "import parax.compiler.driver, parax.runtime.plan"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+
+
 def test_no_bare_room_is_importable() -> None:
     script = "import importlib.util as u; print(u.find_spec('compiler'), u.find_spec('runtime'))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd="/")

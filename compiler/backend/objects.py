@@ -61,7 +61,7 @@ def _in_a_process(text: str, target: Target, opt_level: int) -> bytes:
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     done = subprocess.run(
         [sys.executable, "-c", _WORKER], input=request.encode(), capture_output=True, check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path}, cwd=os.sep,
     )  # fmt: skip
     if done.returncode:
         raise InternalError(
