@@ -30,18 +30,20 @@ def run(model_path: str, inputs: Sequence[Any]) -> list[Any]:
     Returns:
         The outputs in the order of graph.output.
     """
-    names = _input_names(model_path)
+    declared = _declared_inputs(model_path)
+    names = list(declared)
     if len(inputs) > len(names):
         raise parax.InvalidInput("too many inputs", where=model_path, expected=len(names), found=len(inputs))
     given = {name: value for name, value in zip(names, inputs, strict=False) if value is not None}
-    shapes = {name: value.shape for name, value in given.items() if isinstance(value, np.ndarray)}
+    shapes = {name: _open_dims(declared[name], value.shape) for name, value in given.items()
+              if isinstance(value, np.ndarray) and declared[name].type.HasField("tensor_type")}
     plan = parax.compile(model_path, shapes=shapes)
     with plan.session(instances=1, cores_per_instance=1) as session:
         found = session.run(given)
     return [found[spec.name] for spec in plan.outputs]
 
 
-def _input_names(model_path: str) -> list[str]:
+def _declared_inputs(model_path: str) -> dict[str, onnx.ValueInfoProto]:
     try:
         graph = onnx.load(model_path, load_external_data=False).graph
     except DecodeError:
@@ -50,4 +52,12 @@ def _input_names(model_path: str) -> list[str]:
     weights = {weight.name for weight in graph.initializer} | {
         weight.values.name for weight in graph.sparse_initializer
     }
-    return [value.name for value in graph.input if value.name not in weights]
+    return {value.name: value for value in graph.input if value.name not in weights}
+
+
+def _open_dims(declared: onnx.ValueInfoProto, shape: Sequence[int]) -> list[int]:
+    """The input's shape as far as the model leaves it open: sizes that it fixes stay, for the session to insist on."""
+    tensor = declared.type.tensor_type
+    if not tensor.HasField("shape") or len(tensor.shape.dim) != len(shape):
+        return list(shape)
+    return [d.dim_value if d.HasField("dim_value") else n for d, n in zip(tensor.shape.dim, shape, strict=True)]
