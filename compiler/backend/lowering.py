@@ -145,9 +145,10 @@ class LowerContext:
 
 
 def node_signature(node: Node) -> tuple:
-    """Equal for nodes that one kernel function can serve: operators, types and scalar constants, not names."""
+    """Equal for nodes that one kernel function can serve: operators, types, which operands are one value; not names."""
+    number: dict[Value | None, int] = {}
     head = (node.op.key(), tuple(str(v.type) if v is not None else None for v in node.inputs),
-            tuple(str(v.type) for v in node.outputs))
+            tuple(str(v.type) for v in node.outputs), tuple(number.setdefault(v, len(number)) for v in node.inputs))
     return head if node.body is None else (*head, graph_signature(node.body))
 
 
