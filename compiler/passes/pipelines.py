@@ -14,7 +14,9 @@ from .block.fold_flatten import FoldFlatten
 from .block.fold_pad import FoldPad
 from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_normalization import FuseNormalization
+from .block.hoist_elementwise import HoistElementwise
 from .block.simplify_movements import SimplifyMovements
+from .block.split_projections import SplitProjections
 from .dataflow.assign_layouts import AssignLayouts
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
@@ -42,8 +44,8 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         clean,
         FoldBatchNorm(),
         decompose,
-        [*clean, AlgebraicSimplification(), SimplifyMovements(), FoldAffine(), FoldPad(), OmitNeutralOperands(),
-         CommonSubexpressions()],
+        [*clean, AlgebraicSimplification(), SimplifyMovements(), SplitProjections(), HoistElementwise(), FoldAffine(),
+         FoldPad(), OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
         SinkConstants(),
         AssignLayouts(),
