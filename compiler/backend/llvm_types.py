@@ -24,6 +24,11 @@ def scalar_type(dtype: DType) -> str:
         raise InternalError(f"no register type for {dtype.name}", where="LLVM emission") from None
 
 
+def has_register(dtype: DType) -> bool:
+    """Whether registers hold the type; the narrow floats and integers, complex numbers and strings they do not."""
+    return dtype.name in _SCALAR
+
+
 def llvm_type(t: KType | PtrType) -> str:
     """The type of a value in a register."""
     if isinstance(t, PtrType):

@@ -10,7 +10,8 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.types import TensorType
 from ..fusion import constant_value, evaluate_body, scalar_constant, widen
-from ..lowering import KernelCall, LowerContext, lowers
+from ..llvm_types import has_register
+from ..lowering import KernelCall, LowerContext, lowers, unsupported
 from .nest import Lane, broadcast_strides, emit_nest, iteration_axes, load_lane, store_lane
 
 
@@ -30,13 +31,16 @@ def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
     scalars = [(inner, outer) for inner, outer in pairs if outer is not None and scalar_constant(outer)]
     result = outs[0][1].type
     assert isinstance(result, TensorType)
-    types = [v.type for _, v in reads] + [v.type for _, v in outs]
+    types = [v.tensor for _, v in reads] + [v.tensor for _, v in outs]
+    for t in (*types, *(v.tensor for _, v in scalars), *(v.tensor for n in nodes for v in n.outputs)):
+        if not has_register(t.dtype):
+            raise unsupported(node, f"no arithmetic on {t.dtype}")
     axes = iteration_axes(result, [broadcast_strides(t, result) for t in types])
     lanes = ctx.lanes
 
     def build(name: str) -> KFunc:
-        params = [(f"x{i}", PtrType(v.type.dtype)) for i, (_, v) in enumerate(reads)]
-        params += [(f"y{i}", PtrType(v.type.dtype)) for i, (_, v) in enumerate(outs)]
+        params = [(f"x{i}", PtrType(v.tensor.dtype)) for i, (_, v) in enumerate(reads)]
+        params += [(f"y{i}", PtrType(v.tensor.dtype)) for i, (_, v) in enumerate(outs)]
         k = ctx.kernel(name, params)
 
         def body(lane: Lane) -> None:
@@ -55,5 +59,5 @@ def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
                       and scalar_constant(v))
     func = ctx.function("elementwise", node, build, constants, lanes)
     operands = tuple(v for _, v in reads) + tuple(v for _, v in outs)
-    return KernelCall(func, operands, axes.work, node.name, nbytes=sum((v.type.nbytes for v in operands), 0))
+    return KernelCall(func, operands, axes.work, node.name, nbytes=sum((v.tensor.nbytes for v in operands), 0))
 

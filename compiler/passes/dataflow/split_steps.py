@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ....errors import UnsupportedOp
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
 from ...ir.ops.elementwise import Identity
@@ -87,7 +88,14 @@ def runs_on_host(node: Node) -> bool:
 
 
 def split_steps(graph: Graph) -> Block:
-    """The steps, in order. Every graph output is written by one of them."""
+    """The steps, in order. Every graph output is written by one of them.
+
+    Raises:
+        UnsupportedOp: an input that is a sequence or an optional.
+    """
+    for v in graph.inputs:
+        if not isinstance(v.type, TensorType):
+            raise UnsupportedOp("only tensors can be given to a plan", where=f"input {v.name}", found=v.type)
     inputs, outputs = [v.name for v in graph.inputs], list(graph.output_names)
     if not any(runs_on_host(node) for node in graph) and all(isinstance(v.type, TensorType) for v in graph.outputs):
         return Block(graph, inputs, outputs, [NativeStep(graph, inputs, outputs)])
