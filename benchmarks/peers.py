@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers`: the model list against ONNX Runtime and OpenVINO, in one table.
+"""`python -m benchmarks.peers`: the model list against ONNX Runtime and OpenVINO (and PyTorch), in one table.
 
 Per model: latency of one request at batch 1 on all cores; throughput at a batch; both with every side in its best
 set-up, interleaved, results compared first; compile time, plan size, cold start, memory. Everything about a model runs
@@ -197,6 +197,8 @@ def better_of(before: Record, after: Record) -> Record:
 def versions(sides: Sequence[str]) -> dict[str, str]:
     """Versions of parax, Python and what takes part."""
     listed = {"parax": metadata.version("parax"), "python": platform.python_version(), **package_versions()}
+    if "torch" in sides:
+        listed["torch"] = metadata.version("torch")
     return {name: found for name in ("parax", "python", "llvmlite", "numpy", *sides) if (found := listed.get(name))}
 
 
@@ -259,7 +261,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     every = ("parax", *SIDES)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
     parser.add_argument("--modes", nargs="+", default=list(PARTS), choices=PARTS, help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--sides", nargs="+", default=list(every), choices=every)
+    parser.add_argument("--sides", nargs="+", default=list(every[:3]), choices=every)
     parser.add_argument("--rounds", type=int, default=7, metavar="R", help="in which each set-up runs once (default 7)")
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of a set-up in a round (default 1)")
     parser.add_argument("--batch", type=int, metavar="B", help="of throughput, instead of each model's own")

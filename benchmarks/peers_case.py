@@ -19,6 +19,7 @@ from examples.models import MODELS, feeds
 from parax.compiler.commands import contest, peers
 from parax.compiler.commands.contest import Contestant
 from parax.compiler.compare import difference
+from parax.errors import UsageError
 
 Record = dict[str, Any]
 LineUp = Callable[[], list[Contestant]]
@@ -101,7 +102,16 @@ def _line_ups(task: Mapping[str, Any], feed: dict[str, np.ndarray]) -> dict[str,
         "parax": ours,
         "onnxruntime": lambda: peers.onnxruntime(model, feed, rows, cores, alone=alone),
         "openvino": lambda: peers.openvino(model, feed, rows, cores, alone=alone),
+        "torch": lambda: _torch(model, feed, rows, n),
     }
+
+
+def _torch(model: Path, feed: dict[str, np.ndarray], rows: int, n_cores: int) -> list[Contestant]:
+    try:
+        from . import peers_torch  # PyTorch is optional
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed", hint="pip install torch") from error
+    return peers_torch.contestants(model, feed, rows, n_cores)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 Record = Mapping[str, Any]
-SIDES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+SIDES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch"}
 RUN_MODES = ("throughput", "latency")
 NOTHING = "–"
 

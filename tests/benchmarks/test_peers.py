@@ -14,7 +14,8 @@ import pytest
 from benchmarks import peers, peers_table, readme
 from benchmarks.children import records_of
 from benchmarks.peers_case import disagreement
-from examples.models import build
+from examples.models import build, feeds
+from parax.compiler.commands.peers import onnxruntime, outputs
 from parax.errors import UsageError
 
 
@@ -131,6 +132,19 @@ def test_a_child_that_hangs_or_dies_leaves_a_record() -> None:
     assert [r.get("status") for r in records_of(hang, 1.0, Path("/"))] == [None, "timeout"]
     die = [sys.executable, "-c", "import os; os.abort()"]
     assert "SIGABRT" in records_of(die, 60.0, Path("/"))[0]["problem"]
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v2", "unet-resize", "gnmt", "word-lm", "bert-base"])
+def test_pytorch_gives_the_results_of_onnx_runtime(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is an optional peer")
+    pytest.importorskip("onnxruntime", reason="its results are the reference")
+    from benchmarks import peers_torch
+
+    model, path, feed = build(name, small=True), tmp_path / "model.onnx", feeds(name, 2, small=True)
+    peers.fix_batch(model, 2)
+    path.write_bytes(model.SerializeToString())
+    sides = (*peers_torch.contestants(path, feed, 2, 1), *onnxruntime(path, feed, 2, (0,)))
+    assert disagreement(*map(outputs, sides), False)[0] == ""
 
 
 @pytest.mark.slow
