@@ -1,4 +1,4 @@
-"""Element-wise kernels where sharing and addressing could go wrong; the operators themselves are the catalogue's cases."""
+"""Element-wise kernels where sharing and addressing could go wrong; operators are the catalogue test's."""
 
 from __future__ import annotations
 
