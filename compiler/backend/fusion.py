@@ -44,7 +44,7 @@ def scalar_constant(v: Value) -> bool:
 def constant_value(k: Builder, v: Value) -> KValue:
     """A one-element constant as a kernel constant."""
     assert v.data is not None
-    return k.const(v.data.reshape(-1)[0].item(), register_dtype(v.type.dtype))
+    return k.const(v.data.reshape(-1)[0].item(), register_dtype(v.tensor.dtype))
 
 
 def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) -> None:
@@ -58,13 +58,14 @@ def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) ->
         return values[v]
 
     for node in nodes:
+        assert isinstance(node.op, Elementwise)
         out = node.op.compute(k, *(get(v) for v in node.inputs))
         results = out if isinstance(out, (list, tuple)) else [out]
         for v, r in zip(node.outputs, results):
-            if v.type.dtype in (F16, BF16):  # keep the rounding of the unfused operator
-                r = k.cast(k.cast(r, v.type.dtype), F32)
-            elif r.dtype != register_dtype(v.type.dtype):
-                raise InternalError(f"compute gave {r.dtype}, the graph says {v.type.dtype}", where=node.where)
+            if v.tensor.dtype in (F16, BF16):  # keep the rounding of the unfused operator
+                r = k.cast(k.cast(r, v.tensor.dtype), F32)
+            elif r.dtype != register_dtype(v.tensor.dtype):
+                raise InternalError(f"compute gave {r.dtype}, the graph says {v.tensor.dtype}", where=node.where)
             values[v] = r
 
 
@@ -106,8 +107,8 @@ class Fusion:
 
     def params(self) -> list[tuple[str, PtrType]]:
         """Pointer parameters x0, x1, … of the extras and y0, y1, … of the outputs."""
-        return ([(f"x{i}", PtrType(o.type.dtype)) for i, (_, o) in enumerate(self.extras)]
-                + [(f"y{i}", PtrType(o.type.dtype)) for i, (_, o) in enumerate(self.outputs)])
+        return ([(f"x{i}", PtrType(o.tensor.dtype)) for i, (_, o) in enumerate(self.extras)]
+                + [(f"y{i}", PtrType(o.tensor.dtype)) for i, (_, o) in enumerate(self.outputs)])
 
     def operands(self) -> list[Value]:
         """The values behind `params`, in the same order."""
@@ -130,7 +131,7 @@ class Epilogue:
         self.row_axes = order[:-1]
         self.columns: Dim = t.physical_shape[-1] if order else 1
         self.column_axis = order[-1] if order else None
-        self.strides = [self._aligned_strides(o.type) for _, o in fusion.extras]
+        self.strides = [self._aligned_strides(o.tensor) for _, o in fusion.extras]
 
     def _aligned_strides(self, t: TensorType) -> tuple[Dim, ...]:
         """Element strides of an extra operand per axis of the result (0 where it broadcasts)."""

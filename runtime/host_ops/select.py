@@ -69,7 +69,8 @@ def unique(attributes: Attributes, inputs: list[Any]) -> list[Any]:
 @host_op("NonMaxSuppression")
 def non_max_suppression(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """i64[n, 3]: (batch, class, box), best first within a class. Greedy, as ONNX Runtime's CPU kernel."""
-    boxes, scores, limit, overlap, least = [*inputs, *[None] * (5 - len(inputs))]
+    given: list[Any] = inputs + [None] * (5 - len(inputs))
+    boxes, scores, limit, overlap, least = given
     most = 0 if limit is None else int(np.asarray(limit).reshape(-1)[0])
     iou = 0.0 if overlap is None else float(np.asarray(overlap).reshape(-1)[0])
     threshold = -np.inf if least is None else float(np.asarray(least).reshape(-1)[0])

@@ -163,9 +163,11 @@ def _col2im(settings: Settings, x: Any, image_shape: Any, block_shape: Any) -> A
     blocks = x.reshape(x.shape[0], -1, *block, *counts)
     out = np.zeros((*blocks.shape[:2], *padded), x.dtype)
     for at in np.ndindex(*block):
-        where = tuple(slice(b * d, b * d + s * n, s) for b, d, s, n in zip(at, dilations, strides, counts))
-        out[(..., *where)] += blocks[(slice(None), slice(None), *at)]
-    return out[(..., *(slice(pads[i], pads[i] + d) for i, d in enumerate(image)))]
+        whole: list[Any] = [slice(None), slice(None)]
+        where = [slice(b * d, b * d + s * n, s) for b, d, s, n in zip(at, dilations, strides, counts)]
+        out[tuple(whole + where)] += blocks[tuple(whole + list(at))]
+    inside = [slice(pads[i], pads[i] + d) for i, d in enumerate(image)]
+    return out[tuple([slice(None), slice(None), *inside])]
 
 
 def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> Any:

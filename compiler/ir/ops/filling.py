@@ -82,10 +82,10 @@ class Tile(Movement):
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         content, counts = ctx.known(0), self.counts(ctx)
-        if content is None or any(isinstance(c, SymDim) for c in counts):
+        fixed = [c for c in counts if isinstance(c, int)]
+        if content is None or len(fixed) < len(counts):
             return None
-        fits = content.size * math.prod(int(c) for c in counts) <= KNOWN_LIMIT  # type: ignore[arg-type]
-        return np.tile(content, counts) if fits else None  # type: ignore[arg-type]
+        return np.tile(content, fixed) if content.size * math.prod(fixed) <= KNOWN_LIMIT else None
 
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         return [i % d for i, d in zip(index, ctx.shape(0), strict=True)]

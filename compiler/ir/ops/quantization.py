@@ -97,7 +97,7 @@ class QuantizeLinear(Composite):
     def target(self, zero_point: PyAny) -> DType:
         """The element type of the result."""
         if zero_point is not None:
-            return zero_point.type.dtype  # type: ignore[no-any-return]
+            return zero_point.type.dtype
         return DType.from_code(self.output_dtype) if self.output_dtype else U8
 
     def infer(self, ctx: InferContext) -> Sequence[PyAny]:

@@ -112,8 +112,8 @@ class Resize(Operator):
         if len(ratios) != len(axes):
             raise UnsupportedOp("keep_aspect_ratio_policy needs sizes known when compiling")
         scale = min(ratios) if self.keep_aspect_ratio_policy == "not_larger" else max(ratios)
-        return [ResizedAxis(a, have, math.floor(scale * int(have) + Fraction(1, 2)), float(np.float32(float(scale))))
-                for a, have in axes]  # type: ignore[arg-type]
+        return [ResizedAxis(a, have, math.floor(scale * have + Fraction(1, 2)), float(np.float32(float(scale))))
+                for a, have in axes if isinstance(have, int)]
 
     def _cropped(self, ctx: InferContext, found: list[ResizedAxis]) -> list[ResizedAxis]:
         roi = ctx.data(1)

@@ -65,7 +65,7 @@ class Col2Im(Operator):
         if len(x) != 3:
             ctx.fail("x must be [batch, channels and block, windows]", found=ctx.types[0])
         taps = prod(w[1] for w in windows)
-        if isinstance(x[1], SymDim) or x[1] % taps:  # type: ignore[operator]
+        if isinstance(x[1], SymDim) or x[1] % taps:
             ctx.fail("axis 1 must be a multiple of the block", expected=f"a multiple of {taps}", found=x[1])
         ctx.equal(x[2], prod(w[5] for w in windows), "axis 2 must have an entry for each window")
         return [ctx.tensor(0).with_shape((x[0], x[1] // taps, *(w[0] for w in windows)))]

@@ -60,7 +60,7 @@ def _constant_on_the_right(node: Node, rw: Rewriter) -> Value | None:
     a, b = node.operands
     if not a.is_constant or b.is_constant:
         return None
-    return rw.before(node).add(node.op, [b, a])  # type: ignore[no-any-return]
+    return rw.before(node).add(node.op, [b, a])
 
 
 def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
@@ -75,7 +75,7 @@ def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
     together = c1.data + c2.data if node.op.name == "Add" else c1.data * c2.data
     if together.size > MOST_ELEMENTS or not np.isfinite(together).all():
         return None
-    return rw.before(node).add(node.op, [x, together.astype(c1.data.dtype)])  # type: ignore[no-any-return]
+    return rw.before(node).add(node.op, [x, together.astype(c1.data.dtype)])
 
 
 def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
@@ -87,13 +87,13 @@ def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
         factor = (1 / c.data).astype(c.data.dtype)
     if not (np.isfinite(factor) & (np.abs(factor) >= np.finfo(c.data.dtype).tiny)).all():
         return None
-    return rw.before(node).Mul(x, factor)  # type: ignore[no-any-return]
+    return rw.before(node).Mul(x, factor)
 
 
 def _small_power(node: Node, rw: Rewriter) -> Value | None:
     x, exponent = node.operands
     power, g = uniform(exponent), rw.before(node)
-    if power is None or not x.tensor.dtype.is_float and power not in (1, 2, 3):
+    if power is None or (not x.tensor.dtype.is_float and power not in (1, 2, 3)):
         return None
     build = {1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), 0.5: lambda: g.Sqrt(x),
              -1: lambda: g.Reciprocal(x), -0.5: lambda: g.Reciprocal(g.Sqrt(x))}  # fmt: skip
@@ -141,7 +141,7 @@ def _cast_of_a_wider_cast(node: Node, rw: Rewriter) -> Value | None:
     x, to = inner.operands[0], node.output.tensor.dtype
     if not isinstance(x.type, TensorType) or not holds_all(inner.output.tensor.dtype, x.tensor.dtype):
         return None
-    return x if x.tensor.dtype == to else rw.before(node).add(node.op, [x])  # type: ignore[no-any-return]
+    return x if x.tensor.dtype == to else rw.before(node).add(node.op, [x])
 
 
 def _fill_is_a_number(node: Node, rw: Rewriter) -> Value | None:
@@ -158,14 +158,14 @@ def _fill_is_a_number(node: Node, rw: Rewriter) -> Value | None:
             small = g.const(np.zeros((), np.float32) if content is None else np.asarray(content).reshape(()))
         rest = [o.tensor.dims for o in node.operands if o is not v] + [small.tensor.dims]
         if _broadcast(rest) == node.output.tensor.dims:
-            return g.add(node.op, [small if o is v else o for o in node.inputs])  # type: ignore[no-any-return]
+            return g.add(node.op, [small if o is v else o for o in node.inputs])
     return None
 
 
-def _broadcast(shapes: list) -> tuple | None:  # type: ignore[type-arg]
+def _broadcast(shapes: list) -> tuple | None:
     """The numpy broadcast where equal dims are plainly equal, else None."""
     rank = max(map(len, shapes))
-    out: list = [1] * rank  # type: ignore[type-arg]
+    out: list = [1] * rank
     for shape in shapes:
         for i, d in enumerate(shape, rank - len(shape)):
             if out[i] != 1 and d != 1 and d != out[i]:

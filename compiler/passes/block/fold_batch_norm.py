@@ -27,7 +27,7 @@ class FoldBatchNorm(BlockPass):
             if node.op.name != "BatchNormalization" or len(node.outputs) != 1:
                 continue
             statistics = [v.data if v is not None else None for v in node.inputs[1:5]]
-            if any(s is None for s in statistics) or getattr(node.op, "training_mode", 0):
+            if any(s is None for s in statistics) or getattr(node.op, "training_mode", False):
                 rw.no_match("statistics are not constant", node)
                 continue
             scale, bias, mean, var = (s.astype(np.float64) for s in statistics if s is not None)

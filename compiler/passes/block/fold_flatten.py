@@ -72,7 +72,7 @@ def _products(view: Node, x: Value) -> list[Node] | None:
         if product.op.name not in ("Gemm", "MatMul") or product.inputs[0] is not view.output:
             return None
         w = product.operands[1]
-        if w.data is None or w.tensor.rank != 2 or getattr(product.op, "transA", 0) or w is product.inputs[0]:
+        if w.data is None or w.tensor.rank != 2 or getattr(product.op, "transA", False) or w is product.inputs[0]:
             return None
         if any(v is view.output for v in product.inputs[1:]):
             return None

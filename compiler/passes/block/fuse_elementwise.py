@@ -12,7 +12,6 @@ from itertools import islice
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Contraction, Elementwise, Fused, Window
-from ...ir.types import TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -124,7 +123,8 @@ class _Block:
 
     def leads_to(self, v: Value) -> bool:
         """Whether `v` is, or after a long search may be, computed from the block; only nodes after its root can be."""
-        stack, seen = [v], set()
+        stack = [v]
+        seen: set[Node] = set()
         start = self.order[self.root]
         while stack:
             if len(seen) > MOST_SEARCHED:

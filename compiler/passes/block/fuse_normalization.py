@@ -73,8 +73,8 @@ def _normalization(node: Node, rw: Rewriter) -> bool:
     if mean is None or eps is None or square is None or list(square.operands) != [d, d]:
         return rw.no_match("not divided by the root of its own mean square", node)
     axes, t = _axes(mean), d.tensor
-    sizes = [t.dims[a] for a in axes]
-    trailing = axes == tuple(range(t.rank - len(axes), t.rank)) and all(isinstance(s, int) for s in sizes)
+    sizes = [size for size in (t.dims[a] for a in axes) if isinstance(size, int)]
+    trailing = axes == tuple(range(t.rank - len(axes), t.rank)) and len(sizes) == len(axes)
     if not trailing or not axes or t.dtype != F32 or not mean.op.keepdims:  # type: ignore[attr-defined]
         return rw.no_match("not over the last axes, of known size", node)
     x = _centred(d, axes)
@@ -113,7 +113,7 @@ def _centred(d: Value, axes: tuple[int, ...]) -> Value | None:
     return sub.operands[0] if keeps and _axes(mean) == axes else None
 
 
-def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node], Value | None, Value | None]:  # type: ignore[type-arg]
+def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node], Value | None, Value | None]:
     """The nodes from the quotient to the end of the pattern, and what multiplies and is added in the shape of the normalised axes."""
     chain: list[Node] = [node]
     scale: Value | None = None
@@ -129,6 +129,6 @@ def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node
     return chain, scale, bias
 
 
-def _is_vector(v: Value, sizes: list) -> bool:  # type: ignore[type-arg]
+def _is_vector(v: Value, sizes: list) -> bool:
     return list(v.tensor.dims) == sizes and v.tensor.dtype == F32 and prod(v.tensor.dims) != 1
 

@@ -71,11 +71,11 @@ def _view(node: Node, rw: Rewriter) -> Value | None:
         return x
     shape = constant_shape(x.tensor.dims, dims)
     if shape is not None:
-        return rw.before(node).Reshape(x, shape)  # type: ignore[no-any-return]
+        return rw.before(node).Reshape(x, shape)
     known = node.operands[1].known if node.op.name == "Reshape" and x is not node.operands[0] else None
     if known is None or any(d == 0 for d in known.flat):
         return None
-    return rw.before(node).Reshape(x, node.operands[1])  # type: ignore[no-any-return]
+    return rw.before(node).Reshape(x, node.operands[1])
 
 
 def _transpose(node: Node, rw: Rewriter) -> Value | None:
@@ -87,7 +87,7 @@ def _transpose(node: Node, rw: Rewriter) -> Value | None:
     both = [first[a] for a in node.op.order(x.tensor.rank)]  # type: ignore[attr-defined]
     if both == list(range(len(both))):
         return x
-    return rw.before(node).Transpose(x, perm=both)  # type: ignore[no-any-return]
+    return rw.before(node).Transpose(x, perm=both)
 
 
 def _concat(node: Node, rw: Rewriter) -> Value | None:
@@ -98,7 +98,7 @@ def _concat(node: Node, rw: Rewriter) -> Value | None:
         same = inner is not None and inner.op.name == "Concat" and inner.op.axis % rank == axis  # type: ignore[attr-defined]
         alone = len(v.uses) == 1 and not v.output_uses
         parts += inner.operands if inner is not None and same and alone else [v]
-    return None if len(parts) == len(node.operands) else rw.before(node).Concat(*parts, axis=axis)  # type: ignore[no-any-return]
+    return None if len(parts) == len(node.operands) else rw.before(node).Concat(*parts, axis=axis)
 
 
 def _slice(node: Node, rw: Rewriter) -> Value | None:
@@ -118,7 +118,7 @@ def _slice(node: Node, rw: Rewriter) -> Value | None:
         columns.append((start, end if end >= 0 else -FAR, axis, step))
     if not columns:
         return x
-    return rw.before(node).Slice(x, *(np.array(c, np.int64) for c in zip(*columns, strict=True)))  # type: ignore[no-any-return]
+    return rw.before(node).Slice(x, *(np.array(c, np.int64) for c in zip(*columns, strict=True)))
 
 
 RULES: dict[str, Callable[[Node, Rewriter], Value | None]] = {

@@ -108,7 +108,7 @@ def relayout(rw: Rewriter, node: Node, v: Value, layout: Layout) -> Value:
         source = v.producer.operands[0]
         if source.type == wanted:
             return source
-    return rw.before(node).Relayout(v, layout=layout or ())  # type: ignore[no-any-return]
+    return rw.before(node).Relayout(v, layout=layout or ())
 
 
 def _comes_before(first: Node, second: Node) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Movement, Relayout, Window
 from ...ir.types import TensorType
@@ -49,10 +48,10 @@ def layout_wishes(graph: Graph) -> dict[Value, Order]:
         if not all(isinstance(v.type, TensorType) and v.type.shape is not None for v in (*node.operands, *node.outputs)):
             continue
         wished = wishes.get(node.outputs[0])
-        for i, v in enumerate(node.inputs):
-            order = _wish(node, i, wished) if v is not None and not v.is_constant else None
-            if v is not None and order is not None and len(order) == v.tensor.rank:
-                votes.setdefault(v, Counter())[order] += 1
+        for i, source in enumerate(node.inputs):
+            order = _wish(node, i, wished) if source is not None and not source.is_constant else None
+            if source is not None and order is not None and len(order) == source.tensor.rank:
+                votes.setdefault(source, Counter())[order] += 1
     return wishes
 
 
