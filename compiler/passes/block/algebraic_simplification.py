@@ -121,11 +121,11 @@ def _constant_condition(node: Node, rw: Rewriter) -> Value | None:
 
 def holds_all(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is a value of `wide`."""
-    if narrow == wide or narrow == BOOL:
+    if narrow in (wide, BOOL):
         return narrow == wide or wide.is_int or wide.is_float
     if narrow.is_int and wide.is_int:
-        least, most = (-(1 << narrow.bits - 1), (1 << narrow.bits - 1) - 1) if narrow.is_signed else (0, (1 << narrow.bits) - 1)
-        return wide.holds(least) and wide.holds(most)
+        positive = narrow.bits - narrow.is_signed
+        return wide.holds(-(1 << positive) if narrow.is_signed else 0) and wide.holds((1 << positive) - 1)
     mantissa = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
     if narrow.is_int:
         return narrow.bits <= mantissa.get(wide.name, 0)
@@ -146,7 +146,7 @@ def _cast_of_a_wider_cast(node: Node, rw: Rewriter) -> Value | None:
 
 def _fill_is_a_number(node: Node, rw: Rewriter) -> Value | None:
     """A tensor of one repeated number broadcasts as well as the number itself; so does what was only expanded."""
-    for i, v in enumerate(node.inputs):
+    for v in node.inputs:
         maker = v.producer if v is not None else None
         if maker is None or maker.op.name not in ("ConstantOfShape", "Expand"):
             continue

@@ -133,7 +133,7 @@ def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
 
 def _column_axis(product: Node) -> int:
     """The axis of the weights that counts the result's channels or columns."""
-    if product.op.name == "Conv" or product.op.name == "Gemm" and product.op.transB:  # type: ignore[attr-defined]
+    if product.op.name == "Conv" or (product.op.name == "Gemm" and product.op.transB):  # type: ignore[attr-defined]
         return 0
     return 1
 
@@ -155,7 +155,7 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("no scale or shift of a single use feeds it", node)
     convolution = node.op.name == "Conv"
     a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
-    if a is None or not convolution and (a.shifts or w.tensor.rank != 2):
+    if a is None or (not convolution and (a.shifts or w.tensor.rank != 2)):
         return rw.no_match("not a scale along the contracted axis", node)
     if convolution and a.shifts and not _unpadded(node):
         return rw.no_match("the shift does not reach the padding", node)

@@ -43,7 +43,7 @@ def _fold(node: Node, rw: Rewriter) -> bool:
         turned.type = turned.tensor.with_layout(None)
         flat = g.Reshape(turned, [-1, int(np.prod(sizes))])
         for product in view.output.users:
-            transposed = bool(getattr(product.op, "transB", 0))
+            transposed = bool(getattr(product.op, "transB", False))
             w = product.operands[1]
             assert w.data is not None
             weights = rw.graph.add_constant(_reordered(w.data, sizes, order, transposed), w.name)
@@ -63,7 +63,8 @@ def _reordered(w: np.ndarray, sizes: list[int], order: tuple[int, ...], transpos
 def _products(view: Node, x: Value) -> list[Node] | None:
     """The products with constant weights that alone read `view`, which keeps axis 0 and merges all others."""
     dims = x.tensor.dims
-    if not (isinstance(view.op, Movement) and view.op.is_view) or view.output.tensor.rank != 2 or view.output.output_uses:
+    is_view = isinstance(view.op, Movement) and view.op.is_view
+    if not is_view or view.output.tensor.rank != 2 or view.output.output_uses:
         return None
     whole = view.output.tensor.dims[0] == dims[0] and all(isinstance(d, int) for d in dims[1:])
     if not whole or reshape_order(x.tensor, view.output.tensor.dims) is not None:

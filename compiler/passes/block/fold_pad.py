@@ -46,7 +46,8 @@ def _combined(node: Node, rw: Rewriter) -> list[int] | None:
         rw.no_match("the margin is not of zeros", node)
         return None
     widths = pad.op.widths(pad.context())
-    if any(w != 0 for pair in widths[:2] for w in pair) or not all(isinstance(w, int) and w >= 0 for p in widths for w in p):
+    grows = all(isinstance(w, int) and w >= 0 for pair in widths for w in pair)
+    if not grows or any(w != 0 for pair in widths[:2] for w in pair):
         rw.no_match("pads the batch or the channels, or crops", node)
         return None
     op = node.op

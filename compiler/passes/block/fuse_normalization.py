@@ -113,7 +113,9 @@ def _centred(d: Value, axes: tuple[int, ...]) -> Value | None:
     return sub.operands[0] if keeps and _axes(mean) == axes else None
 
 
-def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node], Value | None, Value | None]:
+def _scale_and_bias(
+    node: Node, sizes: list[int], may_shift: bool
+) -> tuple[list[Node], Value | None, Value | None]:
     """The nodes from the quotient to the end of the pattern, and what multiplies and is added in the shape of the normalised axes."""
     chain: list[Node] = [node]
     scale: Value | None = None
@@ -129,6 +131,6 @@ def _scale_and_bias(node: Node, sizes: list, may_shift: bool) -> tuple[list[Node
     return chain, scale, bias
 
 
-def _is_vector(v: Value, sizes: list) -> bool:
+def _is_vector(v: Value, sizes: list[int]) -> bool:
     return list(v.tensor.dims) == sizes and v.tensor.dtype == F32 and prod(v.tensor.dims) != 1
 

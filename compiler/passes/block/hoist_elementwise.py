@@ -38,9 +38,11 @@ def _hoist(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("another shape than its operand", node)
     chain, base = _views(x)
     maker = base.producer
-    if not chain or maker is None or not isinstance(maker.op, (Contraction, Window, Elementwise)) or len(maker.outputs) != 1:
+    kinds = (Contraction, Window, Elementwise)
+    if not chain or maker is None or not isinstance(maker.op, kinds) or len(maker.outputs) != 1:
         return rw.no_match("no views of a kernel's result feed it", node)
-    if len(base.uses) != 1 or base.output_uses or any(v.tensor.rank > base.tensor.rank for v in node.operands if v.is_constant):
+    deeper = any(v.tensor.rank > base.tensor.rank for v in node.operands if v.is_constant)
+    if len(base.uses) != 1 or base.output_uses or deeper:
         return rw.no_match("the kernel's result has another reader", node)
     g = rw.before(node)
     value = g.add(node.op, [base if i == tensors[0] else v for i, v in enumerate(node.inputs)])
@@ -56,7 +58,7 @@ def _views(x: Value) -> tuple[list[Node], Value]:
     """The reshapes and transposes of a single use above `x`, nearest first, and what they view."""
     chain: list[Node] = []
     while (view := x.producer) is not None and len(x.uses) == 1 and not x.output_uses:
-        if not (isinstance(view.op, Movement) and view.op.is_view or view.op.name == "Transpose"):
+        if not ((isinstance(view.op, Movement) and view.op.is_view) or view.op.name == "Transpose"):
             break
         chain.append(view)
         x = view.operands[0]

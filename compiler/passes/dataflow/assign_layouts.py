@@ -158,10 +158,11 @@ def _follow(node: Node) -> None:
 def _copy(node: Node, wishes: dict[Value, Order]) -> None:
     """Strided copies write whatever order is wished, else that of their largest operand."""
     for out in node.outputs:
-        alike = [v.tensor for v in node.operands if v.tensor.rank == out.tensor.rank and v.tensor.dtype == out.tensor.dtype]
-        orders = Counter(t.axis_order for t in alike if not _is_flat(t))
+        t = out.tensor
+        alike = [v.tensor for v in node.operands if v.tensor.rank == t.rank and v.tensor.dtype == t.dtype]
+        orders = Counter(other.axis_order for other in alike if not _is_flat(other))
         layout = orders.most_common(1)[0][0] if orders and node.op.name != "Gather" else None
-        out.type = out.tensor.with_layout(wishes.get(out, layout))
+        out.type = t.with_layout(wishes.get(out, layout))
 
 
 def _is_flat(t: TensorType) -> bool:

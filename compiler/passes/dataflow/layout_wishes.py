@@ -45,7 +45,7 @@ def layout_wishes(graph: Graph) -> dict[Value, Order]:
                 wishes[v] = votes[v].most_common(1)[0][0]
         if all(v.known is not None for v in node.outputs):
             continue
-        if not all(isinstance(v.type, TensorType) and v.type.shape is not None for v in (*node.operands, *node.outputs)):
+        if not all(_has_shape(v) for v in (*node.operands, *node.outputs)):
             continue
         wished = wishes.get(node.outputs[0])
         for i, source in enumerate(node.inputs):
@@ -53,6 +53,10 @@ def layout_wishes(graph: Graph) -> dict[Value, Order]:
             if source is not None and order is not None and len(order) == source.tensor.rank:
                 votes.setdefault(source, Counter())[order] += 1
     return wishes
+
+
+def _has_shape(v: Value) -> bool:
+    return isinstance(v.type, TensorType) and v.type.shape is not None
 
 
 def _wish(node: Node, i: int, wished: Order | None) -> Order | None:
