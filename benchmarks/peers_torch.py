@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from parax.compiler.commands.contest import Call, Contestant
+from parax.compiler.commands.contest import Contestant
 from parax.compiler.commands.peers import words
 from parax.errors import UnsupportedOp
 
@@ -28,26 +29,24 @@ Function = Callable[..., Any]
 
 
 def contestants(model: Path, inputs: Mapping[str, np.ndarray], rows: int, n_cores: int) -> list[Contestant]:
-    """One function over all cores: PyTorch's threads are the process's, so other splits need other processes.
+    """One caller, on all cores and on one. PyTorch's threads belong to the process, so there are no instances.
 
     Raises:
         UnsupportedOp: the model has an operator that is not in the table below.
     """
-    torch.set_num_threads(n_cores)
     network = Network(onnx.load(model)).eval()
     values = tuple(torch.from_numpy(inputs[name].copy()) for name in network.names)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sizes may stay fixed in the trace: every request has them
         function = torch.jit.freeze(torch.jit.trace(network, values, check_trace=False))
-        function(*values)
 
-    def call() -> Sequence[np.ndarray]:
+    def call(threads: int) -> Sequence[np.ndarray]:
+        torch.set_num_threads(threads)
         with torch.inference_mode():
             found = function(*values)
         return [each.numpy() for each in found]
 
-    calls: list[Call] = [call]
-    return [Contestant("torch", f"{words(1, n_cores)}, traced and frozen", calls, rows)]
+    return [Contestant("torch", words(1, n), [partial(call, n)], rows) for n in dict.fromkeys((n_cores, 1))]
 
 
 class Network(torch.nn.Module):
