@@ -24,6 +24,7 @@ from .dataflow.sink_constants import SinkConstants
 from .node.constant_folding import ConstantFolding, Evaluate
 from .node.no_op_elimination import NoOpElimination
 from .node.omit_neutral_operands import OmitNeutralOperands
+from .node.split_wide_operators import SplitWideOperators
 from .node.zero_size_elimination import ZeroSizeElimination
 
 
@@ -34,16 +35,18 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         opt_level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 everything.
         has_kernel: whether the backend serves an operator directly. evaluate: computes one node on constants.
     """
-    decompose = DecomposeComposites(has_kernel)
+    decompose, narrow = DecomposeComposites(has_kernel), SplitWideOperators()
     if opt_level == 0:
-        return Pipeline([decompose, SinkConstants(), DeadCode()])
+        return Pipeline([decompose, narrow, SinkConstants(), DeadCode()])
     clean: list[Pass] = [NoOpElimination(), ZeroSizeElimination(), ConstantFolding(evaluate), DeadCode()]
     if opt_level == 1:
-        return Pipeline([clean, decompose, clean, SinkConstants(), AssignLayouts(), NoOpElimination(), DeadCode()])
+        return Pipeline([clean, decompose, clean, narrow, SinkConstants(), AssignLayouts(), NoOpElimination(),
+                         DeadCode()])  # fmt: skip
     return Pipeline([
         clean,
         FoldBatchNorm(),
         decompose,
+        narrow,
         [*clean, AlgebraicSimplification(), SimplifyMovements(), SplitProjections(), HoistElementwise(), FoldAffine(),
          FoldPad(), OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),

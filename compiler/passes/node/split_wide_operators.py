@@ -1,0 +1,51 @@
+"""Operators of very many operands become trees of ones with few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Graph, Node, Value
+from ..base import NodePass
+from ..rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class SplitWideOperators(NodePass):
+    """Cut Sum, Mean, Max and Min of many different operands: LLVM takes quadratic time over kernels of thousands.
+
+    before: %1 = Sum(%a, …, %z)      after: %2 = Sum(%a, …, %m); %3 = Sum(%n, …, %z); %1 = Sum(%2, %3)
+    """
+
+    max_operands: int = 32
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            if node.op.name not in ("Sum", "Mean", "Max", "Min"):
+                continue
+            if len(set(node.operands)) <= self.max_operands:
+                rw.no_match("few operands", node)
+                continue
+            rw.replace(node, self._tree(rw.before(node), node))
+            changed = True
+        return changed
+
+    def _tree(self, g: GraphBuilder, node: Node) -> Value:
+        name = "Sum" if node.op.name == "Mean" else node.op.name
+
+        def combine(values: Sequence[Value]) -> Value:
+            result: Value = getattr(g, name)(*values)
+            return result
+
+        values, n = list(node.operands), self.max_operands
+        while len(values) > 1:
+            values = [combine(values[i : i + n]) for i in range(0, len(values), n)]
+        if node.op.name != "Mean":
+            return values[0]
+        quotient: Value = g.Div(values[0], g.const(np.float32(len(node.operands)), values[0].tensor.dtype))
+        return quotient
