@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 from ...errors import InternalError
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 from .types import BOOL, F32, F64, I32, I64, U8, Dim, DType, SymDim
 
-Number = Union[int, float, bool]
+Number = int | float | bool
 
 
 class KValue:
@@ -72,8 +72,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
 }
 # unary functions that the backend expands or maps to an LLVM intrinsic
-MATH = ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-        "sqrt", "abs", "floor", "ceil", "trunc", "round_even", "sigmoid", "log1p", "exp2")
+MATH = ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+        "atanh", "sqrt", "abs", "floor", "ceil", "trunc", "round_even", "sigmoid", "log1p", "exp2")
 
 
 class Builder:

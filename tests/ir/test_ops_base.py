@@ -306,7 +306,10 @@ def known(build: PyAny) -> list[str] | None:
         (lambda g, x: g.Mul(g.Shape(x), g.Shape(x)), ["N*N", "9", "S*S"]),
         (lambda g, x: g.Cast(g.Shape(x), to="i32"), ["N", "3", "S"]),
         (lambda g, x: g.Cast(g.Shape(x), to="f16"), None),
-        (lambda g, x: g.Cast(g.Min(g.Mul(g.Cast(g.Shape(x), to="f32"), 2.0), 6.0), to="i64"), ["min(2*N,6)", "6", "min(2*S,6)"]),
+        (
+            lambda g, x: g.Cast(g.Min(g.Mul(g.Cast(g.Shape(x), to="f32"), 2.0), 6.0), to="i64"),
+            ["min(2*N,6)", "6", "min(2*S,6)"],
+        ),
         (lambda g, x: g.Mul(g.Cast(g.Shape(x), to="f32"), 0.5), None),
         (lambda g, x: g.Div(g.Cast(g.Shape(x), to="f32"), 2.0), None),
         (lambda g, x: g.Cast(g.Cast(g.Shape(x, start=1, end=2), to="f32"), to="i64"), ["3"]),

@@ -136,7 +136,8 @@ class ConvTranspose(Contraction):
         whole = [s * (n - 1) + e + (k - 1) * d + 1
                  for n, k, s, d, e in zip(x.dims[2:], kernel, strides, dilations, extra, strict=True)]
         if self.auto_pad not in ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"):
-            raise InvalidModel("unknown auto_pad", expected="NOTSET, VALID, SAME_UPPER or SAME_LOWER", found=self.auto_pad)
+            expected = "NOTSET, VALID, SAME_UPPER or SAME_LOWER"
+            raise InvalidModel("unknown auto_pad", expected=expected, found=self.auto_pad)
         output: tuple[Dim, ...] | None = None
         if self.output_shape is not None:
             output = tuple(self.output_shape[-rank:])

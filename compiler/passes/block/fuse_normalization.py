@@ -116,7 +116,7 @@ def _centred(d: Value, axes: tuple[int, ...]) -> Value | None:
 def _scale_and_bias(
     node: Node, sizes: list[int], may_shift: bool
 ) -> tuple[list[Node], Value | None, Value | None]:
-    """The nodes from the quotient to the end of the pattern, and what multiplies and is added in the shape of the normalised axes."""
+    """The nodes from the quotient to the pattern's end; what multiplies and is added, in the normalised axes' shape."""
     chain: list[Node] = [node]
     scale: Value | None = None
     bias: Value | None = None
