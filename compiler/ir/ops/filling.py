@@ -129,7 +129,7 @@ class Range(Operator):
         if ctx.tensor(0).dtype.is_float:
             constants = [ctx.data(i) for i in range(3)]
             if any(c is None for c in constants):
-                ctx.fail("start, limit and delta must be known at compile time", found=ctx.types)
+                ctx.unsupported("start, limit and delta must be known at compile time", found=ctx.types)
             start, limit, delta = (float(c.reshape(-1)[0]) for c in constants if c is not None)
             if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
                 ctx.fail("start, limit and delta must be finite and delta not 0", found=[start, limit, delta])

@@ -76,7 +76,7 @@ class Resize(Operator):
             ctx.fail("scales or sizes must be given")
         scales = ctx.data(2)
         if scales is None:
-            ctx.fail("scales must be known at compile time", found=ctx.types[2])
+            ctx.unsupported("scales must be known at compile time", found=ctx.types[2])
         if scales.size != len(axes):
             ctx.fail("scales must have a number for each axis", expected=len(axes), found=scales.size)
         if not (np.isfinite(scales).all() and (scales > 0).all()):
