@@ -60,4 +60,5 @@ def _open_dims(declared: onnx.ValueInfoProto, shape: Sequence[int]) -> list[int]
     tensor = declared.type.tensor_type
     if not tensor.HasField("shape") or len(tensor.shape.dim) != len(shape):
         return list(shape)
-    return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else n for d, n in zip(tensor.shape.dim, shape, strict=True)]
+    fixed = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim]
+    return [n if d is None else d for d, n in zip(fixed, shape, strict=True)]
