@@ -183,7 +183,7 @@ def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> 
     return _pad({}, out.reshape(shape), [*[0] * len(shape), *(w - d for w, d in zip(wanted, shape, strict=True))])
 
 
-_KINDS: dict[str, Callable[..., Any]] = {
+KINDS: dict[str, Callable[..., Any]] = {
     "Slice": _slice, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Reshape": _reshape, "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze, "Range": _range, "OneHot": _one_hot, "Split": _split, "TopK": _top_k, "Resize": _resize,
     "Col2Im": _col2im, "MaxUnpool": _max_unpool,
@@ -198,7 +198,7 @@ def at_runtime(attributes: Attributes, inputs: list[Any]) -> list[Any]:
         InvalidInput: parameters that are against the operator's rules.
     """
     dtype = np.asarray(inputs[2 if attributes["kind"] == "OneHot" else 0]).dtype
-    result = _KINDS[attributes["kind"]](json.loads(attributes.get("settings") or "{}"), *inputs)
+    result = KINDS[attributes["kind"]](json.loads(attributes.get("settings") or "{}"), *inputs)
     if isinstance(result, list):
         return [np.ascontiguousarray(r) for r in result]
     return [np.ascontiguousarray(result, dtype).reshape(np.shape(result))]

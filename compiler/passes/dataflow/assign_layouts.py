@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Movement, Reduce, Relayout, Window
-from ...ir.types import TensorType
+from ...ir.types import STR, TensorType
 from ...ir.views import is_row_major, physical_axes, reshape_order
 from ..base import DataflowPass
 from ..rewrite import Rewriter
@@ -40,7 +40,7 @@ class AssignLayouts(DataflowPass):
         for node in graph.nodes_in_order():
             if all(v.known is not None for v in node.outputs):
                 continue  # shape arithmetic, which reads no tensor
-            if all(isinstance(v.type, TensorType) and v.type.shape is not None for v in node.outputs):
+            if all(_has_order(v) for v in node.outputs):
                 self._assign(node, rw, wishes)
         _plain_outputs(graph)
         return before != ([v.type for n in graph for v in n.outputs], len(graph))
@@ -81,6 +81,11 @@ def _convolution(node: Node, rw: Rewriter) -> None:
     if not (few and is_row_major(x.tensor)):
         node.set_input(0, relayout(rw, node, x, wanted))
     y.type = y.tensor.with_layout(wanted)
+
+
+def _has_order(v: Value) -> bool:
+    """Whether native code holds the value: strings and values of unknown rank stay as they are."""
+    return isinstance(v.type, TensorType) and v.type.shape is not None and v.type.dtype != STR
 
 
 def _plain_outputs(graph: Graph) -> None:
