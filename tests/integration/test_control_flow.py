@@ -1,0 +1,134 @@
+"""If, Loop, Scan and data-dependent sizes from the model to the result, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import parax
+from parax.errors import InvalidInput
+
+ort = pytest.importorskip("onnxruntime")
+
+IF = """
+if_model (float[N,4] x, bool c) => (float[N,4] y, float[n,4] z) <float[4] w = {1, 2, 3, 4}> {
+    y, z = If (c) <then_branch = then () => (float[N,4] a, float[N,4] b) { a = Add(x, w)  b = Identity(x) },
+                   else_branch = other () => (float[N,4] d, float[m,4] e) { d = Mul(x, w)  e = Concat<axis = 0>(x, d) }>
+}
+"""
+GROWING = """
+growing (float[N] x, int64 trips, bool go) => (float[M] y, float[K,N] rows) {
+    y, rows = Loop (trips, go, x) <body = body (int64 i, bool c, float[P] s) => (bool k, float[Q] t, float[N] row) {
+        ten = Constant<value = int64 {10}>()
+        k = Less(i, ten)
+        t = Concat<axis = 0>(s, x)
+        f = Cast<to = 1>(i)
+        row = Add(x, f)
+    }>
+}
+"""
+SCAN = """
+scan (float[T,3] xs, float[3] start) => (float[3] last, float[3,T] sums) {
+    last, sums = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
+        body = body (float[3] s, float[3] x) => (float[3] t, float[3] out) { t = Add(s, x)  out = Mul(t, t) }
+    >(start, xs)
+}
+"""
+NESTED = """
+nested (float[N] x, int64 trips) => (float[N] y) {
+    go = Constant<value = bool {1}>()
+    y = Loop (trips, go, x) <body = body (int64 i, bool c, float[N] s) => (bool k, float[N] t) {
+        k = Identity(c)
+        one = Constant<value = int64 {1}>()
+        two = Constant<value = int64 {2}>()
+        odd = Mod(i, two)
+        is_odd = Equal(odd, one)
+        t = If (is_odd) <then_branch = add () => (float[N] a) { a = Add(s, x) },
+                         else_branch = neg () => (float[N] b) { b = Neg(s) }>
+    }>
+}
+"""
+NON_ZERO = """
+nonzero (float[N,4] x) => (float[K] y, float[K] z, int64[2] n) {
+    where = NonZero(x)
+    at = Transpose(where)
+    y = GatherND(x, at)
+    z = Mul(y, y)
+    n = Shape(where)
+}
+"""
+
+
+def check(text: str, **feeds: np.ndarray) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{text}')
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = session.run(None, feeds)
+    for instances, cores in ((1, 1), (1, 2)):
+        with parax.compile(model).session(instances=instances, cores_per_instance=min(cores, 2)) as ours:
+            found = ours.run(feeds)
+            again = ours.run(feeds)
+    for output, array in zip(model.graph.output, wanted, strict=True):
+        if array.size == 0:  # of no iterations ONNX Runtime calls every symbolic size 0, also those that are known
+            assert (found[output.name].size, found[output.name].ndim) == (0, array.ndim)
+        else:
+            np.testing.assert_allclose(found[output.name], array, rtol=1e-6)
+        assert found[output.name].dtype == array.dtype
+        np.testing.assert_array_equal(found[output.name], again[output.name])
+
+
+def ramp(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) - 3
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_if(taken: bool) -> None:
+    check(IF, x=ramp(3, 4), c=np.array(taken))
+
+
+@pytest.mark.parametrize(("trips", "go"), [(3, True), (1, True), (50, True), (3, False), (0, True), (-2, True)])
+def test_a_loop_whose_state_grows(trips: int, go: bool) -> None:
+    check(GROWING, x=ramp(5), trips=np.array(trips), go=np.array(go))
+
+
+@pytest.mark.parametrize("length", [1, 6])
+def test_scan(length: int) -> None:
+    check(SCAN, xs=ramp(length, 3), start=ramp(3))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_an_if_inside_a_loop(trips: int) -> None:
+    check(NESTED, x=ramp(4), trips=np.array(trips))
+
+
+@pytest.mark.parametrize("x", [ramp(3, 4), np.zeros((2, 4), np.float32), np.ones((1, 4), np.float32)])
+def test_sizes_that_the_data_decide(x: np.ndarray) -> None:
+    check(NON_ZERO, x=x)
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    """A constraint between a size that an input tells and one that only the run knows."""
+    text = """misfit (float[N] x, float[N] w) => (float[M] y) {
+        where = NonZero(x)
+        shape = Constant<value = int64[1] {-1}>()
+        flat = Reshape(where, shape)
+        f = Cast<to = 1>(flat)
+        y = Add(f, w)
+    }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{text}')
+    with parax.compile(model).session(instances=1) as session:
+        x, w = np.ones(3, np.float32), np.ones(3, np.float32)
+        np.testing.assert_array_equal(session.run({"x": x, "w": w})["y"], [1, 2, 3])
+        with pytest.raises(InvalidInput):
+            session.run({"x": np.array([0, 1, 1], np.float32), "w": w})
+
+
+def test_results_are_the_callers() -> None:
+    """What a body passes through is copied: results share memory with no input and with each other."""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{IF}')
+    x = ramp(2, 4)
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({"x": x, "c": np.array(True)})
+    assert not np.may_share_memory(found["z"], x)
