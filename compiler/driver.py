@@ -96,7 +96,8 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp)
             low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
-                run.tell(EVERYTHING_DONE, f"  {target.name}: {placed.call.label}")
+                call = placed.call
+                run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
             text = link_module(low.segments[-1], target, tuple(low.symbols))
             low.modules[target.name] = text, target
         run.dump(f"{target.name}.ll", text)
