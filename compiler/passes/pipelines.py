@@ -17,6 +17,7 @@ from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
 from .block.simplify_movements import SimplifyMovements
 from .block.split_projections import SplitProjections
+from .block.unflatten_gathers import UnflattenGathers
 from .block.unflatten_products import UnflattenProducts
 from .dataflow.assign_layouts import AssignLayouts
 from .dataflow.common_subexpressions import CommonSubexpressions
@@ -48,8 +49,8 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         FoldBatchNorm(),
         decompose,
         narrow,
-        [*clean, AlgebraicSimplification(), SimplifyMovements(), UnflattenProducts(), SplitProjections(),
-         HoistElementwise(), FoldAffine(), FoldPad(), OmitNeutralOperands(), CommonSubexpressions()],
+        [*clean, AlgebraicSimplification(), SimplifyMovements(), UnflattenProducts(), UnflattenGathers(),
+         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
         SinkConstants(),
         AssignLayouts(),
