@@ -26,7 +26,7 @@ import parax
 from parax.compiler.compare import difference
 from parax.compiler.frontend.oracle import oracle
 
-from .cases import ROOT, Case, case_names, models_folder, open_case
+from .cases import ROOT, Case, Run, case_names, models_folder, open_case
 from .children import Record, records_of
 
 TARGETS = ("x86-64-v4", "x86-64-v3")
@@ -53,18 +53,35 @@ def run_case(case: Case, targets: Sequence[str] = TARGETS, modes: Sequence[str] 
     expected = _expected(case)
     for target in targets:
         where: Record = {"case": case.name, "target": target}
-        start = time.perf_counter()
         try:
-            plan = parax.compile(case.path, target=target)
-            yield {**where, "status": "compiled", "seconds": time.perf_counter() - start}
-            for mode in modes:
-                yield from _run_mode(case, plan, mode, expected, {**where, "mode": mode})
+            for plan, chosen, shapes, seconds in _plans(case, target):
+                yield {**where, "status": "compiled", "shapes": shapes, "seconds": seconds}
+                for mode in modes:
+                    runs = [(case.runs[i], expected[i]) for i in chosen]
+                    yield from _run_mode(case, plan, mode, runs, {**where, "mode": mode})
         except parax.UnsupportedOp as error:
             yield {**where, "status": "unsupported", "problem": str(error)}
         except parax.IncompatiblePlan as error:
             yield {**where, "status": "no-cpu", "problem": str(error)}
         except Exception as error:  # a broken model must not hide the other target's results
             yield {**where, "status": "error", "problem": f"{type(error).__name__}: {error}"}
+
+
+def _plans(case: Case, target: str) -> Iterator[tuple[parax.Plan, list[int], str, float]]:
+    """Plans, the runs each is for, how its shapes were given, seconds: one plan with the model's own symbols, or, where
+    those leave a parameter of an operator open, one per run for exactly its shapes (as a user would with --shape)."""
+    start = time.perf_counter()
+    try:
+        plan = parax.compile(case.path, target=target)
+        yield plan, list(range(len(case.runs))), "symbolic", time.perf_counter() - start
+        return
+    except parax.UnsupportedOp:
+        if not case.runs:
+            raise
+    for i, run in enumerate(case.runs):
+        start = time.perf_counter()
+        plan = parax.compile(case.path, target=target, shapes={name: a.shape for name, a in run.inputs.items()})
+        yield plan, [i], "fixed", time.perf_counter() - start
 
 
 def _expected(case: Case) -> list[dict[str, np.ndarray]]:
@@ -76,10 +93,10 @@ def _expected(case: Case) -> list[dict[str, np.ndarray]]:
 
 
 def _run_mode(
-    case: Case, plan: parax.Plan, mode: str, expected: Sequence[dict[str, np.ndarray]], where: Record
+    case: Case, plan: parax.Plan, mode: str, runs: Sequence[tuple[Run, dict[str, np.ndarray]]], where: Record
 ) -> Iterator[Record]:
     with plan.session(**cores_of(mode)) as session:
-        for run, right in zip(case.runs, expected, strict=True):
+        for run, right in runs:
             start = time.perf_counter()
             found = session.run(run.inputs)
             seconds = time.perf_counter() - start

@@ -5,6 +5,7 @@ Every value gets a name that is unique in the whole model, so that bodies can na
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from ...errors import UnsupportedOp
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Node, Value
+from ..ir.ops.at_runtime import AtRuntime
 from ..ir.ops.base import Composite, Control, Fused, Operator
 from ..ir.ops.reduce import ReduceAtRuntime
 from .functions import type_proto
@@ -128,6 +130,9 @@ class _Exporter:
         elif isinstance(node.op, ReduceAtRuntime):
             names = self._inputs(node), [self._name(node.outputs[0])]
             proto.node.append(helper.make_node(node.op.kind, *names, keepdims=node.op.keepdims))
+        elif isinstance(node.op, AtRuntime):
+            names, settings = [self._name(v) for v in node.outputs], json.loads(node.op.settings)
+            proto.node.append(helper.make_node(node.op.kind, self._inputs(node), names, **settings))
         elif node.op.domain == "parax":
             self._flatten(_expansion(node), node, proto)
         else:
