@@ -68,6 +68,10 @@ CASES = [
     case("Mod", ["f16[33]", "f16[33]"], {"fmod": 1}, low=1, high=5),
     *[case("BitShift", [f"{t}[33]", f"{t}[33]"], {"direction": d}, low=0, high=7)
       for t in ("u8", "u16", "u32", "u64") for d in ("LEFT", "RIGHT")],
+    *[case("BitShift", [np.array([1, 4, -5, -1, 100, -128], np.int8), np.array([1, 2, 1, 7, -1, 9], np.int8)],
+           {"direction": d}) for d in ("LEFT", "RIGHT")],
+    *[case("BitShift", [np.array([1, 255, 3], np.uint8), np.array([7, 8, 200], np.uint8)], {"direction": d})
+      for d in ("LEFT", "RIGHT")],
     *_several("Max", "i32", "u8", "i64"), *_several("Min", "i32", "u8", "i64"), *_several("Sum"), *_several("Mean"),
     case("Max", [SPECIAL, SPECIAL[::-1].copy()]), case("Min", [SPECIAL, SPECIAL[::-1].copy()]),
     case("Clip", ["f32[3,17]", const(-1.0), const(1.0)]), case("Clip", ["f32[7]", None, const(1.5)]),

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any as PyAny
 
 from ..types import F64, Dim, SymDim, dim_max, dim_min, lower_bound
-from .base import Attr, Elementwise, Float, In, InferContext, Numeric, Numeric2, Signed, UnsignedInt, Variadic, op
+from .base import Attr, Elementwise, Float, In, InferContext, Int, Numeric, Numeric2, Signed, Variadic, op
 
 
 @op(since=13)
@@ -160,10 +160,10 @@ def _small_power(x: PyAny, exponent: float) -> PyAny:
 
 @op(since=11)
 class BitShift(Elementwise):
-    """x shifted by y bits, LEFT or RIGHT; 0 where y is not less than the width."""
+    """x shifted by y bits, LEFT or RIGHT; RIGHT keeps the sign. A y below 0 or not below the width shifts all out."""
 
-    x: In[UnsignedInt]
-    y: In[UnsignedInt]
+    x: In[Int]
+    y: In[Int]
     direction: Attr[str]
 
     def infer(self, ctx: InferContext) -> PyAny:
@@ -172,9 +172,12 @@ class BitShift(Elementwise):
         return super().infer(ctx)
 
     def compute(self, e: PyAny, x: PyAny, y: PyAny) -> PyAny:
-        bits = x.dtype.bits
-        count = e.min(y, bits - 1)  # shifting by the width or more is undefined in LLVM
-        return e.select(y < bits, x << count if self.direction == "LEFT" else x >> count, 0)
+        bits, signed = x.dtype.bits, x.dtype.is_signed
+        inside = (y >= 0) & (y < bits) if signed else y < bits
+        count = e.select(inside, y, bits - 1)  # shifting by the width or more is undefined in LLVM
+        if self.direction == "LEFT":
+            return e.select(inside, x << count, 0)
+        return x >> count if signed else e.select(inside, x >> count, 0)
 
 
 class _Many(Elementwise):
