@@ -7,7 +7,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I64, Dim, SymDim, TensorType, prod
+from ..types import I64, Dim, SymDim, TensorType, prod, symbols_of
 from ..types import Shape as Dims
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Variadic, op
 
@@ -96,7 +96,7 @@ class Flatten(View):
 
 @op(since=13)
 class Squeeze(View):
-    """Drops dimensions of 1: the given axes, or all that are statically 1."""
+    """Drops dimensions of 1: the given axes, or all that are statically 1 (an input's symbol is taken to be larger)."""
 
     data: In[Any]
     axes: Opt[Int64]
@@ -104,6 +104,8 @@ class Squeeze(View):
     def view_shape(self, ctx: InferContext) -> Dims:
         shape = ctx.shape(0)
         if not ctx.has(1):
+            if any("." in name for name in symbols_of(shape)):  # a size that only the data decide may well be 1
+                ctx.unsupported("axes must be given where sizes depend on the data", ctx.types[0])
             return tuple(d for d in shape if d != 1)
         axes = ctx.axes(ctx.ints(1, "axes"), len(shape))
         for a in axes:
