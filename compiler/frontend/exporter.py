@@ -128,8 +128,8 @@ class _Exporter:
         elif node.op.domain == "parax" and node.op.name in ("Relayout", "Copy"):
             proto.node.append(helper.make_node("Identity", self._inputs(node)[:1], [self._name(node.outputs[0])]))
         elif isinstance(node.op, ReduceAtRuntime):
-            names = self._inputs(node), [self._name(node.outputs[0])]
-            proto.node.append(helper.make_node(node.op.kind, *names, keepdims=node.op.keepdims))
+            names = [self._name(node.outputs[0])]
+            proto.node.append(helper.make_node(node.op.kind, self._inputs(node), names, keepdims=node.op.keepdims))
         elif isinstance(node.op, AtRuntime):
             names, settings = [self._name(v) for v in node.outputs], json.loads(node.op.settings)
             proto.node.append(helper.make_node(node.op.kind, self._inputs(node), names, **settings))

@@ -60,7 +60,7 @@ def split(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """Parts of the given sizes, or `num_outputs` equal ones with a smaller last one."""
     x, axis = inputs[0], attributes.get("axis", 0)
     if len(inputs) > 1 and inputs[1] is not None:
-        return KINDS["Split"](attributes, x, inputs[1])  # type: ignore[no-any-return]
+        return KINDS["Split"](attributes, x, inputs[1])
     part = -(-x.shape[axis] // attributes["num_outputs"])
     return list(np.split(x, [part * i for i in range(1, attributes["num_outputs"])], axis))
 
