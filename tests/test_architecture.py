@@ -22,6 +22,7 @@ BASE = {"parax/errors", "parax/env"}
 MAY_IMPORT = {
     "parax/errors": set(),
     "parax/env": {"parax/errors"},
+    "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
     "compiler/options": BASE,
     "compiler/ir": BASE | {"compiler/ir"},
