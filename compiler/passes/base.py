@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -24,6 +25,7 @@ class Pass:
 
     room: ClassVar[str] = ""
 
+    @abstractmethod
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """Transform `graph` through `rw`; True iff something changed."""
         raise NotImplementedError(type(self).__name__)

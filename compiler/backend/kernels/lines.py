@@ -12,6 +12,7 @@ Short lines of known length stay in registers from the first pass to the last.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -82,6 +83,7 @@ class Walk:
         self._loaded: dict[tuple[object, ...], KValue] = {}
         self.in_registers = False
 
+    @abstractmethod
     def fold(self, init: Sequence[KValue], step: Callable[[Lane, State, int], State], merge: Merge) -> list[State]:
         """Combine all elements: `step(lane, state, v)` takes one vector in, `merge` joins two partial states.
 
@@ -89,10 +91,12 @@ class Walk:
         """
         raise NotImplementedError
 
+    @abstractmethod
     def each(self, visit: Callable[[Lane, int], None]) -> None:
         """Visit every element vector."""
         raise NotImplementedError
 
+    @abstractmethod
     def results(self) -> list[Lane]:
         """Where each of the `n` results lies, for operands that have one element per line."""
         raise NotImplementedError

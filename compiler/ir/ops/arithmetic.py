@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
 from typing import Any as PyAny
@@ -186,6 +187,7 @@ class _Many(Elementwise):
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
         return self.finish(_pairwise(lambda a, b: self.combine(e, a, b), list(xs)), len(xs))
 
+    @abstractmethod
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         raise NotImplementedError(f"{self.name}.combine")
 

@@ -7,6 +7,7 @@ attribute values. Nothing here knows graphs, files or how kernels are made.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any as PyAny
 from typing import ClassVar, TypeVar
@@ -145,6 +146,7 @@ class Operator:
         """A copy with some attributes changed."""
         return type(self).from_attributes({**self.attributes(), **changes})
 
+    @abstractmethod
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         """Types of the `ctx.n_outputs` outputs (more may be returned). Fails through `ctx.fail`."""
         raise NotImplementedError(f"{self.name}.infer")
@@ -191,6 +193,7 @@ class Elementwise(Operator):
     folds_sizes_as_floats: ClassVar[bool] = False
     """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
 
+    @abstractmethod
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
         """The result for operands `xs` (kernel-IR scalars or vectors), built with the kernel-IR builder `e`."""
         raise NotImplementedError(f"{self.name}.compute")
@@ -248,14 +251,10 @@ def _as_element(x: PyAny, dtype: DType) -> PyAny:
     return x
 
 
-class Reduce(Operator):
-    """Combines the elements along some axes: finish(combine over i of map(x_i), count), starting from init.
+class Accumulation(Operator):
+    """Combines elements into one: finish(combine over i of map(x_i), count), starting from init."""
 
-    Declares `keepdims`; the axes come from `reduced_axes`.
-    """
-
-    keepdims: Attr[int] = 1
-
+    @abstractmethod
     def init(self, e: PyAny, dtype: DType) -> PyAny:
         """The neutral element, a Python number."""
         raise NotImplementedError(f"{self.name}.init")
@@ -264,6 +263,7 @@ class Reduce(Operator):
         """Applied to each element first."""
         return x
 
+    @abstractmethod
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
         """Associative and commutative."""
         raise NotImplementedError(f"{self.name}.combine")
@@ -271,6 +271,12 @@ class Reduce(Operator):
     def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
         """Applied to the result; `count` = number of combined elements in the accumulator's type."""
         return acc
+
+
+class Reduce(Accumulation):
+    """An accumulation along some axes. Declares `keepdims`; the axes come from `reduced_axes`."""
+
+    keepdims: Attr[int] = 1
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return ctx.tensor(0).dtype
@@ -299,6 +305,7 @@ class Movement(Operator):
     is_view: ClassVar[bool] = False
     """True if the row-major bytes of output 0 are those of input 0 (Reshape and its kin)."""
 
+    @abstractmethod
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> Sequence[PyAny]:
         """Index into input 0 of the element at `index` of output 0.
 
@@ -312,28 +319,14 @@ class Contraction(Operator):
     """Sums of products over contracted indices: MatMul, Gemm, Conv and kin. The kernel is keyed by class."""
 
 
-class Window(Operator):
-    """A reduction over a sliding window: the pools. Same three expressions as Reduce."""
-
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        """The neutral element, a Python number."""
-        raise NotImplementedError(f"{self.name}.init")
-
-    def map(self, e: PyAny, x: PyAny) -> PyAny:
-        """Applied to each element first."""
-        return x
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        raise NotImplementedError(f"{self.name}.combine")
-
-    def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
-        """`count` = elements in the window that are counted, in the accumulator's type."""
-        return acc
+class Window(Accumulation):
+    """An accumulation over a sliding window: the pools. `count` is of the elements in the window that are counted."""
 
 
 class Composite(Operator):
     """Defined by `expand` into other operators; types and known contents come from the expansion."""
 
+    @abstractmethod
     def expand(self, g: PyAny, *inputs: PyAny) -> PyAny:
         """The output value (or list of values), built with the GraphBuilder `g`; omitted inputs are None."""
         raise NotImplementedError(f"{self.name}.expand")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any as PyAny
 
@@ -74,6 +75,7 @@ class Normalize(Operator):
 
     epsilon: float
 
+    @abstractmethod
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         """The axes over which the statistics run."""
         raise NotImplementedError(f"{self.name}.normalized_axes")

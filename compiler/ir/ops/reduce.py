@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any as PyAny
 
@@ -206,10 +207,12 @@ class ArgReduce(Operator):
     keepdims: int
     select_last_index: int
 
+    @abstractmethod
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
         """Whether `x`, which comes after `best`, replaces it."""
         raise NotImplementedError(f"{self.name}.better")
 
+    @abstractmethod
     def worst(self, dtype: DType) -> float | int:
         """What every element beats or equals."""
         raise NotImplementedError(f"{self.name}.worst")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any as PyAny
 
@@ -17,6 +18,7 @@ class View(Movement):
 
     is_view = True
 
+    @abstractmethod
     def view_shape(self, ctx: InferContext) -> Dims:
         """Shape of the output."""
         raise NotImplementedError(f"{self.name}.view_shape")
