@@ -121,7 +121,7 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
             micro = choose_micro_batch(graph, rows.symbol, low.memory[0], low.targets[0], n_cores)
             least = least_rows(graph, rows.symbol, low.segments[0][0])
         raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, rows, micro,
-                             least, run.options, run.seconds)
+                             least, run.options)
         plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)

@@ -42,8 +42,7 @@ def _symbols(t: Type) -> list[str]:
 
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
-                   rows: BatchRows | None, micro_batch: int | None, min_rows: int, options: CompileOptions,
-                   seconds: Mapping[str, float]) -> dict[str, Any]:
+                   rows: BatchRows | None, micro_batch: int | None, min_rows: int, options: CompileOptions) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
@@ -68,7 +67,6 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "instances": options.instances,
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,
-                       "seconds": {k: round(v, 4) for k, v in seconds.items()},
                        "kernels": [c.call.label for s in segments[0] for c in s.calls]},
     }
 

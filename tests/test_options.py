@@ -76,6 +76,12 @@ def test_instances_and_hint_reach_the_session() -> None:
         assert session.instances == 1
 
 
+def test_equal_compilations_give_equal_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(cache=False)).save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_targets_reach_the_plan() -> None:
     plan = parax.compile(relu(), target=["x86-64-v2", "x86-64-v3"])
     assert [target.name for target in plan.manifest.targets] == ["x86-64-v2", "x86-64-v3"]
