@@ -42,7 +42,8 @@ def _symbols(t: Type) -> list[str]:
 
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
-                   rows: BatchRows | None, micro_batch: int | None, min_rows: int, options: CompileOptions) -> dict[str, Any]:
+                   rows: BatchRows | None, micro_batch: int | None, min_rows: int,
+                   options: CompileOptions) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
