@@ -96,7 +96,7 @@ def test_a_run_passes_only_within_the_tolerance(
 
 
 def test_refusals_and_errors_are_told_apart(perceptron: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path, target: str) -> None:
+    def refuse(_: Path, target: str, **_shapes: object) -> None:
         raise parax.UnsupportedOp("no") if target == "x86-64-v3" else ValueError("broken")
 
     monkeypatch.setitem(vars(parax), "compile", refuse)
