@@ -295,11 +295,13 @@ def measure(cases: list[Case], repeats: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("groups", nargs="*", default=list(GROUPS), choices=[*GROUPS, []], help="which cases")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"which cases: {' '.join(GROUPS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--target", default="native")
     parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd")
     args = parser.parse_args()
+    if unknown := set(args.groups) - set(GROUPS):
+        parser.error(f"no such group: {' '.join(sorted(unknown))}")
     global WINOGRAD
     WINOGRAD = args.winograd
     target = resolve_target(args.target)
