@@ -129,6 +129,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
     group.add_argument("--precision", choices=PRECISIONS, default=default.precision, help=doc["precision"])
+    group.add_argument("--fp", choices=("fast", "strict"), default="fast", help=f"strict: {doc['strict_fp']}")
     group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
     group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
     cache = group.add_mutually_exclusive_group()
@@ -145,7 +146,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     }  # fmt: skip
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint,
-        precision=args.precision, cache=not args.no_cache,
+        precision=args.precision, strict_fp=args.fp == "strict", cache=not args.no_cache,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
 

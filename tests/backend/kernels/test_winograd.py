@@ -12,7 +12,9 @@ from backend.kernels import naive
 from backend.kernels.naive import normal
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels import winograd
+from parax.compiler.backend.kernels.conv import lower_conv
 from parax.compiler.backend.kernels.conv_weights import ConvShape
+from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.contraction import Conv
 from parax.compiler.ir.target import Target
@@ -112,3 +114,14 @@ def test_weight_transform_is_exact_on_a_delta() -> None:
     np.testing.assert_allclose(u, np.outer(column, column), rtol=1e-6)
 
 
+
+
+def test_strict_floating_point_forbids_it() -> None:
+    graph = parse_graph('graph @g(%x: f32[1,64,14,14]{0,2,3,1}) {\n  %w = const f32[64,64,3,3] "w"\n'
+                        "  %y = Conv(%x, %w) {pads=[1,1,1,1]} : f32[1,64,14,14]{0,2,3,1}\n  return %y\n}")
+    names = []
+    for strict in (False, True):
+        context = LowerContext(host_targets()[0], (), WeightStore(), strict_fp=strict)
+        call = lower_conv(context, next(iter(graph)))
+        names.append(call.func.name.partition("_")[0])
+    assert names == ["winograd", "conv"]
