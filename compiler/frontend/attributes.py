@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto
+from onnx import AttributeProto
 
 from ...errors import InvalidModel
 from .parse import require_text
@@ -92,13 +92,6 @@ def attribute_value(proto: AttributeProto, tensors: TensorReader, where: str) ->
         return read(proto, tensors, f"{where} attribute {proto.name}")
     value = getattr(proto, _FIELD[kind])
     return value if kind in (AttributeProto.GRAPH, AttributeProto.TYPE_PROTO) else list(value)
-
-
-def graphs_of(proto: AttributeProto) -> list[GraphProto]:
-    """The graphs that an attribute holds."""
-    if proto.type == AttributeProto.GRAPH or (not proto.type and proto.HasField("g")):
-        return [proto.g]
-    return list(proto.graphs)
 
 
 def _text(data: bytes) -> str:

@@ -62,13 +62,13 @@ class Frame:
 
     def define(self, name: str, value: Binding, what: str) -> None:
         """Gives a name its meaning. Raises InvalidModel if this scope has already given it one."""
-        if name in self._names or name in self._arrays:
+        if self.defines(name):
             raise InvalidModel(f"{name!r} is defined twice", where=what)
         self._names[name] = value
 
     def define_array(self, name: str, array: np.ndarray, what: str) -> None:
         """Defines a constant; it enters the graph when it is first used."""
-        if name in self._names or name in self._arrays:
+        if self.defines(name):
             raise InvalidModel(f"{name!r} is defined twice", where=what)
         self._arrays[name] = array
 
@@ -81,7 +81,7 @@ class Frame:
         passed: list[Frame] = []
         frame: Frame | None = self
         while frame is not None:
-            if name in frame._names or name in frame._arrays or name in frame._outer:
+            if frame.defines(name) or name in frame._outer:
                 break
             passed.append(frame)
             frame = frame.parent

@@ -177,9 +177,6 @@ class Builder:
     def bit_not(self, a: KValue) -> KValue:
         return self.binary("xor", a, self.const(True if a.dtype == BOOL else -1, a))
 
-    def bit_and(self, a: Any, b: Any) -> KValue: return self.binary("and", a, b)
-    def bit_or(self, a: Any, b: Any) -> KValue: return self.binary("or", a, b)
-    def bit_xor(self, a: Any, b: Any) -> KValue: return self.binary("xor", a, b)
     def min(self, a: Any, b: Any) -> KValue: return self.binary("min", a, b)
     def max(self, a: Any, b: Any) -> KValue: return self.binary("max", a, b)
     def udiv(self, a: Any, b: Any) -> KValue: return self.binary("udiv", *self._indices(a, b))
