@@ -10,10 +10,12 @@ import numpy as np
 
 from .inception import inception_bn, inception_v3
 from .mobilenet import mobilenet_v1, mobilenet_v2
+from .nasnet import nasnet
 from .ncf import ncf
 from .plain import mlp, vgg16
 from .recurrent import gnmt, word_lm
 from .resnet import cifar_resnet, resnet
+from .resnext import resnext
 from .transformer import bert, vit
 from .unet import unet
 
@@ -85,6 +87,15 @@ MODELS: dict[str, Model] = {
     "mobilenet-v2": _image_model("MobileNet v2", mobilenet_v2, {"size": 96}),
     "inception-bn": _image_model("Inception-BN", inception_bn, {"size": 64}),
     "inception-v3": _image_model("Inception v3 (its paper's size is 299)", inception_v3, {"size": 96}),
+    "nasnet": _image_model(
+        "NASNet-A mobile (4 @ 1056)", nasnet, {"size": 64, "cells": 1, "width": 16}, cells=4, width=44
+    ),
+    "resnext50": _image_model(
+        "ResNeXt-50 32x4d, grouped", resnext, {"size": 64}, cardinality=32, width=4, grouped=True
+    ),
+    "resnext50-paths": _image_model(
+        "ResNeXt-50 8x16d, every path spelled out", resnext, {"size": 64}, cardinality=8, width=16, grouped=False
+    ),
     "cifar-resnet20": Model("CIFAR ResNet-20", cifar_resnet, _IMAGE, _CIFAR | {"depth": 20}, {}, True),
     "cifar-resnet56": Model(
         "CIFAR ResNet-56, shortcuts without weights", cifar_resnet, _IMAGE,

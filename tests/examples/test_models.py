@@ -15,7 +15,10 @@ from examples.models.count import count
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX Runtime computes the reference results")
 
-FLOPS = {"resnet50": 8.18e9, "mobilenet-v1": 1.14e9, "mobilenet-v2": 0.60e9, "word-lm": 0.93e9}
+FLOPS = {
+    "resnet50": 8.18e9, "mobilenet-v1": 1.14e9, "mobilenet-v2": 0.60e9, "word-lm": 0.93e9, "resnext50": 8.46e9,
+    "nasnet": 1.12e9,
+}  # fmt: skip
 """Published or independently measured flops of one item (two a multiply-add)."""
 
 
@@ -63,6 +66,12 @@ def test_both_forms_of_layer_norm_agree_on_the_operators(norm: str) -> None:
     n_fused = sum(node.op_type == "LayerNormalization" for node in model.graph.node)
     n_sqrt = sum(node.op_type == "Sqrt" for node in model.graph.node)
     assert (n_fused, n_sqrt) == ((5, 0) if norm == "fused" else (0, 5))
+
+
+def test_resnext_with_its_paths_spelled_out_has_the_flops_of_grouped_convolutions() -> None:
+    sizes = {"cardinality": 8, "width": 16}
+    flops = [count(build("resnext50", batch=1, options=sizes | {"grouped": grouped}))[1] for grouped in (True, False)]
+    assert flops[0] == flops[1]
 
 
 def test_static_batch_leaves_no_symbol() -> None:
