@@ -6,7 +6,7 @@ a panel of B lies comes from its callers; it must not know of operators.
     for (outer, column group, row block) in work items:
         table of row offsets for the block
         for panel in column group:                    # of width vectors × lanes, stays in L2
-            for block of K:  for tile of rows:  tile(...)
+            for block of K:  for height of tiles:  tile(...), which loops over the tiles below one another
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ProductEmitter:
         rows, block = p.rows, p.row_block
 
         def run(size: int, low: KValue, n: KValue) -> KValue:
-            k.for_(0, n, 1, [], lambda i, _: self.call(outer, kind, size, column, row0, low + i * size, step))
+            self.call(outer, kind, size, column, row0, low, n, step)
             return low + n * size
 
         def balanced(rows: int) -> None:
@@ -211,9 +211,10 @@ class ProductEmitter:
         column: KValue,
         row0: KValue,
         row: KValue,
+        tiles: KValue,
         step: dict[str, KValue],
     ) -> None:
-        """One tile."""
+        """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
         width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
         shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
@@ -232,13 +233,14 @@ class ProductEmitter:
             "b": step["b"],
             "bias": o.bias(at_column),
             "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
+            "tiles": tiles,
             "table_stride": k.index(p.row_block),
             "taps": step["taps"],
             "kc": step["kc"],
             "first": step["first"],
             "last": step["last"],
             "row": at_row,
-            "row_ahead": at_row + k.index(o.row_step) * (size if brief else 0),
+            "ahead": k.index(o.row_step) * (size if brief else 0),
             "row_step": k.index(o.row_step),
             "column": at_column,
             "pitch": k.index(o.pitch),

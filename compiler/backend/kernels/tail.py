@@ -91,12 +91,12 @@ class Tail:
         addend = [("addend", PtrType(self.addend.dtype))] if self.addend is not None else []
         return addend + self.fusion.params()
 
-    def prefetch(self, k: Builder, rows: int, width: int) -> None:
-        """Ask for the memory of a tile's outputs and operands (the tile that starts at row `row_ahead`)."""
+    def prefetch(self, k: Builder, row: KValue, rows: int, width: int) -> None:
+        """Ask for the memory of the outputs and operands of the tile that starts at a row."""
         pointers = [k[f"y{i}"] for i in range(len(self.fusion.outputs))]
         pointers += [k[f"x{i}"] for i, kind in enumerate(self.kinds) if kind == "full"]
         for i in range(rows):
-            at = (k["row_ahead"] + k["row_step"] * i) * k["pitch"] + k["column"]
+            at = (row + k["row_step"] * i) * k["pitch"] + k["column"]
             for ptr in pointers:
                 for j in range(0, width, 64 * 8 // ptr.dtype.bits):
                     k.prefetch(ptr, at + j)

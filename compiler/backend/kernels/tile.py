@@ -5,11 +5,12 @@ found through a table of offsets, so that a matrix product, a convolution (Dukha
 Algorithm", 2019) and each phase of a transposed convolution share the same code. It must not know how its operands
 are blocked, packed or split over cores.
 
-    acc[i][j] = bias[j] or partial[i][j]
-    for t in taps:                      # 1 for a matrix product
-        a[i] = x + table[t, i], or the zero row when the entry is negative
-        for kk in kc:  acc[i][:] += a[i][kk] * b[t, kk, :]
-    epilogue(acc) or partial = acc
+    for tile in tiles:                      # below one another: a call's arguments are set up once
+        acc[i][j] = bias[j] or partial[tile, i][j]
+        for t in taps:                      # 1 for a matrix product
+            a[i] = x + table[t, tile · MR + i], or the zero row when the entry is negative
+            for kk in kc:  acc[i][:] += a[i][kk] * b[t, kk, :]
+        epilogue(acc) or partial[tile] = acc
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...ir.types import F32, Dim
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line
-TILES_AHEAD = 8  # that many tiles together prefetch as much of B as each of them reads
+TILES_AHEAD = 4  # that many tiles together prefetch as much of B as each of them reads
 
 
 @dataclass(frozen=True)
@@ -99,50 +100,56 @@ def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType
     pointers += tail.params()
     if tail.needs_dims:
         pointers.append(("dims", I64PTR))
-    numbers = ["table_stride", "taps", "kc", "first", "last", "row", "row_ahead", "row_step", "column", "pitch"]
+    numbers = ["tiles", "table_stride", "taps", "kc", "first", "last", "row", "ahead", "row_step", "column", "pitch"]
     if shape.masked:
         numbers.append("n_columns")
     return pointers + [(n, INDEX) for n in numbers]
 
 
 def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
-    """Build the function of one tile shape and epilogue."""
+    """Build the function of one tile shape and epilogue: `tiles` tiles, below one another."""
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
     rows, vectors, lanes = range(shape.rows), range(shape.vectors), shape.lanes
     masks: list[KValue | None] = [None] * shape.vectors
     if shape.masked:
         masks = [k.tail_mask(k["n_columns"] - j * lanes, lanes) for j in vectors]
 
-    def from_bias() -> list[KValue]:
-        bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
-        return [bias[j] for _ in rows for j in vectors]
+    def tile(number: KValue, _: list[KValue]) -> None:
+        row = k["row"] + number * shape.rows * k["row_step"]
+        partial = k.gep(k["partial"], number * (shape.rows * shape.width))
 
-    def from_partial() -> list[KValue]:
-        return [k.load(k["partial"], (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
+        def from_bias() -> list[KValue]:
+            bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
+            return [bias[j] for _ in rows for j in vectors]
 
-    k.if_(k["last"] != 0, lambda: tail.prefetch(k, shape.rows, shape.width))
-    acc = k.if_(k["first"] != 0, from_bias, from_partial)
-    acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, t, c))
+        def from_partial() -> list[KValue]:
+            return [k.load(partial, (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
 
-    def keep() -> None:
-        for n, value in enumerate(acc):
-            k.store(k["partial"], n * lanes, value, align=64)
+        k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
+        acc = k.if_(k["first"] != 0, from_bias, from_partial)
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c))
 
-    k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, acc, masks), keep)
+        def keep() -> None:
+            for n, value in enumerate(acc):
+                k.store(partial, n * lanes, value, align=64)
+
+        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, acc, masks), keep)
+
+    k.for_(0, k["tiles"], 1, [], tile)
     return k.func
 
 
-def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> list[KValue]:
-    """All k steps of one tap."""
+def one_tap(k: Builder, shape: TileShape, tile: KValue, tap: KValue, acc: list[KValue]) -> list[KValue]:
+    """All k steps of one tap of a tile."""
     lanes, kc = shape.lanes, k["kc"]
-    entry = tap * k["table_stride"]
+    entry = tap * k["table_stride"] + tile * shape.rows
     a = []
     for i in range(shape.rows):
         offset = k.load(k["table"], entry + i)
         a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
     b = k.gep(k["b"], tap * kc * shape.width)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
-    b_ahead = k.gep(k["b_ahead"], tap * kc * (shape.width // TILES_AHEAD))
+    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // TILES_AHEAD))
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
         columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
@@ -170,9 +177,11 @@ def one_tap(k: Builder, shape: TileShape, tap: KValue, acc: list[KValue]) -> lis
     return acc if shape.exact else k.for_(whole, kc, 1, acc, step)
 
 
-def _finish(k: Builder, shape: TileShape, tail: Tail, acc: list[KValue], masks: list[KValue | None]) -> None:
+def _finish(
+    k: Builder, shape: TileShape, tail: Tail, row: KValue, acc: list[KValue], masks: list[KValue | None]
+) -> None:
     """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
-    lanes, row, step, column = shape.lanes, k["row"], k["row_step"], k["column"]
+    lanes, step, column = shape.lanes, k["row_step"], k["column"]
     if not tail.heavy:
         for j in range(shape.vectors):
             for i in range(shape.rows):
