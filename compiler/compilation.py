@@ -28,11 +28,13 @@ class Compilation:
 
     Attributes:
         options: the user's choices. progress: called with (phase, fraction of the whole work done).
+        trace: make the build whose kernels record when they ran (see runtime/trace.py).
         level: how much is told on stderr. seconds: time per phase.
     """
 
     options: CompileOptions
     progress: Progress
+    trace: bool = False
     level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
 

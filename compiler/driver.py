@@ -31,16 +31,19 @@ from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_
 from .passes.pipelines import pipeline
 
 
-def compile_model(model: Source, options: CompileOptions, progress: Progress | None = None) -> Plan:
+def compile_model(
+    model: Source, options: CompileOptions, progress: Progress | None = None, *, trace: bool = False
+) -> Plan:  # fmt: skip
     """Compile an ONNX model.
 
     Args:
         model: a path, the file's bytes or a ModelProto. progress: called with (phase, fraction done).
+        trace: make the build whose kernels record when they ran (see runtime/trace.py).
 
     Raises:
         ParaxError: see parax.compile.
     """
-    run = Compilation(options, progress or (lambda name, fraction: None))
+    run = Compilation(options, progress or (lambda name, fraction: None), trace)
     with run.phase("import", 0.0):
         graph = import_graph(model, options)
     with run.phase("passes", 0.1):
@@ -98,7 +101,7 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
-            text = link_module(low.segments[-1], target, tuple(low.symbols))
+            text = link_module(low.segments[-1], target, tuple(low.symbols), run.trace)
             low.modules[target.name] = text, target
         run.dump(f"{target.name}.ll", text)
         run.tell(CODE, text)

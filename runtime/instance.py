@@ -31,6 +31,7 @@ class Instance:
         lane: ready argument of `code.team`.
         io: native array of the current step's pointers, as indexable unsigned 64-bit integers.
         binding: what the lane's dims are set to.
+        sync: the block in which the threads meet and report failures (see backend/link.py).
     """
 
     def __init__(self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int) -> None:
@@ -46,7 +47,7 @@ class Instance:
         nt = len(self.cores)
         self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
         self._lanes = (Lane * nt).from_address(address_of(self._memory))
-        self._sync = aligned_bytes(_SYNC_NBYTES)
+        self.sync = aligned_bytes(_SYNC_NBYTES)
         self._arena = aligned_bytes(0)
         self._io = (ctypes.c_uint64 * max(n_io, 1))()
         self.io = memoryview(self._io).cast("B").cast("Q")
@@ -56,7 +57,7 @@ class Instance:
         self.arena_nbytes = 0
         self._threads: dict[int, threading.Thread] = {}
         for tid, lane in enumerate(self._lanes):
-            lane.weights, lane.sync = weights, address_of(self._sync)
+            lane.weights, lane.sync = weights, address_of(self.sync)
             lane.tid, lane.nt, lane.io = tid, nt, ctypes.addressof(self._io)
             lane.n_spins, lane.core = _N_SPINS, self.cores[tid]
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "wake")), 0, 0)
@@ -112,7 +113,7 @@ class Instance:
 
     def clear_failure(self) -> None:
         """Forget the error that native code left in the sync block."""
-        self._sync[:] = 0
+        self.sync[:] = 0
 
     def _start(self, tid: int) -> None:
         thread = threading.Thread(

@@ -214,6 +214,10 @@ def _barrier(e: FunctionEmitter, o: KOp) -> None:
     e.out(f"call void @parax_barrier({', '.join(e.typed(v) for v in o.operands)})")
 
 
+def _stamp(e: FunctionEmitter, o: KOp) -> None:
+    e.out(f"call void @parax_stamp({', '.join(e.typed(v) for v in o.operands)}, i64 {o.attrs['number']})")
+
+
 def _call(e: FunctionEmitter, o: KOp) -> str | None:
     func = o.attrs["callee"]
     args = ", ".join(e.typed(a) for a in o.operands)
@@ -234,4 +238,5 @@ _HANDLERS: dict[str, Handler] = {
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "barrier": _barrier,
+    "stamp": _stamp,
 }  # fmt: skip

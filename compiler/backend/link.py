@@ -8,11 +8,15 @@ made.
 
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
+
+A module linked with `trace` stores the processor's cycle counter before and after every kernel call (runtime/trace.py
+reads it); others carry no trace of it.
 """
 
 from __future__ import annotations
 
 from ...runtime.lanes import lanes_text
+from ...runtime.stamps import MAX_CALLS, stamp_text
 from ..ir.kernel_builder import BYTES, I64PTR, Builder, KValue
 from ..ir.loops import INDEX, KFunc
 from ..ir.target import Target
@@ -65,19 +69,21 @@ done:
 """
 
 
-def segment_function(segment: Segment, number: int, symbols: tuple[str, ...]) -> KFunc:
+def segment_function(segment: Segment, number: int, symbols: tuple[str, ...], trace: bool = False) -> KFunc:
     """The function that runs a segment's kernels in order, in kernel IR.
 
     Parameters: the caller's pointers, weights, arena, dims, sync, tid, nt. LLVM takes quadratic time over functions of
     thousands of calls or branches: there are no branches, and many calls become a function for each few.
     """
     starts = range(0, len(segment.calls), CALLS_PER_FUNCTION)
+    stamps = number * MAX_CALLS if trace else None
     if len(starts) < 2:
-        return _calls_function(segment, f"segment_{number}", symbols, segment.calls)
+        return _calls_function(segment, f"segment_{number}", symbols, segment.calls, stamps)
     k = _segment_builder(segment, f"segment_{number}", symbols)
     for start in starts:
         calls = segment.calls[start : start + CALLS_PER_FUNCTION]
-        part = _calls_function(segment, f"segment_{number}_{start}", symbols, calls)
+        first = None if stamps is None else stamps + start
+        part = _calls_function(segment, f"segment_{number}_{start}", symbols, calls, first)
         k.call(part, list(k.params.values()))
         if start != starts[-1]:
             k.barrier()
@@ -93,19 +99,30 @@ def _segment_builder(segment: Segment, name: str, symbols: tuple[str, ...]) -> B
     return k
 
 
-def _calls_function(segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall]) -> KFunc:
+def _calls_function(
+    segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall], stamps: int | None
+) -> KFunc:  # fmt: skip
+    """`stamps`: the number of the first call in a trace, None where there is none."""
     k = _segment_builder(segment, name, symbols)
     stride = k.index(ceil_div(segment.scratch, ALIGN) * ALIGN)
     scratch = k.gep(k["arena"], k.index(segment.arena) + k["tid"] * stride) if segment.scratch != 0 else None
     for i, placed in enumerate(calls):
-        call = placed.call
-        args: list[KValue] = [_pointer(k, place, scratch) for place in placed.places]
-        work = k.index(call.work)
-        begin, end = k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])
-        k.call(call.func, [*args, k["dims"], k["sync"], begin, end])
+        _run_call(k, placed, scratch, None if stamps is None else stamps + i)
         if i + 1 < len(calls):
             k.barrier()
     return k.func
+
+
+def _run_call(k: Builder, placed: PlacedCall, scratch: KValue | None, stamp: int | None) -> None:
+    """This core's share of one kernel call; with its number in a trace, its begin and end are recorded."""
+    args: list[KValue] = [_pointer(k, place, scratch) for place in placed.places]
+    work = k.index(placed.call.work)
+    begin, end = k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])
+    if stamp is not None:
+        k.stamp(2 * stamp)
+    k.call(placed.call.func, [*args, k["dims"], k["sync"], begin, end])
+    if stamp is not None:
+        k.stamp(2 * stamp + 1)
 
 
 def _pointer(k: Builder, place: Place, scratch: KValue | None) -> KValue:
@@ -139,11 +156,11 @@ def entry_text(segment: Segment, number: int) -> str:
     return "\n".join(lines)
 
 
-def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...]) -> str:
-    """LLVM text of all segments of a plan for one target."""
+def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...], trace: bool = False) -> str:
+    """LLVM text of all segments of a plan for one target; with `trace`, of the build that records its kernels."""
     module = ModuleEmitter(target)
-    extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True)]
+    extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
     for number, segment in enumerate(segments):
-        module.add([segment_function(segment, number, symbols)])
+        module.add([segment_function(segment, number, symbols, trace)])
         extra.append(entry_text(segment, number))
     return module.text(extra="\n".join(extra))

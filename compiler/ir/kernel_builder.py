@@ -356,6 +356,10 @@ class Builder:
         """All `nt` cores of the instance meet here (parameters `sync` and `nt`)."""
         self.op("barrier", (self.params["sync"], self.params["nt"]))
 
+    def stamp(self, number: int) -> None:
+        """Record the time under a number, where a trace is kept (parameters `sync` and `tid`)."""
+        self.op("stamp", (self.params["sync"], self.params["tid"]), None, number=number)
+
     def ret(self, value: KValue) -> None:
         """The function's result; once, at the end of its body."""
         self.func.body.yields = [value]

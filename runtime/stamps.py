@@ -1,0 +1,57 @@
+"""The native code that stamps the time of a kernel's begin and end, in plans linked for tracing.
+
+A stamp goes to the calling thread's own log; the sync block of its instance holds the address of the instance's logs,
+or none, and then nothing is recorded. Knows the layout and the LLVM text; trace.py reads the logs.
+"""
+
+from __future__ import annotations
+
+TRACE_OFFSET = 96
+"""Bytes into the sync block, where the address of the instance's logs is."""
+MAX_CALLS = 1 << 20
+"""Kernel calls of a segment; call c of segment s has number s × MAX_CALLS + c."""
+HEAD_NBYTES, EVENT_NBYTES = 64, 16
+"""Of the logs: bytes of one log, events it holds. Of a log: events so far. Of an event: its number, its ticks."""
+
+_TEXT = f"""
+declare i64 @llvm.readcyclecounter()
+define i64 @parax_ticks() {{
+  %now = call i64 @llvm.readcyclecounter()
+  ret i64 %now
+}}
+define internal void @parax_stamp(ptr %sync, i64 %tid, i64 %number) noinline nounwind {{
+entry:
+  %slot = getelementptr i8, ptr %sync, i64 {TRACE_OFFSET}
+  %logs = load ptr, ptr %slot
+  %off = icmp eq ptr %logs, null
+  br i1 %off, label %out, label %find
+find:
+  %nbytes = load i64, ptr %logs
+  %capacity.p = getelementptr i8, ptr %logs, i64 8
+  %capacity = load i64, ptr %capacity.p
+  %offset = mul i64 %tid, %nbytes
+  %from = add i64 %offset, {HEAD_NBYTES}
+  %log = getelementptr i8, ptr %logs, i64 %from
+  %n = load i64, ptr %log
+  %more = add i64 %n, 1
+  store i64 %more, ptr %log
+  %fits = icmp ult i64 %n, %capacity
+  br i1 %fits, label %record, label %out
+record:
+  %at = mul i64 %n, {EVENT_NBYTES}
+  %beyond = add i64 %at, {HEAD_NBYTES}
+  %event = getelementptr i8, ptr %log, i64 %beyond
+  store i64 %number, ptr %event
+  %ticks.p = getelementptr i8, ptr %event, i64 8
+  %ticks = call i64 @llvm.readcyclecounter()
+  store i64 %ticks, ptr %ticks.p
+  br label %out
+out:
+  ret void
+}}
+"""
+
+
+def stamp_text() -> str:
+    """The LLVM text of parax_stamp(ptr sync, i64 tid, i64 number) and of parax_ticks()."""
+    return _TEXT
