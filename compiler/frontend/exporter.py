@@ -125,8 +125,9 @@ class _Exporter:
         """Appends a node to a graph: as it is, or what it is made of."""
         if isinstance(node.op, Fused):
             self._flatten(node.bodies["body"], node, proto)
-        elif node.op.domain == "parax" and node.op.name in ("Relayout", "Copy"):
-            proto.node.append(helper.make_node("Identity", self._inputs(node)[:1], [self._name(node.outputs[0])]))
+        elif node.op.domain == "parax" and node.op.name in ("Relayout", "Copy", "Result"):
+            for x, y in zip(self._inputs(node), node.outputs, strict=True):
+                proto.node.append(helper.make_node("Identity", [x], [self._name(y)]))
         elif isinstance(node.op, ReduceAtRuntime):
             names = [self._name(node.outputs[0])]
             proto.node.append(helper.make_node(node.op.kind, self._inputs(node), names, keepdims=node.op.keepdims))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
+from .ops.internal import Result
 from .types import Dim, Shape, TensorType
 
 
@@ -23,8 +24,13 @@ def is_row_major(t: TensorType) -> bool:
     return axes == tuple(sorted(axes))
 
 
-def view_source(node: Node) -> Value | None:
-    """The input whose bytes output 0 shares, None if the node computes or moves something."""
+def view_source(node: Node, output: int = 0) -> Value | None:
+    """The input whose bytes an output shares, None if the node computes or moves something.
+
+    Either all outputs of a node share an input's bytes or none does, so that output 0 tells for the node.
+    """
+    if isinstance(node.op, Result):
+        return node.inputs[output]
     if not node.outputs or len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x, y = node.inputs[0], node.outputs[0]
@@ -115,8 +121,7 @@ def roots(graph: Graph) -> dict[Value, Value]:
     """For every value of the graph the value whose bytes it shares (itself if it is no view)."""
     found: dict[Value, Value] = {}
     for node in graph:
-        source = view_source(node)
-        found.update((v, v) for v in node.outputs)
-        if source is not None:
-            found[node.outputs[0]] = found.get(source, source)
+        for i, v in enumerate(node.outputs):
+            source = view_source(node, i)
+            found[v] = v if source is None else found.get(source, source)
     return found

@@ -54,6 +54,12 @@ class DataflowPass(Pass):
     room = "dataflow"
 
 
+class PartitionPass(Pass):
+    """Prepares the graph for several cores: layers, stages, and what bounds them."""
+
+    room = "partition"
+
+
 @dataclass
 class PassReport:
     """What one pass did: its name, seconds spent, whether it changed the graph, nodes left."""

@@ -1,0 +1,175 @@
+"""What runs where: the nodes of an optimised graph on the cores of one instance.
+
+Owns the result of partitioning, which passes make and the backend lowers. Knows no costs and no algorithm.
+
+The graph of a schedule has its nodes in the schedule's order: stage by stage, layer by layer, and `Result` nodes
+between layers. Cores are numbered from 0 within the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import InternalError
+from .graph import Graph, Node
+from .ops.internal import Result
+
+Mode = Literal["sequential", "layered", "pipelined"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Nodes that run one after the other on cores of their own.
+
+    With several cores these share each kernel's work items and meet after each kernel.
+    """
+
+    first_core: int
+    n_cores: int
+    nodes: tuple[Node, ...]
+
+    @property
+    def cores(self) -> range:
+        return range(self.first_core, self.first_core + self.n_cores)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Branches that run at the same time on disjoint cores and do not depend on one another.
+
+    All cores of the stage meet at the layer's end, where `result` hands on what later layers use; it is None if they
+    use nothing of it, as after the last layer. A sequential layer is one branch over all cores.
+    """
+
+    branches: tuple[Branch, ...]
+    result: Node | None = None
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """The nodes of all branches, without the `Result`."""
+        return (node for branch in self.branches for node in branch.nodes)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Layers that run one after the other on the cores of one pipeline stage."""
+
+    layers: tuple[Layer, ...]
+    first_core: int
+    n_cores: int
+
+    @property
+    def cores(self) -> range:
+        return range(self.first_core, self.first_core + self.n_cores)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Where every node of a graph runs.
+
+    Attributes:
+        mode: "sequential" (one layer of one branch), "layered" (one stage) or "pipelined" (stages work on different
+            micro-batches at the same time; what crosses from stage to stage needs two buffers).
+        n_cores: cores of the instance. micro_batches: into how many parts a pipelined batch is cut.
+    """
+
+    mode: Mode
+    n_cores: int
+    stages: tuple[Stage, ...]
+    micro_batches: int | None = None
+
+    @property
+    def layers(self) -> Iterator[Layer]:
+        return (layer for stage in self.stages for layer in stage.layers)
+
+
+def sequential_schedule(graph: Graph, n_cores: int) -> Schedule:
+    """One node after the other on all cores."""
+    branch = Branch(0, n_cores, tuple(n for n in graph if not isinstance(n.op, Result)))
+    return Schedule("sequential", n_cores, (Stage((Layer((branch,)),), 0, n_cores),))
+
+
+def check_schedule(graph: Graph, schedule: Schedule) -> None:
+    """Check what the backend relies on.
+
+    Raises:
+        InternalError: a node in no branch or in two, cores outside the stage or shared by branches or stages, an
+            operand from a branch that runs at the same time, from a later layer, or past a `Result`.
+    """
+    _check_cores(schedule)
+    order: dict[Node, tuple[int, int]] = {}
+    n_expected = 0
+    for i, layer in enumerate(schedule.layers):
+        for b, branch in enumerate(layer.branches):
+            n_expected += len(branch.nodes)
+            order.update((node, (i, b)) for node in branch.nodes)
+        if layer.result is not None:
+            n_expected += 1
+            order[layer.result] = (i, len(layer.branches))
+            if not isinstance(layer.result.op, Result):
+                raise InternalError(f"layer {i} does not end in a Result", where=layer.result.where)
+    if n_expected != len(order) or set(order) != set(graph):
+        raise InternalError("a schedule must have every node once", where=f"graph {graph.name}",
+                            expected=len(graph), found=n_expected)  # fmt: skip
+    for node in graph:
+        _check_operands(node, order)
+
+
+def _check_cores(schedule: Schedule) -> None:
+    taken = 0
+    for stage in schedule.stages:
+        if stage.first_core < taken or stage.n_cores < 1:
+            raise InternalError("stages share cores", where=f"stage on cores {stage.cores}")
+        if schedule.mode == "pipelined":
+            taken = stage.cores.stop
+        if stage.cores.stop > schedule.n_cores:
+            raise InternalError("a stage has cores that the instance lacks", found=stage.cores)
+        for layer in stage.layers:
+            used = [core for branch in layer.branches for core in branch.cores]
+            if len(set(used)) != len(used) or not set(used) <= set(stage.cores):
+                raise InternalError("branches share cores or leave their stage", found=used)
+
+
+def _check_operands(node: Node, order: dict[Node, tuple[int, int]]) -> None:
+    layer, branch = order[node]
+    for v in node.operands:
+        if v.producer is None:
+            continue
+        from_layer, from_branch = order[v.producer]
+        here = from_layer == layer and (from_branch == branch or isinstance(node.op, Result))
+        handed_on = from_layer == layer - 1 and isinstance(v.producer.op, Result)
+        if not (here or handed_on):
+            raise InternalError(f"{v} of layer {from_layer}, branch {from_branch} does not reach its user",
+                                where=node.where, found=f"layer {layer}, branch {branch}")  # fmt: skip
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """The schedule as text: stages, layers, and each branch with its cores and nodes, by their first outputs."""
+    batches = f", {schedule.micro_batches} micro-batches" if schedule.micro_batches else ""
+    lines = [f"schedule {schedule.mode} on {_count(schedule.n_cores, 'core')}{batches} {{"]
+    number = 0
+    for i, stage in enumerate(schedule.stages):
+        lines.append(f"  stage {i} on {_cores(stage.cores)} {{")
+        for layer in stage.layers:
+            lines.append(f"    layer {number} {{")
+            lines += [f"      {_cores(b.cores)}: {_names(b.nodes)}" for b in layer.branches]
+            if layer.result is not None:
+                lines.append(f"      result: {' '.join(f'%{v.name}' for v in layer.result.outputs)}")
+            lines.append("    }")
+            number += 1
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _names(nodes: tuple[Node, ...]) -> str:
+    return " ".join(f"%{node.output.name}" for node in nodes)
+
+
+def _cores(cores: range) -> str:
+    return f"core {cores.start}" if len(cores) == 1 else f"cores {cores.start}-{cores.stop - 1}"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")

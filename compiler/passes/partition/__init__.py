@@ -1,0 +1,1 @@
+"""Passes and plans that spread a graph over cores: layers, stages, micro-batches."""
