@@ -16,9 +16,10 @@ import numpy as np
 
 import parax
 from examples.models import MODELS, feeds
-from parax.compiler.commands import contest, peers
-from parax.compiler.commands.contest import Contestant
+from parax.compiler import contest
+from parax.compiler.commands import peers
 from parax.compiler.compare import difference
+from parax.compiler.contest import Contestant
 from parax.errors import UsageError
 
 Record = dict[str, Any]

@@ -20,8 +20,8 @@ from onnx import helper, numpy_helper
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from parax.compiler.commands.contest import Contestant
 from parax.compiler.commands.peers import words
+from parax.compiler.contest import Contestant
 from parax.errors import UnsupportedOp
 
 Attributes = Mapping[str, Any]

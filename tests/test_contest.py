@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from parax.compiler.commands import contest
-from parax.compiler.commands.contest import Contestant
+from parax.compiler import contest
+from parax.compiler.contest import Contestant
 
 
 @pytest.fixture(autouse=True)

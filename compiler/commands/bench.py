@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...runtime.plan import Plan
-    from .contest import Contestant, Ratio
+    from ..contest import Contestant, Ratio
 
 NAME = "bench"
 HELP = "measure throughput and latency, interleaved with other runtimes where asked"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Measure and show; the exit code."""
     from ...runtime.topology import choose_cores
-    from . import contest
+    from .. import contest
 
     model = args.model if is_plan(args.plan) else args.plan
     if args.vs and model is None:

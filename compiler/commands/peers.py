@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from .contest import Call, Contestant
+from ..contest import Call, Contestant
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,6 @@
 """Fair timing of several contestants: interleaved rounds A B A B, medians, spread, ratios of the same round.
 
-Owns the measuring; knows nothing of what the contestants run (they are in `peers`).
+Owns the measuring; knows nothing of what the contestants run (for `parax bench` they are in `commands.peers`).
 """
 
 from __future__ import annotations
