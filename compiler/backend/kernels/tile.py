@@ -24,7 +24,7 @@ from ...ir.types import F32, Dim
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line
-TILES_AHEAD = 4  # that many tiles together prefetch as much of B as each of them reads
+TILES_AHEAD = 8  # that many tiles together prefetch as much of B as each of them reads
 
 
 @dataclass(frozen=True)
