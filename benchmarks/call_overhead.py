@@ -20,6 +20,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from parax.runtime import Plan
+from parax.runtime.lanes import lanes_text
 from parax.runtime.topology import machine
 
 KERNEL = """
@@ -39,9 +40,9 @@ def tiny_plan() -> Plan:
     """x: f32[N,4] → y = x + 1; only the first row is computed, so the kernel costs next to nothing."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic")
-    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL)))
+    target = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="small")
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL + lanes_text(arch))))
     manifest = {
         "name": "tiny",
         "inputs": [{"name": "x", "dtype": "f32", "shape": ["N", 4]}],

@@ -34,7 +34,7 @@ from parax import env
 from parax.compiler.backend.machine import measure_facts
 from parax.compiler.commands.doctor import cpu_name, package_versions
 from parax.errors import ParaxError
-from parax.runtime.plan import load
+from parax.runtime.loading import load
 from parax.runtime.topology import choose_cores
 
 from .cases import ROOT

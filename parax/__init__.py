@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .errors import ResourceLimit as ResourceLimit
     from .errors import UnsupportedOp as UnsupportedOp
     from .errors import UsageError as UsageError
+    from .runtime.loading import load as load
     from .runtime.plan import Plan as Plan
-    from .runtime.plan import load as load
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _HOMES = {
     "compile": ".compiler.api",
     "onnx_backend": ".compiler.onnx_backend",
     "CompileOptions": ".compiler.options",
-    "load": ".runtime.plan",
+    "load": ".runtime.loading",
     "Plan": ".runtime.plan",
     **dict.fromkeys(
         (

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..errors import CorruptPlan, UsageError
 
 ALIGNMENT = 64
+WEIGHTS = "weights.bin"  # the member that is mapped and checked while the rest is read
 Bytes = bytes | bytearray | memoryview
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ALIGN_FIELD = 0xD935  # the extra field that zipalign uses for padding

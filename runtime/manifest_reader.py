@@ -10,7 +10,6 @@ from ..errors import CorruptPlan, IncompatiblePlan
 from .dims import MAX_INT, Dim, checked_dim
 from .dtypes import NAMES, numpy_dtype
 from .manifest import (
-    CHECKSUM_NBYTES,
     FORMAT,
     Batch,
     Bind,
@@ -272,10 +271,7 @@ class ManifestReader:
         self.names = frozenset(symbol.name for symbol in self.symbols)
         inputs, outputs = fields.items("inputs", self.spec), fields.items("outputs", self.spec)
         w = Fields(fields.raw.get("weights"), "manifest.weights")
-        sums = w.items("crc32", lambda r, where: Fields({"crc32": r}, where).integer("crc32", 0, 0xFFFFFFFF))
-        weights = Weights(w.integer("size", 0, MAX_NBYTES), w.digest("digest"), sums)
-        if len(sums) != -(-weights.size // CHECKSUM_NBYTES):
-            raise w.bad("crc32", f"one number per {CHECKSUM_NBYTES} bytes")
+        weights = Weights(w.integer("size", 0, MAX_NBYTES), w.digest("digest"), w.digest("checksum"))
         manifest = Manifest(
             name=fields.text("name", ""),
             hint=fields.choice("hint", _HINTS, "throughput"),

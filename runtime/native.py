@@ -1,7 +1,6 @@
-"""Object code into executable memory through LLVM's JIT linker. The one file of the runtime that imports llvmlite.
+"""A plan's machine code: the choice of its target by the CPU's real features, and its native functions.
 
-Owns the choice of a plan's target by the CPU's real features, and the code's lifetime: sessions of one plan share one
-copy. LLVM maps code writable, links it, then makes it executable and read-only: never both at once.
+Owns the code's lifetime: sessions of one plan share one copy. How object code becomes callable is `elf`'s.
 """
 
 from __future__ import annotations
@@ -9,17 +8,23 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Callable
-
-import llvmlite.binding as llvm
+from functools import cache
 
 from ..env import read
 from ..errors import IncompatiblePlan
-from .lanes import lanes_text
+from .elf import LoadedObject
 from .manifest import Manifest, Target
 from .plan import Plan
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker")
 _ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
+# Linux's name of a CPU feature → LLVM's, where they differ
+_LLVM_NAMES = {
+    "abm": "lzcnt", "amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile", "avx_vnni": "avxvnni",
+    "avx512_bf16": "avx512bf16", "avx512_bitalg": "avx512bitalg", "avx512_fp16": "avx512fp16",
+    "avx512_vbmi2": "avx512vbmi2", "avx512_vnni": "avx512vnni", "avx512_vpopcntdq": "avx512vpopcntdq",
+    "bmi1": "bmi", "lahf_lm": "sahf", "pclmulqdq": "pclmul", "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2",
+}  # fmt: skip
 
 
 def host_arch() -> str:
@@ -28,9 +33,18 @@ def host_arch() -> str:
     return _ARCHES.get(name, name)
 
 
+@cache
 def host_features() -> frozenset[str]:
-    """The CPU features that LLVM detects on this machine."""
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    """The CPU features that Linux lets programs use, by LLVM's names; the first core's, as all are taken to be alike.
+
+    Read from /proc/cpuinfo rather than asked of LLVM, so that running a plan does not load a compiler.
+    """
+    try:
+        with open("/proc/cpuinfo") as lines:
+            found = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    except OSError:
+        found = []
+    return frozenset(_LLVM_NAMES.get(name, name) for name in found)
 
 
 def missing_features(target: Target) -> list[str]:
@@ -72,52 +86,27 @@ class MachineCode:
 
         Raises:
             CorruptPlan: the object's digest is wrong.
-            IncompatiblePlan: see choose_target; or the object needs symbols that this process has not.
+            IncompatiblePlan: see choose_target and LoadedObject; or the object lacks a function.
         """
         self.target = choose_target(plan.manifest)
-        code = bytes(plan.code(self.target))
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        machine = llvm.Target.from_default_triple().create_target_machine(opt=0, reloc="pic")
-        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
-        self._libraries = [self._link("plan", code)]
-        lanes = "plan" if self._has("plan", LANE_FUNCTIONS[0]) else "lanes"
-        if lanes == "lanes":  # a plan linked without them
-            module = llvm.parse_assembly(lanes_text(host_arch()))
-            self._libraries.append(self._link("lanes", machine.emit_object(module)))
+        self._object = LoadedObject(bytes(plan.code(self.target)), self.target.code)
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64
-        addresses = [self.address(name, lanes) for name in LANE_FUNCTIONS]
+        addresses = [self.address(name) for name in LANE_FUNCTIONS]
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
         self.crew: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer, int64, pointer)(addresses[1])
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
         steps = plan.manifest.native_steps()
         self.segments = {step.segment: self.address(f"parax_run_{step.segment}") for step in steps}
 
-    def _link(self, name: str, code: bytes) -> llvm.ResourceTracker:
-        try:
-            return llvm.JITLibraryBuilder().add_current_process().add_object_img(code).link(self._jit, name)
-        except RuntimeError as error:
-            raise IncompatiblePlan("the object code does not link", where=self.target.code, found=error) from error
-
-    def _has(self, library: str, name: str) -> bool:
-        try:
-            self._libraries.append(self._jit.lookup(library, name))  # dropping a tracker would unload the library
-        except RuntimeError:
-            return False
-        return True
-
-    def address(self, name: str, library: str = "plan") -> int:
+    def address(self, name: str) -> int:
         """The address of a native function.
 
         Raises:
-            IncompatiblePlan: the code lacks it, or needs a symbol that this process has not.
+            IncompatiblePlan: the code lacks it.
         """
-        try:
-            tracker = self._jit.lookup(library, name)
-        except RuntimeError as error:
-            raise IncompatiblePlan("the object code lacks a function", where=self.target.code, found=error) from error
-        self._libraries.append(tracker)
-        address: int = tracker[name]
+        address = self._object.functions.get(name)
+        if address is None:
+            raise IncompatiblePlan("the object code lacks a function", where=self.target.code, found=name)
         return address
 
 

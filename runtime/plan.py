@@ -2,9 +2,8 @@
 
 Members: manifest.json, code/<target>.o, weights.bin, graph.txt, stored and aligned (see container.py). The archive's
 comment carries the SHA-256 of the manifest, the manifest those of all other members, so a byte that matters cannot
-change unseen. Reading checks the manifest and the CRC-32 of the weights (25 ms per 100 MB, half of it on two cores;
-their SHA-256 takes 58 ms and is left to `verify="full"`). The SHA-256 of object code is checked before LLVM sees a
-byte of it.
+change unseen. Reading checks the manifest and a fast checksum of the weights (checksums.py; their SHA-256 is left to
+`verify="full"`). The SHA-256 of object code is checked before it is linked.
 """
 
 from __future__ import annotations
@@ -13,26 +12,25 @@ import hashlib
 import json
 import os
 import threading
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import CorruptPlan, InternalError, UsageError
-from .container import Bytes, Container, write_container
-from .manifest import CHECKSUM_NBYTES, FORMAT, Manifest, Target, TensorSpec
+from ..errors import CorruptPlan, InternalError
+from .checksums import Checksum
+from .container import WEIGHTS, Bytes, Container, write_container
+from .manifest import FORMAT, Manifest, Target, TensorSpec
 from .manifest_reader import ManifestReader
 from .memory import aligned_view
 
 if TYPE_CHECKING:
     from .session import Session
 
-MANIFEST, WEIGHTS, GRAPH = "manifest.json", "weights.bin", "graph.txt"
+MANIFEST, GRAPH = "manifest.json", "graph.txt"
 _COMMENT = b"parax plan; manifest sha256 "
 _MAX_MANIFEST_NBYTES = 256 << 20
-_MAX_CHECKERS = 8  # threads; more only wait for memory
 
 
 class Plan:
@@ -84,7 +82,7 @@ class Plan:
             target["digest"] = _sha256(code[target["name"]])
             members[target["code"]] = code[target["name"]]
         raw["format"] = FORMAT
-        raw["weights"] = {"size": len(view), "digest": _sha256(view), "crc32": _checksums(view)}
+        raw["weights"] = {"size": len(view), "digest": _sha256(view), "checksum": Checksum(view).result()}
         raw["graph"], raw["graph_digest"] = GRAPH, _sha256(members[GRAPH])
         try:
             return cls(raw, members)
@@ -130,19 +128,25 @@ class Plan:
         """
         return self._checked(target.code, target.digest)
 
-    def verify(self, full: bool = True) -> None:
-        """Check the members against the manifest: all SHA-256 digests, or with `full=False` the weights' CRC-32 only.
+    def verify(self) -> None:
+        """Check the SHA-256 of all members against the manifest.
 
         Raises:
             CorruptPlan: a member is not what the manifest promises.
         """
-        if tuple(_checksums(self.weights)) != self.manifest.weights.crc32:
+        self._checked(WEIGHTS, self.manifest.weights.digest)
+        for target in self.manifest.targets:
+            self.code(target)
+        _ = self.graph
+
+    def check_weights(self, found: Checksum) -> None:
+        """Check the weights' fast checksum against the manifest.
+
+        Raises:
+            CorruptPlan: they are not what the manifest promises.
+        """
+        if found.result() != self.manifest.weights.checksum:
             raise CorruptPlan("wrong checksum", where=self._where(WEIGHTS), hint="copy or compile the plan again")
-        if full:
-            self._checked(WEIGHTS, self.manifest.weights.digest)
-            for target in self.manifest.targets:
-                self.code(target)
-            _ = self.graph
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write plan.bin: whole or not at all.
@@ -171,7 +175,7 @@ class Plan:
             UsageError: the machine has not these cores.
             IncompatiblePlan: no target of the plan suits this CPU.
         """
-        from .session import Session  # here, so that reading a plan does not load LLVM
+        from .session import Session  # here: sessions know plans
 
         return Session(self, instances, cores, cores_per_instance, micro_batch)
 
@@ -196,21 +200,14 @@ class Plan:
         return f"<Plan {self.name}: {ins} -> {outs}; {targets}; {len(self.weights)} bytes of weights>"
 
 
-def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
-    """Read plan.bin. The weights are mapped, not copied; do not overwrite the file in place while the plan is in use.
-
-    Args:
-        path: the file.
-        verify: "fast" checks the weights' CRC-32, "full" the SHA-256 of every member, "none" neither.
+def read_plan(container: Container) -> Plan:
+    """The plan in a container, its manifest checked, its other members not yet.
 
     Raises:
-        UsageError: the file cannot be read.
         CorruptPlan: the bytes are not what the plan promises.
         IncompatiblePlan: a sound plan of another format.
     """
-    if verify not in ("fast", "full", "none"):
-        raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
-    container = Container(Path(path))
+    path = container.path
     where = f"{path}:{MANIFEST}"
     data = container.members.get(MANIFEST)
     if data is None or not container.comment.startswith(_COMMENT):
@@ -224,38 +221,9 @@ def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
     except (ValueError, RecursionError) as error:
         raise CorruptPlan("not JSON", where=where, found=error) from error
     try:
-        plan = Plan(raw, container.members, Path(path))
+        return Plan(raw, container.members, path)
     except RecursionError as error:
         raise CorruptPlan("nested too deeply", where=where) from error
-    if verify != "none":
-        plan.verify(full=verify == "full")
-    return plan
-
-
-def _checksums(data: Bytes) -> list[int]:
-    """The CRC-32 of every CHECKSUM_NBYTES, worked out by several threads (zlib releases the GIL)."""
-    view = memoryview(data)
-    starts = range(0, len(view), CHECKSUM_NBYTES)
-    sums = [0] * len(starts)
-    remaining = iter(enumerate(starts))
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                i, start = next(remaining, (-1, 0))
-            if i < 0:
-                return
-            sums[i] = zlib.crc32(view[start : start + CHECKSUM_NBYTES])
-
-    n_others = min(_MAX_CHECKERS, len(os.sched_getaffinity(0)), len(starts)) - 1
-    others = [threading.Thread(target=work) for _ in range(n_others)]
-    for thread in others:
-        thread.start()
-    work()
-    for thread in others:
-        thread.join()
-    return sums
 
 
 def _sha256(data: Bytes) -> str:

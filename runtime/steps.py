@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from .bindings import Binding, Signature
 from .control import CONTROL_OPS, Body, ControlOp
 from .dims import evaluate, symbols_of
 from .executor import Executor
-from .host_ops import HOST_OPS, HostOp
 from .instance import Instance
 from .manifest import Bind, Block, Constraint, ControlStep, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of
 from .plan import Plan
 from .tensors import is_fit
+
+if TYPE_CHECKING:
+    from .host_ops import HostOp
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,8 @@ def _control_op(step: ControlStep) -> ControlOp:
 
 
 def _host_op(step: HostStep) -> HostOp:
+    from .host_ops import HOST_OPS  # here: most plans have no host operators
+
     try:
         prepare = HOST_OPS[step.domain, step.op]
     except KeyError:

@@ -7,6 +7,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from parax.runtime.lanes import lanes_text
+
 ARCH = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
 # Every segment: y[i] = x[i] + w[0] for its share of dims[0] * 4 elements, split by tid; a negative x[0] is an error.
@@ -56,11 +58,11 @@ out:
 
 
 def object_code(text: str) -> bytes:
-    """LLVM text compiled for this machine."""
+    """LLVM text and the runtime's own functions, compiled for this machine."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic")
-    module = llvm.parse_assembly(text)
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic", codemodel="small")
+    module = llvm.parse_assembly(text + lanes_text(ARCH))
     module.verify()
     return bytes(machine.emit_object(module))
 

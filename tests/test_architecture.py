@@ -35,7 +35,7 @@ MAY_IMPORT = {
 # Libraries that only some rooms may know.
 ONLY = {
     "onnx": ("compiler/frontend",),
-    "llvmlite": ("compiler/backend", "runtime"),
+    "llvmlite": ("compiler/backend",),
     "networkx": ("compiler",),
     "mpi4py": ("runtime/train",),
     "rich": ("compiler/commands",),
@@ -46,7 +46,9 @@ LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
     "compiler/frontend/evaluate.py": "onnx.reference brings in hundreds of modules",
-    "runtime/plan.py": "reading a plan must not load LLVM",
+    "runtime/plan.py": "a session knows plans, and plans start sessions",
+    "runtime/loading.py": "modules load while other threads check the weights",
+    "runtime/steps.py": "most plans have no host operators",
     "runtime/session.py": "asyncio and thread pools cost imports that most sessions never need",
 }
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60

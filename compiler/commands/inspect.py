@@ -67,9 +67,9 @@ def show_model(args: argparse.Namespace, console: Console) -> int:
 
 def show_plan(args: argparse.Namespace, console: Console) -> int:
     """Manifest, steps, code, memory, weights, targets, once every digest is right."""
-    from ...runtime import plan as plans
+    from ...runtime import loading
 
-    plan = plans.load(args.file, verify="none" if args.version_only else "full")
+    plan = loading.load(args.file, verify="none" if args.version_only else "full")
     if args.version_only:
         version = plan.json()["format"]
         console.result({"format": version}, Table("", ("plan format",), [[version]]))

@@ -33,9 +33,9 @@ def is_plan(path: Path) -> bool:
 def open_plan(path: Path, options: CompileOptions | None, console: Console) -> Plan:
     """The plan at `path`, or the plan of the ONNX model at `path` (compiled now, with a progress bar)."""
     if is_plan(path):
-        from ...runtime import plan
+        from ...runtime import loading
 
-        return plan.load(path)
+        return loading.load(path)
     from .. import api
 
     with console.progress(path.name) as progress:

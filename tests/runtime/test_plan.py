@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fake_plans import add_manifest, object_code
 from parax.errors import CorruptPlan, IncompatiblePlan, InternalError, ParaxError, UsageError
 from parax.runtime import Plan, load
+from parax.runtime.manifest import FORMAT
 from parax.runtime.manifest_reader import ManifestReader
 from parax.runtime.native import choose_target, host_arch, host_features
 
@@ -50,7 +51,7 @@ def test_a_plan_is_a_zip_with_aligned_members(saved_plan: Path) -> None:
     with zipfile.ZipFile(saved_plan) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == ["manifest.json", "code/base.o", "weights.bin", "graph.txt"]
-        assert json.loads(archive.read("manifest.json"))["format"] == 1
+        assert json.loads(archive.read("manifest.json"))["format"] == FORMAT
     plan = load(saved_plan)
     for name in ("manifest.json", "code/base.o", "weights.bin"):
         member = np.frombuffer(plan._member(name), np.uint8)
@@ -199,7 +200,7 @@ def test_large_weights_are_checked_in_every_part(add_code: bytes, tmp_path: Path
     weights = np.zeros(33 << 20, np.uint8)
     Plan.build(add_manifest(), {"base": add_code}, weights).save(path)
     plan = load(path)
-    assert len(plan.manifest.weights.crc32) == 3
+    assert plan.manifest.weights.checksum != plan.manifest.weights.digest
     start = -(-path.read_bytes().index(bytes(1 << 20)) // 64) * 64
     for at in (0, 17 << 20, (33 << 20) - 1):
         with open(path, "r+b") as file:
@@ -342,9 +343,8 @@ def test_loading_and_running_needs_neither_compiler_nor_onnx_nor_networkx(saved_
     script = (
         "import sys, numpy as np, parax.runtime\n"
         f"plan = parax.runtime.load({str(saved_plan)!r})\n"
-        "assert 'llvmlite' not in sys.modules\n"
         "with plan.session() as s: print(s.run({'x': np.zeros((2, 4), 'f4')})['y'].sum())\n"
-        "bad = {'onnx', 'networkx', 'rich', 'asyncio'} | {'parax.compiler'}\n"
+        "bad = {'llvmlite', 'onnx', 'networkx', 'rich', 'asyncio'} | {'parax.compiler'}\n"
         "assert not bad & set(sys.modules), bad & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

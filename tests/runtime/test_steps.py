@@ -11,8 +11,8 @@ import pytest
 from fake_plans import ADD, add_manifest, object_code, tensor
 from parax.errors import CorruptPlan, IncompatiblePlan, InvalidInput, UsageError
 from parax.runtime import Plan
+from parax.runtime.loading import load
 from parax.runtime.manifest_reader import ManifestReader
-from parax.runtime.plan import load
 
 X = np.array([[3, 0, 0, 1], [1, 2, 3, 4], [3, 0, 0, 1], [0, 0, 0, 0], [1, 2, 3, 4]], np.float32)
 

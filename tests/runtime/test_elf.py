@@ -1,0 +1,130 @@
+"""Objects into memory: what they compute, what they may reach, and that no damaged object harms the process."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+
+import fake_plans
+from parax.errors import IncompatiblePlan
+from parax.runtime.elf import LoadedObject
+from parax.runtime.native import host_features
+
+pytestmark = pytest.mark.skipif(fake_plans.ARCH != "x86_64", reason="objects are for x86-64")
+
+# A constant table, a function pointer through a slot, data that is written, zeroed data, and a call into libm.
+TEXT = """
+@table = private constant [4 x double] [double 1.0, double 2.0, double 4.0, double 8.0]
+@counter = internal global i64 40
+@zeros = internal global [8 x i64] zeroinitializer
+@pointer = internal global ptr @scale
+@labs.slot = internal constant ptr @labs
+declare double @cbrt(double)
+declare i64 @labs(i64)
+define internal double @scale(double %x, i64 %i) noinline {
+  %p = getelementptr [4 x double], ptr @table, i64 0, i64 %i
+  %t = load volatile double, ptr %p
+  %y = fmul double %x, %t
+  ret double %y
+}
+define double @root(double %x, i64 %i) {
+  %f = load volatile ptr, ptr @pointer
+  %s = call double %f(double %x, i64 %i)
+  %r = call double @cbrt(double %s)
+  ret double %r
+}
+define i64 @count() {
+  %a = load volatile i64, ptr @counter
+  %b = add i64 %a, 1
+  store volatile i64 %b, ptr @counter
+  %z = load volatile i64, ptr @zeros
+  %c = add i64 %b, %z
+  ret i64 %c
+}
+define i64 @distance(i64 %a) {
+  %f = load volatile ptr, ptr @labs.slot
+  %d = call i64 %f(i64 %a)
+  ret i64 %d
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def code() -> bytes:
+    return fake_plans.object_code(TEXT)
+
+
+def test_constants_data_pointers_and_calls_into_the_process(code: bytes) -> None:
+    loaded = LoadedObject(code, "here")
+    root = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_int64)(loaded.functions["root"])
+    assert [round(root(27.0, i) ** 3) for i in range(4)] == [27, 54, 108, 216]
+    count = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.functions["count"])
+    assert [count(), count()] == [41, 42]
+    again = LoadedObject(code, "again")
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(again.functions["count"])() == 41
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.functions["distance"])(-7) == 7
+    assert "scale" not in loaded.functions
+
+
+def test_memory_is_never_writable_and_executable(code: bytes) -> None:
+    loaded = LoadedObject(code, "here")
+    address = loaded.functions["root"]
+    rights = [line.split()[1] for line in Path("/proc/self/maps").read_text().splitlines() if _covers(line, address)]
+    assert rights == ["r-xp"]
+
+
+def _covers(line: str, address: int) -> bool:
+    start, _, end = line.split()[0].partition("-")
+    return int(start, 16) <= address < int(end, 16)
+
+
+@pytest.mark.parametrize("broken", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(200), b"MZ" + bytes(100)])
+def test_what_is_no_object(broken: bytes) -> None:
+    with pytest.raises(IncompatiblePlan, match="here: the object code does not link"):
+        LoadedObject(broken, "here")
+
+
+def test_a_missing_symbol_is_named() -> None:
+    text = "declare void @nobody()\ndefine void @f() {\n  call void @nobody()\n  ret void\n}"
+    with pytest.raises(IncompatiblePlan, match="unknown symbols nobody"):
+        LoadedObject(fake_plans.object_code(text), "here")
+
+
+def test_damaged_objects_are_refused_or_loaded_but_never_crash(code: bytes, tmp_path: Path) -> None:
+    """In a child process: every byte of headers and tables in turn is damaged; nothing is called."""
+    path = tmp_path / "code.o"
+    path.write_bytes(code)
+    script = f"""
+import random
+from parax.errors import ParaxError
+from parax.runtime.elf import LoadedObject
+whole, random_ = open({str(path)!r}, "rb").read(), random.Random(1)
+refused = 0
+for number in range(3000):
+    data = bytearray(whole[: random_.randrange(len(whole))] if number % 10 == 0 else whole)
+    for _ in range(random_.randrange(1, 4)):
+        n = len(whole)
+        at = random_.choice((random_.randrange(64), random_.randrange(n), n - random_.randrange(1500)))
+        if at < len(data):
+            data[at] ^= 1 << random_.randrange(8)
+    try:
+        LoadedObject(bytes(data), "x")
+    except ParaxError:
+        refused += 1
+print(refused)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 300
+
+
+def test_features_are_those_that_llvm_sees() -> None:
+    llvm_sees = {name for name, on in llvm.get_host_cpu_features().items() if on}
+    names = "sse3 ssse3 sse4.1 sse4.2 popcnt cx16 sahf avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave avx512f avx512bw " \
+            "avx512cd avx512dq avx512vl avx512bf16 avx512vnni"
+    assert host_features() & set(names.split()) == llvm_sees & set(names.split())
