@@ -1,0 +1,130 @@
+"""Costs of nodes, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from parax.compiler.ir.costs import KINDS, RULES, Cost, node_cost, training_cost
+from parax.compiler.ir.graph import Graph, Node
+from parax.compiler.ir.machine import load_machine
+from parax.compiler.ir.ops import lookup
+from parax.compiler.ir.ops.base import CATALOGUE
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.types import F32, I64, TensorType, symbol
+
+
+def conv(batch: int, ci: int, co: int, size: int, kernel: int, group: int = 1) -> Node:
+    graph = Graph()
+    x = graph.add_input("x", TensorType(F32, (symbol("N"), ci, size, size)))
+    w = graph.add_constant(np.zeros((co, ci // group, kernel, kernel), np.float32))
+    pad = kernel // 2
+    return graph.add_node(lookup("", "Conv")(pads=(pad,) * 4, group=group), [x, w])
+
+
+def text_node(text: str) -> Node:
+    graph = parse_graph(text)
+    return next(iter(graph))
+
+
+@pytest.mark.parametrize(("batch", "ci", "co", "size", "kernel"), [(1, 64, 64, 56, 3), (16, 256, 64, 28, 1)])
+def test_a_convolution_has_the_papers_intensity(batch: int, ci: int, co: int, size: int, kernel: int) -> None:
+    cost = node_cost(conv(batch, ci, co, size, kernel), {"N": batch})
+    assert cost.flops == 2 * batch * ci * co * kernel**2 * size**2
+    assert cost.weight_nbytes == 4 * ci * co * kernel**2
+    assert cost.intensity == pytest.approx(1 / (co * kernel**2) + 1 / (ci * kernel**2) + 1 / (batch * size**2))
+
+
+@pytest.mark.parametrize(
+    ("ci", "co", "kernel", "group", "kind"),
+    [(64, 64, 3, 1, "conv3x3"), (60, 64, 3, 1, "conv"), (64, 64, 5, 1, "conv"), (64, 32, 1, 1, "conv1x1"),
+     (3, 64, 7, 1, "few-channels"), (64, 64, 3, 64, "depthwise"), (64, 64, 3, 32, "grouped")],
+)  # fmt: skip
+def test_kinds_of_convolutions(ci: int, co: int, kernel: int, group: int, kind: str) -> None:
+    assert node_cost(conv(1, ci, co, 14, kernel, group), {"N": 1}).kind == kind
+
+
+def test_a_fused_block_is_its_root_and_its_tail() -> None:
+    block = text_node("""graph @g(%x: f32[N,8], %w: f32[8,16], %r: f32[N,16]) {
+  %y = fused<MatMul>(%x, %w, %r) : f32[N,16]
+    body(%x: f32[N,8], %w: f32[8,16], %r: f32[N,16]) {
+      %p = MatMul(%x, %w) : f32[N,16]
+      %s = Add(%p, %r) : f32[N,16]
+      %t = Tanh(%s) : f32[N,16]
+      return %t
+    }
+  return %y
+}""")
+    cost = node_cost(block, {"N": 4})
+    assert cost.flops == 2 * 4 * 8 * 16 + (1 + 12) * 4 * 16
+    assert cost.read_nbytes == 4 * (4 * 8 + 8 * 16 + 4 * 16)
+    assert cost.written_nbytes == 4 * 4 * 16
+    assert cost.kind == "matmul"
+
+
+def test_views_and_shapes_cost_nothing() -> None:
+    view = text_node("graph @g(%x: f32[2,3]) {\n  %y = Transpose(%x) : f32[3,2]{1,0}\n  return %y\n}")
+    assert (node_cost(view, {}).nbytes, node_cost(view, {}).kind) == (0, "view")
+    copy = text_node("graph @g(%x: f32[2,3]) {\n  %y = Transpose(%x) : f32[3,2]\n  return %y\n}")
+    assert node_cost(copy, {}).nbytes == 2 * 24
+
+
+def test_a_look_up_reads_only_its_rows() -> None:
+    graph = Graph()
+    table = graph.add_constant(np.zeros((10_000, 64), np.float32))
+    rows = graph.add_input("rows", TensorType(I64, (symbol("N"),)))
+    cost = node_cost(graph.add_node(lookup("", "Gather")(), [table, rows]), {"N": 3})
+    assert cost.weight_nbytes == 3 * 64 * 4
+    assert (cost.read_nbytes, cost.written_nbytes, cost.flops) == (3 * 8, 3 * 64 * 4, 0)
+    assert cost.intensity == math.inf
+
+
+def test_a_recurrent_layer_reads_its_weights_at_every_step() -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType(F32, (35, symbol("N"), 20)))
+    w = graph.add_constant(np.zeros((1, 40, 20), np.float32))
+    r = graph.add_constant(np.zeros((1, 40, 10), np.float32))
+    cost = node_cost(graph.add_node(lookup("", "LSTM")(hidden_size=10), [x, w, r]), {"N": 2})
+    assert cost.flops == 2 * 35 * 2 * 40 * 30
+    assert cost.weight_nbytes == 35 * 4 * 40 * 30
+
+
+def test_bounds() -> None:
+    machine = load_machine("xeon-8280-2s")
+    assert node_cost(conv(32, 256, 256, 14, 3), {"N": 32}).bound(machine) == "compute"
+    assert node_cost(conv(1, 8, 8, 7, 3), {"N": 1}).bound(machine) == "call"
+    relu = text_node("graph @g(%x: f32[64,64,56,56]) {\n  %y = Relu(%x) : f32[64,64,56,56]\n  return %y\n}")
+    assert node_cost(relu, {}).bound(machine) == "memory"
+
+
+def test_training_takes_three_times_the_arithmetic_and_an_update() -> None:
+    node = conv(4, 16, 16, 8, 3)
+    forward, whole = node_cost(node, {"N": 4}), training_cost(node, {"N": 4})
+    parameters = 16 * 16 * 9
+    assert whole.flops == 3 * forward.flops + 2 * parameters
+    assert whole.weight_nbytes == (3 + 3) * 4 * parameters
+    assert whole.nbytes > 3 * forward.nbytes
+
+
+def test_sizes_known_only_at_run_time_are_typical() -> None:
+    relu = text_node("graph @g(%x: f32[K,8]) {\n  %y = Relu(%x) : f32[K,8]\n  return %y\n}")
+    assert node_cost(relu, {}).flops == 32 * 8
+
+
+def test_every_operator_of_the_catalogue_has_a_rule() -> None:
+    """A new operator that is none of the counted classes must be one that only moves data, and be listed here."""
+    moving = {cls.name for cls in CATALOGUE.values() if not any(issubclass(cls, rule) for rule, _ in RULES)}
+    assert moving == MOVES_DATA
+
+
+MOVES_DATA = {
+    "Col2Im", "ConstantOfShape", "DepthToSpace", "EyeLike", "Fused", "GridSample", "OneHot", "Pad", "Range", "Resize",
+    "ReverseSequence", "Shape", "Size", "SpaceToDepth", "Split", "TopK", "Trilu",
+}  # fmt: skip
+
+
+def test_kinds_are_listed() -> None:
+    assert len(set(KINDS)) == len(KINDS)
+    assert Cost(1, 2, 3, 4, 1, "conv").far_nbytes == 9
