@@ -18,7 +18,7 @@ from .machine import Machine
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
 from .ops.contraction import Conv, ConvTranspose, Gemm, MatMul
 from .ops.gathering import Gather, GatherElements, GatherND, Scatter
-from .ops.internal import Copy
+from .ops.internal import Copy, Result
 from .ops.normalization import BatchNormalization, Normalize
 from .ops.recurrent import Recurrent
 from .ops.reduce import ArgReduce, CumSum
@@ -99,7 +99,7 @@ def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
     Args:
         symbols: sizes of the symbolic dimensions; those that are not given (sizes known only at run time) are TYPICAL.
     """
-    if view_source(node) is not None or isinstance(node.op, Shape) or node.op.name == "Result":
+    if view_source(node) is not None or isinstance(node.op, (Shape, Result)):
         return NOTHING
     sizes = Sizes(symbols)
     tail: list[Node] = []

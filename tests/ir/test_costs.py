@@ -121,7 +121,7 @@ def test_every_operator_of_the_catalogue_has_a_rule() -> None:
 
 MOVES_DATA = {
     "Col2Im", "ConstantOfShape", "DepthToSpace", "EyeLike", "Fused", "GridSample", "OneHot", "Pad", "Range", "Resize",
-    "ReverseSequence", "Shape", "Size", "SpaceToDepth", "Split", "TopK", "Trilu",
+    "Result", "ReverseSequence", "Shape", "Size", "SpaceToDepth", "Split", "TopK", "Trilu",
 }  # fmt: skip
 
 
