@@ -286,7 +286,7 @@ def test_a_dimension_nested_too_deeply(add_plan: Build) -> None:
 
 def test_a_later_format(add_plan: Build) -> None:
     manifest = add_plan().json()
-    manifest["format"] = 2
+    manifest["format"] = FORMAT + 1
     with pytest.raises(IncompatiblePlan, match="unknown plan format"):
         ManifestReader(manifest).read()
 
