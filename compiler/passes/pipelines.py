@@ -11,6 +11,7 @@ from .block.decompose_composites import DecomposeComposites
 from .block.fold_affine import FoldAffine
 from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_flatten import FoldFlatten
+from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
 from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_normalization import FuseNormalization
@@ -50,8 +51,8 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         decompose,
         narrow,
         [*clean, AlgebraicSimplification(), SimplifyMovements(), UnflattenProducts(), UnflattenGathers(),
-         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OmitNeutralOperands(),
-         CommonSubexpressions()],
+         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), FoldLookups(),
+         OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
         SinkConstants(),
         AssignLayouts(),

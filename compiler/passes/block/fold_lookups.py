@@ -1,0 +1,99 @@
+"""Rows of a constant table times a constant matrix are rows of another constant table.
+
+Owns the algebra of Gather before MatMul and Gemm, alone or several side by side: [t1[i], t2[j]] · w is (t1 · w1)[i] +
+(t2 · w2)[j]. What is multiplied at every look-up moves into the plan once, where that does not swell the tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.types import F32, F64
+from ..base import BlockPass
+from ..rewrite import Rewriter
+
+
+@dataclass(frozen=True)
+class FoldLookups(BlockPass):
+    """Multiply constant matrices into the tables whose rows they multiply.
+
+    before: %1 = Gather(%t, %i); %2 = Gather(%u, %j); %3 = Concat(%1, %2) {axis=-1}; %4 = Gemm(%3, %w, %b)
+    after:  %1 = Gather(%t', %i); %2 = Gather(%u', %j); %4 = Add(%1, %2)     with t' = t · w[:k] + b, u' = u · w[k:]
+    """
+
+    max_growth: float = 2.0  # new tables' size in units of the old ones'
+    max_flops: int = 200_000_000_000  # of the multiplication at compile time
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            if node.graph is graph and node.op.name in ("MatMul", "Gemm"):
+                changed |= self._fold(node, rw)
+        return changed
+
+    def _fold(self, node: Node, rw: Rewriter) -> bool:
+        product = _constants(node)
+        if product is None:
+            return rw.no_match("not a product with constant weights and bias", node)
+        lookups = _lookups(node.operands[0])
+        if lookups is None:
+            return rw.no_match("its rows are not looked up in constant tables for it alone", node)
+        weights, bias = product
+        tables = [lookup.operands[0].data for lookup in lookups]
+        old = sum(table.size for table in tables if table is not None)
+        new = sum(table.shape[0] * weights.shape[1] for table in tables if table is not None)
+        if new > self.max_growth * old or 2 * old * weights.shape[1] > self.max_flops:
+            return rw.no_match("the tables would grow too much", node)
+        dtype, g = node.output.tensor.dtype.numpy, rw.before(node)
+        parts, k = [], 0
+        for lookup, table in zip(lookups, tables, strict=True):
+            assert table is not None
+            rows = table.astype(np.float64) @ weights[k : k + table.shape[1]] + (bias if k == 0 else 0)
+            parts.append(g.Gather(rows.astype(dtype), lookup.operands[1]))
+            k += table.shape[1]
+        rw.replace(node, reduce(g.Add, parts))
+        return True
+
+
+def _constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """The weights as f64 [K, N] and what is added to every row, as f64 [N]."""
+    op, w = node.op, node.operands[1]
+    if w.data is None or w.tensor.rank != 2 or w.tensor.dtype not in (F32, F64):
+        return None
+    weights, bias = w.data.astype(np.float64), np.zeros(())
+    if op.name == "Gemm":
+        c = node.inputs[2] if len(node.inputs) > 2 else None
+        if op.transA or (c is not None and (c.data is None or c.data.size not in (1, c.data.shape[-1]))):  # type: ignore[attr-defined]
+            return None
+        weights = (weights.T if op.transB else weights) * op.alpha  # type: ignore[attr-defined]
+        bias = bias if c is None or c.data is None else c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]
+    return weights, np.broadcast_to(bias, weights.shape[1:])
+
+
+def _lookups(rows: Value) -> list[Node] | None:
+    """The look-ups in constant tables [V, K] whose results, side by side, are `rows`; each for this alone."""
+    maker = rows.producer
+    if maker is None or len(rows.uses) != 1 or rows.output_uses:
+        return None
+    if maker.op.name == "Concat":
+        if maker.op.axis % rows.tensor.rank != rows.tensor.rank - 1:  # type: ignore[attr-defined]
+            return None
+        makers = [v.producer for v in maker.operands if len(v.uses) == 1 and not v.output_uses]
+        if len(makers) != len(maker.operands):
+            return None
+    else:
+        makers = [maker]
+    found = []
+    for lookup in makers:
+        if lookup is None or lookup.op.name != "Gather" or lookup.op.axis % lookup.operands[0].tensor.rank != 0:  # type: ignore[attr-defined]
+            return None
+        table = lookup.operands[0]
+        if table.data is None or table.data.ndim != 2 or len(table.uses) != 1 or table.output_uses:
+            return None
+        found.append(lookup)
+    return found
