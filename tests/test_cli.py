@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from parax.compiler.commands.models import BUNDLED
+from parax.runtime.manifest import FORMAT
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -229,7 +230,7 @@ def test_inspect_shows_models_and_plans(cli: Cli, tmp_path: Path) -> None:
     assert cli("inspect", "plan.bin", "--version-only", "--format", "json").stdout.split() == [
         "{",
         '"format":',
-        "1",
+        f"{FORMAT}",
         "}",
     ]
 
