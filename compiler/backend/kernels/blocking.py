@@ -5,11 +5,12 @@ Owns sizes only; `gemm` emits the loops. It must not know of operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.target import Target
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
+from .balance import Shape, best_cut
 from .tile import best_unroll, most_rows, most_vectors
 
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
@@ -75,6 +76,8 @@ class Product:
         panels_per_item: column panels of one work item. indexed: see TileShape.
         k_block: steps of k whose panel of B fits L2.
         rows_known: False if blocks have any number of rows up to row_block.
+        segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
+            the number of segments is not; 0 = all rows are one.
     """
 
     outer: Dim
@@ -89,6 +92,7 @@ class Product:
     k_block: int
     indexed: bool = False
     rows_known: bool = True
+    segment: int = 0
 
     @property
     def n_panels(self) -> Dim:
@@ -96,6 +100,8 @@ class Product:
 
     @property
     def n_row_blocks(self) -> Dim:
+        if self.segment:
+            return self.rows // self.segment * ceil_div(self.segment, static(self.row_block))
         return ceil_div(self.rows, self.row_block)
 
     @property
@@ -142,10 +148,12 @@ def plan_product(
     lanes: int | None = None,
     whole_rows: int = 0,
     kinds: tuple[PanelKind, ...] = (),
+    segment: int = 0,
 ) -> Product:
     """Choose panels and blocks.
 
     Args:
+        segment: see Product.
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
         kinds: the panels, if they are not simply the columns cut into equal widths.
     """
@@ -155,19 +163,27 @@ def plan_product(
     m = most_rows(ctx.target, widest)
     half_l2 = ctx.target.l2_nbytes // 2
     k_block = max(64, half_l2 // (widest * lanes * 4))
-    total_k, hint = size_hint(taps * kc), size_hint(rows)
+    total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
     n_blocks = ceil_div(hint, max(whole_rows, 192 if streamed else 96))
     fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
-    together = n_panels if fits >= n_panels else 1 if streamed else fits
-    others = ceil_div(n_panels, together) * size_hint(outer)
+    most = 1 if streamed else min(fits, n_panels)
+    together = most
+    others = ceil_div(n_panels, together) * n_outer
     if n_blocks * others < MIN_ITEMS and not whole_rows:
         n_blocks = max(n_blocks, min(ceil_div(MIN_ITEMS, others), hint // (4 * m)))
     if n_blocks * others < MIN_ITEMS:
         together = max(1, together * n_blocks * others // MIN_ITEMS)
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
-    return Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed)
+    p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment)
+    if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
+        return p
+    widths = tuple(kind.vectors for kind in kinds for _ in range(static(kind.count)))
+    heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
+    shape = Shape(hint, total_k, taps, widths, heights, n_outer)
+    block, together = best_cut(shape, (min(block, hint), together), most, 2 * m)
+    return replace(p, row_block=block, panels_per_item=together)
 
 
 def best_lanes(target: Target, columns: Dim) -> int:

@@ -31,6 +31,7 @@ from .gemm import Operands, ProductEmitter
 from .tail import tail_of
 
 PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
+LEAST_SEGMENT = 48  # pixels of an image from which on blocks of rows keep to one image
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
 
 
@@ -63,7 +64,9 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
     """Input channels are contiguous: every tap of every output pixel is a row of A."""
     y = fusion.result.tensor
-    rows = y.dims[0] * prod(s.geometry.output)
+    pixels = prod(s.geometry.output)
+    rows = y.dims[0] * pixels
+    segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
     lanes = best_lanes(ctx.target, s.group_outputs)
     vectors = s.group_outputs // lanes
     side_by_side = s.groups > 1 and s.constant and vectors * lanes == s.group_outputs and vectors <= PANEL_VECTORS
@@ -78,6 +81,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             s.group_inputs,
             lanes=lanes,
             kinds=(replace(own, count=s.groups),),
+            segment=segment,
         )
     else:
         p = plan_product(
@@ -89,6 +93,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             s.group_inputs,
             lanes=lanes,
             whole_rows=0 if s.constant else 384,
+            segment=segment if s.constant else 0,
         )
     packed = replace(p, kinds=(own,)) if side_by_side else p
     tail = tail_of(fusion, ctx.symbols)

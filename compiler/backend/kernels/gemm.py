@@ -81,19 +81,29 @@ class ProductEmitter:
     def emit(self) -> None:
         """The loop over the kernel's work items [begin, end)."""
         k, p = self.k, self.p
-        n_blocks, n_groups, row_block = k.index(p.n_row_blocks), k.index(p.n_column_groups), k.index(p.row_block)
+        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
 
         def item(index: KValue, _: list[KValue]) -> None:
             rest = k.udiv(index, n_blocks)
-            row0 = (index - rest * n_blocks) * row_block
+            row0, count = self.rows_of(index - rest * n_blocks)
             outer = k.udiv(rest, n_groups)
             panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
-            count = k.min(k.index(p.rows) - row0, row_block)
             self.o.fill_table(outer, row0, count)
             last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
             self.panels(outer, row0, count, panel0, last)
 
         k.for_(k["begin"], k["end"], 1, [], item)
+
+    def rows_of(self, block: KValue) -> tuple[KValue, KValue]:
+        """First row and number of rows of a block."""
+        k, p = self.k, self.p
+        size = k.index(p.row_block)
+        if not p.segment:
+            return block * size, k.min(k.index(p.rows) - block * size, size)
+        per = ceil_div(p.segment, static(p.row_block))
+        segment = k.udiv(block, per)
+        at = (block - segment * per) * size
+        return segment * p.segment + at, k.min(p.segment - at, size)
 
     def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
         """The panels [first, last) of one row block, kind by kind."""
@@ -177,7 +187,7 @@ class ProductEmitter:
         """All row tiles of a block: balanced sizes where the number of rows is known, a ladder of sizes otherwise."""
         k, p = self.k, self.p
         m = most_rows(self.ctx.target, kind.vectors)
-        rows, block = p.rows, p.row_block
+        rows, block = p.segment or p.rows, p.row_block
 
         def run(size: int, low: KValue, n: KValue) -> KValue:
             self.call(outer, kind, size, column, row0, low, n, step)

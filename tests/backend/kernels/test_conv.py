@@ -125,6 +125,8 @@ def test_depthwise(
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "pointwise": ((2, 16, 9, 8), (70, 16, 1, 1), {}),
+    "blocks within an image": ((3, 40, 7, 7), (200, 40, 1, 1), {"symbols": {"N": 0}}),
+    "blocks within an image, taps": ((2, 16, 9, 15), (70, 16, 2, 3), {"symbols": {"N": 0}, "pads": [0, 1, 1, 1]}),
     "pointwise strided": ((2, 16, 9, 8), (70, 16, 1, 1), {"strides": [2, 2]}),
     "blocks of taps": ((1, 512, 14, 14), (64, 512, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
     "blocks of channels": ((1, 3000, 3, 3), (40, 3000, 1, 1), {}),

@@ -1,0 +1,91 @@
+"""How finely a matrix product is cut into work items, so that a few cores finish together at batch 1.
+
+Owns the cost of an item and the comparison of cuts; `blocking` says which cuts are possible. Cores take contiguous
+ranges of equally many items, so that items of unequal cost, or too few of them, leave cores waiting:
+
+    cost of a cut = Σ over numbers of cores n of  n · max over cores (Σ of its items' costs)
+
+Costs count cycles of a core that starts one vector multiply-add in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+CORES = (1, 2, 4)  # an instance may have any number of cores; these are what a cut is judged by
+TILE_CYCLES = 40  # to set up a tile and to finish it, besides its stores
+ITEM_CYCLES = 150  # to find an item's place
+ROW_CYCLES = 3  # to fill in a row's offset for one tap
+LEAST_GAIN = 0.01  # a finer cut must bring that much
+MOST_ITEMS = 64  # so many items are balanced well enough by themselves
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is to be cut.
+
+    Attributes:
+        rows, steps, taps: of the product; steps are taps × k. widths: vectors of each panel, in order.
+        height: rows of the tallest tile, per width. outer: independent products.
+    """
+
+    rows: int
+    steps: int
+    taps: int
+    widths: tuple[int, ...]
+    height: tuple[tuple[int, int], ...]
+    outer: int = 1
+
+    def item(self, rows: int, widths: Sequence[int]) -> int:
+        """Cost of one item."""
+        cost = ITEM_CYCLES + ROW_CYCLES * rows * self.taps
+        heights = dict(self.height)
+        for width in widths:
+            tiles = -(-rows // heights[width])
+            cost += tiles * TILE_CYCLES + rows * width
+            # a tile of one row waits for B: two cycles for each line that comes from L2
+            cost += self.steps * width * max(rows, 2 * tiles)
+        return cost
+
+    def cost(self, block: int, together: int) -> float:
+        """Of blocks of `block` rows and `together` panels."""
+        blocks = [min(block, self.rows - row) for row in range(0, self.rows, block)]
+        one = [
+            self.item(rows, self.widths[panel : panel + together])
+            for panel in range(0, len(self.widths), together)
+            for rows in blocks
+        ]
+        sums = [0, *accumulate(one * self.outer)]
+        n = len(sums) - 1
+        return sum(
+            cores * max(sums[n * (core + 1) // cores] - sums[n * core // cores] for core in range(cores))
+            for cores in CORES
+        )
+
+
+@lru_cache(maxsize=1024)
+def best_cut(shape: Shape, usual: tuple[int, int], most_panels: int, least_rows: int) -> tuple[int, int]:
+    """Blocks of rows and panels of one item.
+
+    Args:
+        usual: (rows of a block, panels) to be improved upon. most_panels: that fit the cache together.
+        least_rows: of a block.
+    """
+    rows, panels = shape.rows, len(shape.widths)
+    best, least = usual, shape.cost(*usual) * (1 - LEAST_GAIN)
+    first = -(-rows // usual[0])
+    if first * -(-panels // usual[1]) * shape.outer >= MOST_ITEMS:
+        return usual
+    for n_blocks in range(1, max(1, rows // least_rows) + 1):
+        block = -(-rows // n_blocks)
+        if block > max(usual[0], least_rows) or n_blocks * shape.outer > MOST_ITEMS:
+            continue
+        for groups in range(-(-panels // most_panels), panels + 1):
+            together = -(-panels // groups)
+            cost = shape.cost(block, together)
+            if cost < least * (1 - 1e-6):
+                best, least = (block, together), cost
+    return best
