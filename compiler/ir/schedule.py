@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import InternalError
-from .graph import Graph, Node
+from .graph import Graph, Node, Value
 from .ops.internal import Result
+from .views import roots
 
 Mode = Literal["sequential", "layered", "pipelined"]
 
@@ -37,7 +38,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Layer:
-    """Branches that run at the same time on disjoint cores and do not depend on one another.
+    """Branches that run at the same time on disjoint cores and do not depend on one another, views of inputs aside.
 
     All cores of the stage meet at the layer's end, where `result` hands on what later layers use; it is None if they
     use nothing of it, as after the last layer. A sequential layer is one branch over all cores.
@@ -113,8 +114,9 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     if n_expected != len(order) or set(order) != set(graph):
         raise InternalError("a schedule must have every node once", where=f"graph {graph.name}",
                             expected=len(graph), found=n_expected)  # fmt: skip
+    bytes_of = roots(graph)
     for node in graph:
-        _check_operands(node, order)
+        _check_operands(node, order, bytes_of)
 
 
 def _check_cores(schedule: Schedule) -> None:
@@ -132,13 +134,14 @@ def _check_cores(schedule: Schedule) -> None:
                 raise InternalError("branches share cores or leave their stage", found=used)
 
 
-def _check_operands(node: Node, order: dict[Node, tuple[int, int]]) -> None:
+def _check_operands(node: Node, order: dict[Node, tuple[int, int]], bytes_of: dict[Value, Value]) -> None:
     layer, branch = order[node]
     for v in node.operands:
         if v.producer is None:
             continue
         from_layer, from_branch = order[v.producer]
         here = from_layer == layer and (from_branch == branch or isinstance(node.op, Result))
+        here |= from_layer == layer and bytes_of[v].producer is None  # a view of what is there from the start
         handed_on = from_layer == layer - 1 and isinstance(v.producer.op, Result)
         if not (here or handed_on):
             raise InternalError(f"{v} of layer {from_layer}, branch {from_branch} does not reach its user",

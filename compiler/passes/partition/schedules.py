@@ -1,0 +1,204 @@
+"""Partitions written into a graph: nodes in order, `Result` nodes between layers, and the schedule that says who runs.
+
+Owns the two entries of the room: `plan_layers` for one request on all cores, `plan_pipeline` for batches that flow
+through stages. It must not know kernels; what things cost is asked of the cost model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ...ir.graph import Graph, Node
+from ...ir.machine import Machine
+from ...ir.ops.internal import Result
+from ...ir.schedule import Branch, Layer, Schedule, Stage, sequential_schedule
+from ..rewrite import Rewriter
+from .branches import Branches, Prices
+from .dag import Dag, Mask, bits, contract_views, mask_of
+from .layers import LayerOptions, layer_partition
+from .micro_batches import micro_batches
+from .result_nodes import ResultNodes
+from .simulate import Layers, Part, Pipeline, Sequential
+from .stages import balanced_stages
+from .works import graph_works
+
+MOST_STAGES = 8  # of a pipeline: the bubble grows with each
+FULL = 0.95  # of the throughput of a whole batch: a micro-batch with as much fills the device
+
+Parts = list[tuple[int, int, Mask]]
+"""A layer: first core, number of cores, operators."""
+
+
+@dataclass
+class Operators:
+    """The operators of a graph on a machine: its nodes but for views, which go with what they are views of.
+
+    Attributes:
+        nodes: of each operator, its views included. free: views of graph inputs, which wait for nothing.
+    """
+
+    graph: Graph
+    dag: Dag
+    prices: Prices
+    nodes: list[list[Node]]
+    free: list[Node]
+
+    @classmethod
+    def of(cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int]) -> Operators:
+        """The operators as they cost with these sizes."""
+        sockets = -(-n_cores // machine.cores_per_socket)
+        works = graph_works(graph, symbols, cache_nbytes=sockets * machine.l3_nbytes + n_cores * machine.l2_nbytes)
+        dag, groups, free = contract_views(works)
+        nodes = list(graph)
+        prices = Prices([works[group[0]].cost for group in groups], machine)
+        return cls(graph, dag, prices, [[nodes[i] for i in group] for group in groups], [nodes[i] for i in free])
+
+    def layers(self, n_cores: int, options: LayerOptions, within: Mask | None = None) -> list[Parts]:
+        """The layers of the graph, or of some of its operators; sequential ones that follow one another are one."""
+        if n_cores == 1:
+            return [[(0, 1, self.dag.everything if within is None else within)]]
+        branches = Branches(self.dag, self.prices, n_cores)
+        found: list[Parts] = []
+        for mask in layer_partition(self.dag, self.prices.on(1), branches, options, within):
+            parts = list(branches.arrange(mask).parts)
+            if found and len(parts) == len(found[-1]) == 1:
+                found[-1] = [(0, n_cores, found[-1][0][2] | mask)]
+            else:
+                found.append(parts)
+        return found
+
+    def write(self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None) -> Schedule:
+        """Bring the graph's nodes into the order of the layers and insert the `Result` nodes.
+
+        Args:
+            stages: first core, cores and layers of each; the cores of layers count from the stage's first.
+        """
+        layers = [(first, parts) for first, _, of_stage in stages for parts in of_stage]
+        branches = [[Branch(first + core, n, self._in_order(mask)) for core, n, mask in parts]
+                    for first, parts in layers]  # fmt: skip
+        first_branch = branches[0][0]
+        branches[0][0] = Branch(first_branch.first_core, first_branch.n_cores, (*self.free, *first_branch.nodes))
+        for node in (node for layer in branches for branch in layer for node in branch.nodes):
+            self.graph.move(node)
+        cuts = tuple(accumulate(sum(len(branch.nodes) for branch in layer) for layer in branches))[:-1]
+        ends = accumulate(len(of_stage) for _, _, of_stage in stages)
+        stage_at = {end - 1: k for k, end in enumerate(ends)} if micro_batches is not None else {}
+        ResultNodes(cuts, stage_at).run(self.graph, Rewriter(self.graph))
+        results = {node.op.layer: node for node in self.graph if isinstance(node.op, Result)}
+        made = iter([Layer(tuple(layer), results.get(i)) for i, layer in enumerate(branches)])
+        staged = tuple(Stage(tuple(next(made) for _ in of_stage), first, n) for first, n, of_stage in stages)
+        n_cores = max(first + n for first, n, _ in stages)
+        return Schedule("layered" if micro_batches is None else "pipelined", n_cores, staged, micro_batches)
+
+    def _in_order(self, mask: Mask) -> tuple[Node, ...]:
+        return tuple(node for i in bits(mask) for node in self.nodes[i])
+
+
+def plan_layers(
+    graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], options: LayerOptions | None = None
+) -> Schedule:
+    """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
+
+    The graph must be optimised and final: what is added later has no place in the schedule. It stays as it is where
+    nothing is better than one node after the other on all cores; the schedule is "sequential" then.
+
+    Args:
+        n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
+    """
+    operators = Operators.of(graph, machine, n_cores, symbols)
+    layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
+    if all(len(parts) == 1 for parts in layers):
+        return sequential_schedule(graph, n_cores)
+    return operators.write([(0, n_cores, layers)])
+
+
+def plan_pipeline(
+    graph: Graph,
+    machine: Machine,
+    n_cores: int,
+    batch: int,
+    symbol: str = "N",
+    symbols: Mapping[str, int] | None = None,
+    n_stages: int | None = None,
+    options: LayerOptions | None = None,
+) -> Schedule:
+    """Partition a graph into pipeline stages on cores of their own, for batches cut into micro-batches.
+
+    The number of stages is the one with the shortest predicted time (M + K − 1)·(longest stage), unless given. A stage
+    with several cores is partitioned into layers as `plan_layers` does. The schedule is "sequential" where there are
+    not two operators or not two cores.
+
+    Args:
+        batch: rows of a request. symbol: the dimension that counts rows. symbols: sizes of the others.
+    """
+    most = min(n_cores, MOST_STAGES)
+    best: tuple[float, int, int, Operators, list[tuple[Mask, int]]] | None = None
+    for k in range(2, most + 1) if n_stages is None else (n_stages,):
+        n_micro = micro_batches(batch, device_batch(graph, machine, n_cores, batch, symbol, symbols or {}), k)
+        sizes = {**(symbols or {}), symbol: -(-batch // n_micro)}
+        operators = Operators.of(graph, machine, n_cores, sizes)
+        if operators.dag.n < k:
+            break
+        stages = _stages(operators, n_cores, k)
+        longest = max(sum(operators.prices.on(c)[i] for i in bits(mask)) for mask, c in stages)
+        if best is None or (n_micro + k - 1) * longest < best[0]:
+            best = ((n_micro + k - 1) * longest, k, n_micro, operators, stages)
+    if best is None:
+        return sequential_schedule(graph, n_cores)
+    _, _, n_micro, operators, stages = best
+    firsts = [0, *accumulate(c for _, c in stages)]
+    return operators.write(
+        [(first, c, operators.layers(c, options or LayerOptions(), mask)) for first, (mask, c) in zip(firsts, stages)],
+        n_micro,
+    )
+
+
+def device_batch(
+    graph: Graph, machine: Machine, n_cores: int, batch: int, symbol: str, symbols: Mapping[str, int]
+) -> int:
+    """Bdev: the fewest rows, a power of two, whose throughput is nearly that of a whole batch."""
+    def seconds_per_row(rows: int) -> float:
+        operators = Operators.of(graph, machine, n_cores, {**symbols, symbol: rows})
+        return sum(operators.prices.on(n_cores)) / rows
+
+    enough, rows = seconds_per_row(batch) / FULL, 1
+    while rows < batch and seconds_per_row(rows) > enough:
+        rows *= 2
+    return min(rows, batch)
+
+
+def _stages(operators: Operators, n_cores: int, n_stages: int) -> list[tuple[Mask, int]]:
+    order = operators.dag.by_depth(operators.dag.everything)
+
+    def seconds(c: int) -> list[float]:
+        return [operators.prices.on(c)[i] for i in order]
+
+    found = balanced_stages(seconds, len(order), n_cores, n_stages)
+    return [(mask_of([order[i] for i in units]), c) for units, c in found]
+
+
+def policy_of(graph: Graph, schedule: Schedule) -> Layers | Pipeline | Sequential:
+    """The schedule as a policy of the simulator, for the works of the graph as it is now."""
+    number = {node: i for i, node in enumerate(graph)}
+
+    def part(branch: Branch, results: Iterable[Node | None] = ()) -> Part:
+        nodes = [*branch.nodes, *(node for node in results if node is not None)]
+        return Part(branch.first_core, branch.n_cores, tuple(number[node] for node in nodes))
+
+    if schedule.mode == "sequential":
+        return Sequential(schedule.n_cores)
+    if schedule.mode == "layered":
+        return Layers(tuple(
+            tuple(part(branch, [layer.result] if k == 0 else []) for k, branch in enumerate(layer.branches))
+            for layer in schedule.layers
+        ))  # fmt: skip
+    whole = []
+    for stage in schedule.stages:
+        nodes = tuple(node for layer in stage.layers for node in layer.nodes)
+        whole.append(part(Branch(stage.first_core, stage.n_cores, nodes), [layer.result for layer in stage.layers]))
+    return Pipeline(tuple(whole), schedule.micro_batches or 1)
+
+
+__all__ = ["Operators", "device_batch", "plan_layers", "plan_pipeline", "policy_of"]

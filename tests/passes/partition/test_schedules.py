@@ -1,0 +1,149 @@
+"""plan_layers and plan_pipeline on graphs: schedules that hold, results that stay, bounds on the search."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parax.compiler.frontend.evaluate import evaluate_graph
+from parax.compiler.ir.builder import GraphBuilder
+from parax.compiler.ir.graph import Graph, Value
+from parax.compiler.ir.machine import Machine
+from parax.compiler.ir.ops.internal import Result
+from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.types import F32, TensorType
+from parax.compiler.ir.verify import verify
+from parax.compiler.passes.partition.micro_batches import micro_batch_sizes
+from parax.compiler.passes.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
+from parax.compiler.passes.partition.simulate import Sequential, simulate
+from parax.compiler.passes.partition.works import graph_works
+
+SLOW = Machine("slow", cores_per_socket=4, flops_per_core=1e6, bandwidth_per_core=1e6, bandwidth_per_socket=4e6,
+               cache_bandwidth_per_core=1e6, barrier_seconds=1e-6)  # fmt: skip
+"""So slow that barriers cost nothing: whatever can run side by side does."""
+
+TWO_CHAINS = """graph @g(%x: f32[N,8]) {
+  %w = const f32[8] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+  %v = Reshape(%x, %shape) : f32[N,8]
+  %a = Exp(%v) : f32[N,8]
+  %b = Exp(%a) : f32[N,8]
+  %c = Mul(%v, %w) : f32[N,8]
+  %d = Exp(%c) : f32[N,8]
+  %e = Exp(%d) : f32[N,8]
+  %f = Add(%b, %e) : f32[N,8]
+  return %f
+}""".replace("  %v =", "  %shape = const i64[2] [-1, 8]\n  %v =")
+
+
+def test_two_chains_run_side_by_side() -> None:
+    graph = parse_graph(TWO_CHAINS)
+    schedule = plan_layers(graph, SLOW, 2, {"N": 1})
+    verify(graph)
+    check_schedule(graph, schedule)
+    assert print_schedule(schedule) == """\
+schedule layered on 2 cores {
+  stage 0 on cores 0-1 {
+    layer 0 {
+      core 0: %v %c %d %e
+      core 1: %a %b
+      result: %1 %2
+    }
+    layer 1 {
+      cores 0-1: %f
+    }
+  }
+}
+"""
+
+
+def test_a_chain_stays_sequential_and_as_it_is() -> None:
+    graph = parse_graph("graph @g(%x: f32[8]) {\n  %1 = Exp(%x) : f32[8]\n  %2 = Neg(%1) : f32[8]\n  return %2\n}")
+    schedule = plan_layers(graph, SLOW, 2, {})
+    assert schedule.mode == "sequential" and len(graph) == 2
+    assert isinstance(policy_of(graph, schedule), Sequential)
+
+
+def test_a_pipeline_has_a_stage_for_each_core_group() -> None:
+    graph = parse_graph(TWO_CHAINS)
+    schedule = plan_pipeline(graph, SLOW, 2, 64)
+    verify(graph)
+    check_schedule(graph, schedule)
+    assert schedule.mode == "pipelined" and len(schedule.stages) == 2
+    assert [stage.cores for stage in schedule.stages] == [range(1), range(1, 2)]
+    ends = [node.op.stage for node in graph if isinstance(node.op, Result)]
+    assert ends == [0]
+    assert schedule.micro_batches is not None and sum(micro_batch_sizes(64, schedule.micro_batches)) == 64
+    simulated = simulate(graph_works(graph, {"N": 64 // schedule.micro_batches}), SLOW, policy_of(graph, schedule))
+    assert simulated.total_seconds > 0
+
+
+def test_a_single_core_has_no_pipeline() -> None:
+    graph = parse_graph(TWO_CHAINS)
+    assert plan_pipeline(graph, SLOW, 1, 64).mode == "sequential"
+
+
+def test_the_device_batch_grows_with_what_a_call_costs() -> None:
+    def full(kernel_seconds: float) -> int:
+        machine = Machine("m", 1, 1e9, 1e9, 1e9, kernel_seconds=kernel_seconds)
+        return device_batch(parse_graph(TWO_CHAINS), machine, 1, 256, "N", {})
+
+    assert full(0.0) == 1
+    assert 1 < full(1e-6) <= full(1e-5) <= 256
+
+
+def random_graph(data: st.DataObject) -> Graph:
+    graph = Graph()
+    values: list[Value] = [graph.add_input("x", TensorType(F32, (3, 64)))]
+    g = GraphBuilder(graph)
+    for _ in range(data.draw(st.integers(2, 14))):
+        kind = data.draw(st.sampled_from(["Sin", "Sub", "Relu", "Concat", "Reshape"]))
+        a, b = (data.draw(st.sampled_from(values)) for _ in range(2))
+        if kind == "Concat":
+            values.append(g.Slice(g.Concat(a, b, axis=1), [5], [69], [1]))
+        elif kind == "Reshape":
+            values.append(g.Reshape(g.Reshape(a, [64, 3]), [3, 64]))
+        else:
+            values.append(g.Sub(a, b) if kind == "Sub" else getattr(g, kind)(a))
+    graph.set_outputs(list(dict.fromkeys([values[-1], data.draw(st.sampled_from(values[1:]))])))
+    return graph
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.integers(2, 4), st.booleans())
+def test_random_graphs_keep_their_results_bit_for_bit(data: st.DataObject, n_cores: int, piped: bool) -> None:
+    graph = random_graph(data)
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)}
+    wanted = evaluate_graph(graph, feeds)
+    n_before = len(graph)
+    schedule: Schedule = plan_pipeline(graph, SLOW, n_cores, 32) if piped else plan_layers(graph, SLOW, n_cores, {})
+    verify(graph)
+    check_schedule(graph, schedule)
+    found = evaluate_graph(graph, feeds)
+    assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)
+    assert sum(len(branch.nodes) for layer in schedule.layers for branch in layer.branches) == n_before
+    if schedule.mode == "layered":
+        before = simulate(graph_works(graph, {}), SLOW, Sequential(n_cores)).total_seconds
+        after = simulate(graph_works(graph, {}), SLOW, policy_of(graph, schedule)).total_seconds
+        assert after <= before * 1.001
+    if schedule.mode == "pipelined":
+        assert sum(stage.n_cores for stage in schedule.stages) <= n_cores
+
+
+@pytest.mark.parametrize("n_cores", [2, 8])
+def test_a_graph_of_wide_cells_is_planned_in_seconds(n_cores: int) -> None:
+    graph = Graph()
+    g = GraphBuilder(graph)
+    previous = current = graph.add_input("x", TensorType(F32, (8, 64)))
+    for _ in range(12):  # NASNet's shape: each cell sees the two before it
+        sums = [g.Add(g.Exp(g.Sin(current)), g.Exp(g.Sin(previous))) for _ in range(5)]
+        previous, current = current, g.Slice(g.Concat(*sums, previous, axis=1), [0], [64], [1])
+    graph.set_outputs([current])
+    start = time.process_time()
+    schedule = plan_layers(graph, SLOW, n_cores, {})
+    assert time.process_time() - start < 5
+    assert schedule.mode == "layered" and len(graph) > 300
