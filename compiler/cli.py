@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 
 from .. import __version__, env
 from ..errors import ParaxError
-from .commands import arguments, bench, doctor, inspect, run, verify
+from .commands import arguments, bench, doctor, inspect, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
 
@@ -45,7 +45,7 @@ class Verb(Protocol):
         ...
 
 
-VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, verify, doctor)
+VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, plan, verify, doctor)
 
 
 class Terminated(BaseException):
