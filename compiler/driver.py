@@ -23,9 +23,9 @@ from .ir.target import Target
 from .ir.text import print_graph
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
-from .micro_batch import choose_micro_batch, least_rows
+from .micro_batch import choose_micro_batch, least_rows, packed_estimate
 from .options import CompileOptions
-from .passes.dataflow.batch_rows import batch_rows
+from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
 from .passes.pipelines import pipeline
@@ -72,6 +72,7 @@ class Lowered:
 
     Attributes:
         block: the steps. memory: of each native step. segments: per target, each native step's kernels.
+        rows: the batch, if its rows are independent. expected_rows: how many of them a native call may bring.
         modules: target name → (LLVM assembly, target). errors: texts of the kernels' error sites.
     """
 
@@ -79,6 +80,8 @@ class Lowered:
     symbols: dict[str, Place | None]
     block: Block
     memory: list[MemoryPlan]
+    rows: BatchRows | None = None
+    expected_rows: int = 1
     weights: WeightStore = field(default_factory=WeightStore)
     errors: list[str] = field(default_factory=list)
     segments: list[list[Segment]] = field(default_factory=list)
@@ -94,9 +97,12 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         for native in natives:
             separate_outputs(native)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives])
+        low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
+        low.expected_rows = _expected_rows(graph, low, run.options)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
-            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp)
+            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp,
+                                   low.expected_rows)  # fmt: skip
             low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
@@ -110,6 +116,20 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     return low
 
 
+def _expected_rows(graph: Graph, low: Lowered, options: CompileOptions) -> int:
+    """Rows of a native call: a micro-batch, or a single one where an answer is waited for."""
+    if low.rows is None or options.hint == "latency":
+        return 1
+    bounds = options.dims.get(low.rows.symbol)
+    n_cores = _n_cores(options)
+    rows = choose_micro_batch(graph, low.rows.symbol, low.memory[0], low.targets[0], n_cores, packed_estimate(graph))
+    return min(rows, -(-bounds[1] // n_cores)) if isinstance(bounds, tuple) else rows
+
+
+def _n_cores(options: CompileOptions) -> int:
+    return len(options.cores or choose_cores(None))
+
+
 def build_plan(graph: Graph, run: Compilation) -> Plan:
     """Lower, link and assemble for every target."""
     low = lower(graph, run)
@@ -117,11 +137,10 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
-        rows = batch_rows(graph) if [type(step) for step in low.block.steps] == [NativeStep] else None
-        n_cores = len(run.options.cores or choose_cores(None))
-        micro, least = None, 1
+        rows, micro, least = low.rows, None, 1
         if rows is not None:
-            micro = choose_micro_batch(graph, rows.symbol, low.memory[0], low.targets[0], n_cores)
+            micro = choose_micro_batch(graph, rows.symbol, low.memory[0], low.targets[0], _n_cores(run.options),
+                                       low.weights.nbytes // len(low.targets))  # fmt: skip
             least = least_rows(graph, rows.symbol, low.segments[0][0])
         raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, rows, micro,
                              least, run.options)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from .backend.lower import Segment
 from .ir.graph import Graph, Node
+from .ir.ops.contraction import Conv
 from .ir.target import Target
 from .ir.types import Dim, SymDim, TensorType, evaluate
 from .ir.views import MemoryPlan, view_source
@@ -23,18 +24,23 @@ TOLERANCE = 0.02  # of a single row's cost: below that a larger micro-batch only
 TYPICAL = 32  # what other symbols are taken to be
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
 SLOW_FLOPS, SLOW_BANDWIDTH = 50e9, 10e9  # of one core on small work, in flop/s and bytes/s
+WINOGRAD_GROWTH = 4
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
-def choose_micro_batch(graph: Graph, symbol: str, memory: MemoryPlan, target: Target, n_cores: int) -> int:
+def choose_micro_batch(
+    graph: Graph, symbol: str, memory: MemoryPlan, target: Target, n_cores: int, packed_nbytes: int = 0
+) -> int:
     """Rows per native call.
 
     Args:
         symbol: the dimension that counts rows. n_cores: cores that share the last-level cache.
+        packed_nbytes: of all weights as kernels read them, once that is known: Winograd's are larger than the model's.
     """
     one = _one_row(graph, symbol)
     share = max(target.l2_nbytes, target.l3_nbytes // max(1, n_cores))
     weights = sum(_weight_traffic(node, one) for node in graph)
+    weights += max(0, packed_nbytes - sum(v.data.nbytes for v in graph.constants if v.data is not None))
     traffic = 2 * sum(_activation_nbytes(node, one) for node in graph if view_source(node) is None)
     arena = max(1, _size(memory.total, one))
 
@@ -44,6 +50,19 @@ def choose_micro_batch(graph: Graph, symbol: str, memory: MemoryPlan, target: Ta
     allowed = [m for m in CANDIDATES if m == 1 or m * arena <= MAX_ARENA_NBYTES]
     enough = min(map(cost, allowed)) + TOLERANCE * cost(1)
     return next(m for m in allowed if cost(m) <= enough)
+
+
+def packed_estimate(graph: Graph) -> int:
+    """Bytes of the weights as kernels will read them, before any kernel is chosen: Winograd's are up to four times the
+    model's own."""
+    nbytes = 0
+    for node in graph:
+        root = node if node.body is None else next(iter(node.body))
+        large = isinstance(root.op, Conv) and root.op.group == 1
+        for v in (v for v in node.operands if v.data is not None):
+            assert v.data is not None
+            nbytes += v.data.nbytes * (WINOGRAD_GROWTH if large and v.data.ndim == 4 and v.data.shape[-1] > 1 else 1)
+    return nbytes
 
 
 def least_rows(graph: Graph, symbol: str, segment: Segment) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -66,6 +66,17 @@ class KernelCall:
     nbytes: Dim = 0
 
 
+Candidates: TypeAlias = "dict[str, Callable[[LowerContext], KernelCall]]"
+"""Ways to compute one node: name → what makes the kernel call. The one that a cost model expects to win comes first."""
+
+
+class Chooser(Protocol):
+    """Who decides between candidates."""
+
+    def choose(self, ctx: LowerContext, node: Node, candidates: Candidates) -> str:
+        """The name of one of them."""
+
+
 class WeightStore:
     """weights.bin while it is built: aligned, equal contents stored once."""
 
@@ -108,6 +119,8 @@ class LowerContext:
         target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
         weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
         strict_fp: only kernels that sum the model's own products may be used (no Winograd).
+        rows: of the batch that a call is expected to bring, where their number is symbolic.
+        chooser: picks between candidates; None: the first.
     """
 
     target: Target
@@ -115,6 +128,8 @@ class LowerContext:
     weights: WeightStore
     errors: list[str] = field(default_factory=list)
     strict_fp: bool = False
+    rows: int = 1
+    chooser: Chooser | None = None
     functions: dict[tuple, KFunc] = field(default_factory=dict)
 
     @property
@@ -133,6 +148,11 @@ class LowerContext:
         if key not in self.functions:
             self.functions[key] = build(f"{kind}_{len(self.functions)}")
         return self.functions[key]
+
+    def pick(self, node: Node, candidates: Candidates) -> KernelCall:
+        """The kernel call of the candidate that the chooser takes."""
+        first = next(iter(candidates))
+        return candidates[self.chooser.choose(self, node, candidates) if self.chooser else first](self)
 
     def kernel(self, name: str, operands: Sequence[tuple[str, PtrType]]) -> Builder:
         """A builder in the kernels' calling convention."""

@@ -19,7 +19,7 @@ from ...ir.ops.contraction import Conv
 from ...ir.ops.quantization import IntegralConv
 from ...ir.types import prod
 from ..fusion import Fusion
-from ..lowering import KernelCall, LowerContext, Scratch, lowers
+from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
 from . import winograd
 from .blocking import PanelKind, Product, best_lanes, plan_product
 from .conv_gather import lower_gathered
@@ -48,17 +48,23 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     y = fusion.result.tensor
     flops = 2 * prod(y.dims) * (s.group_inputs * s.taps)
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
+    return replace(ctx.pick(node, candidates(ctx, fusion, s)), label=node.name, flops=flops, nbytes=nbytes)
+
+
+def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
+    """The algorithms that can serve a layer, by name, the one expected to be fastest first."""
     if not s.tiled:
-        call = lower_plain(ctx, fusion, s)
-    elif is_depthwise(s):
-        call = lower_depthwise(ctx, fusion, s)
-    elif not _is_exact(fusion, ctx) and winograd.applies(s, ctx.target) and winograd.pays(s, ctx.lanes):
-        call = winograd.lower_winograd(ctx, fusion, s)
-    else:
-        wide = s.merge_groups(ctx.lanes)
-        indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
-        call = (lower_indirect if indirect else lower_gathered)(ctx, fusion, wide)
-    return replace(call, label=node.name, flops=flops, nbytes=nbytes)
+        return {"plain": lambda c: lower_plain(c, fusion, s)}
+    if is_depthwise(s):
+        return {"depthwise": lambda c: lower_depthwise(c, fusion, s)}
+    wide = s.merge_groups(ctx.lanes)
+    indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
+    if not indirect:
+        return {"gathered": lambda c: lower_gathered(c, fusion, wide)}
+    direct: Candidates = {"direct": lambda c: lower_indirect(c, fusion, wide)}
+    if _is_exact(fusion, ctx) or not winograd.applies(s, ctx.target):
+        return direct
+    return {**winograd.candidates(ctx, fusion, s), **direct}
 
 
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
+from parax.compiler.backend.kernels import winograd
 from parax.compiler.ir.target import Target
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plain_sums() -> Iterator[None]:
+    """Winograd has tests, and bounds, of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "applies", lambda s, target: False)
+        yield
 
 
 def last(rank: int) -> tuple[int, ...]:
