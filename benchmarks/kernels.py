@@ -23,7 +23,7 @@ from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import LowerContext, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.backend.lowering import Common, LowerContext, Meeting, Scratch, Weight, WeightStore, lowering_of
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
 from parax.compiler.ir.loops import KFunc
@@ -107,8 +107,10 @@ def node_case(
     def memory(o: object) -> np.ndarray:
         if isinstance(o, Weight):
             return weights[o.offset :]
-        if isinstance(o, Scratch):
+        if isinstance(o, (Scratch, Common)):
             return aligned(int(o.nbytes))
+        if isinstance(o, Meeting):
+            return aligned(64)
         if o not in buffers:
             buffers[o] = random_like(o.type, rng)
             if o.data is not None:

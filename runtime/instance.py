@@ -19,7 +19,7 @@ from .memory import address_of, aligned_bytes
 from .native import MachineCode
 
 _LIBC = ctypes.CDLL(None)
-_SYNC_NBYTES = 128
+_SYNC_NBYTES, _MEETING_NBYTES = 128, 64  # of the sync block: in any case, and for each thread
 _N_SPINS = 2000  # ≈ 50 µs: longer than a hand-off, shorter than anyone minds
 
 
@@ -47,7 +47,7 @@ class Instance:
         nt = len(self.cores)
         self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
         self._lanes = (Lane * nt).from_address(address_of(self._memory))
-        self.sync = aligned_bytes(_SYNC_NBYTES)
+        self.sync = aligned_bytes(_SYNC_NBYTES + _MEETING_NBYTES * nt)
         self._arena = aligned_bytes(0)
         self._io = (ctypes.c_uint64 * max(n_io, 1))()
         self.io = memoryview(self._io).cast("B").cast("Q")

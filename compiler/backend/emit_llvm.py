@@ -14,6 +14,7 @@ from ..ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..ir.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory
+from .llvm_meeting import meet
 from .llvm_types import constant, llvm_type, memory_scalar
 
 # our loops are unrolled and vectorised by the schedule: LLVM must leave their shape alone
@@ -218,6 +219,10 @@ def _stamp(e: FunctionEmitter, o: KOp) -> None:
     e.out(f"call void @parax_stamp({', '.join(e.typed(v) for v in o.operands)}, i64 {o.attrs['number']})")
 
 
+def _meet(e: FunctionEmitter, o: KOp) -> None:
+    meet(e, *(e.typed(v) for v in o.operands))
+
+
 def _call(e: FunctionEmitter, o: KOp) -> str | None:
     func = o.attrs["callee"]
     args = ", ".join(e.typed(a) for a in o.operands)
@@ -238,5 +243,6 @@ _HANDLERS: dict[str, Handler] = {
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "barrier": _barrier,
+    "meet": _meet,
     "stamp": _stamp,
 }  # fmt: skip

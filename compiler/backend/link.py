@@ -22,15 +22,27 @@ from ..ir.loops import INDEX, KFunc
 from ..ir.target import Target
 from ..ir.types import ceil_div
 from .emit_llvm import ModuleEmitter
-from .lower import ALIGN, Arena, Beyond, CoreScratch, Input, Output, Place, PlacedCall, Segment
+from .llvm_meeting import declare_waiting
+from .lower import (
+    ALIGN,
+    Arena,
+    Beyond,
+    CommonScratch,
+    CoreScratch,
+    Input,
+    MeetingWord,
+    Output,
+    Place,
+    PlacedCall,
+    Segment,
+)
 
 ERROR_OFFSET = 64  # bytes into the sync block; kernels report failures there
-CALLS_PER_FUNCTION = 256
 SPINS = 20000  # iterations of `pause` before a waiting core yields
+MEETING_OFFSET = 128  # bytes into the sync block: of the first core's meeting word
+CALLS_PER_FUNCTION = 256
 
 _BARRIER = f"""
-declare void @llvm.x86.sse2.pause()
-declare i32 @sched_yield()
 define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
 entry:
   %several = icmp ugt i64 %nt, 1
@@ -105,17 +117,23 @@ def _calls_function(
     """`stamps`: the number of the first call in a trace, None where there is none."""
     k = _segment_builder(segment, name, symbols)
     stride = k.index(ceil_div(segment.scratch, ALIGN) * ALIGN)
-    scratch = k.gep(k["arena"], k.index(segment.arena) + k["tid"] * stride) if segment.scratch != 0 else None
+    common = k.gep(k["arena"], k.index(segment.arena)) if segment.scratch != 0 else None
+    scratch = k.gep(common, k["tid"] * stride) if common is not None else None
     for i, placed in enumerate(calls):
-        _run_call(k, placed, scratch, None if stamps is None else stamps + i)
+        _run_call(k, placed, scratch, common, None if stamps is None else stamps + i)
         if i + 1 < len(calls):
             k.barrier()
     return k.func
 
 
-def _run_call(k: Builder, placed: PlacedCall, scratch: KValue | None, stamp: int | None) -> None:
-    """This core's share of one kernel call; with its number in a trace, its begin and end are recorded."""
-    args: list[KValue] = [_pointer(k, place, scratch) for place in placed.places]
+def _run_call(
+    k: Builder, placed: PlacedCall, scratch: KValue | None, common: KValue | None, stamp: int | None
+) -> None:  # fmt: skip
+    """This core's share of one kernel call; with its number in a trace, its begin and end are recorded.
+
+    `scratch` is this core's, `common` that of the first of the cores that share the call.
+    """
+    args: list[KValue] = [_pointer(k, place, scratch, common) for place in placed.places]
     work = k.index(placed.call.work)
     begin, end = k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])
     if stamp is not None:
@@ -125,7 +143,7 @@ def _run_call(k: Builder, placed: PlacedCall, scratch: KValue | None, stamp: int
         k.stamp(2 * stamp + 1)
 
 
-def _pointer(k: Builder, place: Place, scratch: KValue | None) -> KValue:
+def _pointer(k: Builder, place: Place, scratch: KValue | None, common: KValue | None) -> KValue:
     if isinstance(place, Input):
         return k[f"in{place.index}"]
     if isinstance(place, Output):
@@ -135,8 +153,13 @@ def _pointer(k: Builder, place: Place, scratch: KValue | None) -> KValue:
     if isinstance(place, CoreScratch):
         assert scratch is not None
         return k.gep(scratch, k.index(place.offset))
+    if isinstance(place, CommonScratch):
+        assert common is not None
+        return k.gep(common, k.index(place.offset))
+    if isinstance(place, MeetingWord):
+        return k.gep(k["sync"], MEETING_OFFSET)
     if isinstance(place, Beyond):
-        return k.gep(_pointer(k, place.place, scratch), place.offset)
+        return k.gep(_pointer(k, place.place, scratch, common), place.offset)
     return k.gep(k["weights"], place.offset)
 
 
@@ -159,6 +182,7 @@ def entry_text(segment: Segment, number: int) -> str:
 def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...], trace: bool = False) -> str:
     """LLVM text of all segments of a plan for one target; with `trace`, of the build that records its kernels."""
     module = ModuleEmitter(target)
+    declare_waiting(module)
     extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
     for number, segment in enumerate(segments):
         module.add([segment_function(segment, number, symbols, trace)])

@@ -20,7 +20,7 @@ from ..ir.types import Dim, TensorType, ceil_div, dim_max
 from ..ir.views import MemoryPlan, roots, view_source
 from . import kernels
 from .kernels.known import is_known, lower_known
-from .lowering import KernelCall, LowerContext, Scratch, Shifted, Weight, lowering_of
+from .lowering import Common, KernelCall, LowerContext, Meeting, Scratch, Shifted, Weight, lowering_of
 
 for _module in pkgutil.iter_modules(kernels.__path__):  # every kernel file registers itself
     importlib.import_module(f"{kernels.__name__}.{_module.name}")
@@ -62,8 +62,20 @@ class CoreScratch:
     offset: Dim
 
 
+@dataclass(frozen=True)
+class CommonScratch:
+    """`offset` bytes into the scratch of the first of the cores that run the call."""
+
+    offset: Dim
+
+
+@dataclass(frozen=True)
+class MeetingWord:
+    """The word of the sync block that belongs to the first of the cores that run the call."""
+
+
 ALIGN = 64
-Place: TypeAlias = "Input | Output | Arena | Weight | CoreScratch | Beyond"
+Place: TypeAlias = "Input | Output | Arena | Weight | CoreScratch | CommonScratch | MeetingWord | Beyond"
 
 
 @dataclass(frozen=True)
@@ -110,13 +122,15 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> Segment:
 
 
 def _place(call: KernelCall, places: _Places, segment: Segment) -> PlacedCall:
-    """Scratch operands of one call lie side by side; calls reuse the same scratch."""
+    """Scratch operands of one call lie side by side; calls reuse the same scratch. What cores share is the first's."""
     used: Dim = 0
     own: list[Place] = []
     for o in call.operands:
-        if isinstance(o, Scratch):
-            own.append(CoreScratch(used))
+        if isinstance(o, (Scratch, Common)):
+            own.append(CoreScratch(used) if isinstance(o, Scratch) else CommonScratch(used))
             used = used + ceil_div(o.nbytes, ALIGN) * ALIGN
+        elif isinstance(o, Meeting):
+            own.append(MeetingWord())
         elif isinstance(o, Shifted):
             own.append(Beyond(places.of(o.value), o.offset))
         else:

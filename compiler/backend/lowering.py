@@ -38,6 +38,18 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Common:
+    """Working memory that all cores of one kernel call share, 64-byte aligned, contents undefined."""
+
+    nbytes: Dim
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The word in which the cores of one kernel call meet (`Builder.meet`)."""
+
+
+@dataclass(frozen=True)
 class Shifted:
     """A value from `offset` bytes on."""
 
@@ -45,7 +57,7 @@ class Shifted:
     offset: int
 
 
-Operand: TypeAlias = "Value | Weight | Scratch | Shifted"
+Operand: TypeAlias = "Value | Weight | Scratch | Common | Meeting | Shifted"
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,9 @@ class KernelCall:
         work: number of independent work items; cores split [0, work).
         label: provenance for dumps and profiles (ONNX node name).
         flops, nbytes: arithmetic and compulsory memory traffic of the call, for reports (0 = not counted).
+
+    A call with a `Meeting` among its operands waits inside for the cores that have its other items: all of [0, work)
+    must be given out at once, one range to a core, none of them queued behind another.
     """
 
     func: KFunc
@@ -64,6 +79,11 @@ class KernelCall:
     label: str = ""
     flops: Dim = 0
     nbytes: Dim = 0
+
+    @property
+    def meets(self) -> bool:
+        """Whether its cores wait for each other inside the kernel."""
+        return any(isinstance(o, Meeting) for o in self.operands)
 
 
 Candidates: TypeAlias = "dict[str, Callable[[LowerContext], KernelCall]]"

@@ -356,6 +356,11 @@ class Builder:
         """All `nt` cores of the instance meet here (parameters `sync` and `nt`)."""
         self.op("barrier", (self.params["sync"], self.params["nt"]))
 
+    def meet(self, word: KValue, items: Any, everything: Any) -> None:
+        """Wait for the cores with the other work items: all come equally often, each with its share (> 0) of all."""
+        self.func.noalias = False  # others write what this function reads
+        self.op("meet", (word, self.index(items), self.index(everything)))
+
     def stamp(self, number: int) -> None:
         """Record the time under a number, where a trace is kept (parameters `sync` and `tid`)."""
         self.op("stamp", (self.params["sync"], self.params["tid"]), None, number=number)

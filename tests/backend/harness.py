@@ -5,7 +5,8 @@
     outputs = run_graph(parse_graph(text), feeds, symbols={"N": 4})
 
 Every buffer is filled with garbage and has guard bytes around it, so that unwritten elements and writes out of bounds
-show. Each kernel's work is run in several pieces, last piece first, as cores might. Composite operators are expanded.
+show. Each kernel's work is run in several pieces, last piece first, as cores might; at once where the kernel's cores
+meet. Composite operators are expanded.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,17 @@ from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.kernels.known import is_known, lower_known
 from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import KernelCall, LowerContext, Scratch, Shifted, Weight, WeightStore, lowering_of
+from parax.compiler.backend.lowering import (
+    Common,
+    KernelCall,
+    LowerContext,
+    Meeting,
+    Scratch,
+    Shifted,
+    Weight,
+    WeightStore,
+    lowering_of,
+)
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.loops import KFunc, verify_function
@@ -175,6 +187,7 @@ class Run:
         self.weights = guarded(0, bytes(program.context.weights.to_bytes()))
         self.dims = np.array([symbols[s] for s in program.symbols] or [0], np.int64)
         self.sync = np.zeros(256, np.uint8)
+        self.meeting = guarded(0, bytes(64))
 
     def evaluate(self, d: Dim) -> int:
         return evaluate(d, self.symbols)
@@ -201,25 +214,41 @@ class Run:
         return data.transpose(np.argsort(t.axis_order)) if physical else data
 
     def call(self, call: KernelCall, pieces: int) -> None:
-        memory = [self._memory(o) for o in call.operands]
+        common = [None if isinstance(o, Scratch) else self._memory(o) for o in call.operands]
         work = self.evaluate(call.work)
         cuts = [work * i // pieces for i in range(pieces + 1)]
-        arguments = [ctypes.c_void_p] * (len(memory) + 2) + [ctypes.c_int64] * 2
+        arguments = [ctypes.c_void_p] * (len(common) + 2) + [ctypes.c_int64] * 2
         function = self.program.code.function(entry_name(call.func), None, *arguments)
-        pointers = [m.ctypes.data for m in (*memory, self.dims, self.sync)]
-        for begin, end in reversed(list(zip(cuts, cuts[1:]))):
-            function(*pointers, begin, end)
+        held = []
+
+        def piece(begin: int, end: int) -> None:
+            memory = [self._memory(o) if m is None else m for o, m in zip(call.operands, common)]
+            held.append(memory)
+            function(*[m.ctypes.data for m in (*memory, self.dims, self.sync)], begin, end)
+
+        backwards = reversed(list(zip(cuts, cuts[1:])))
+        if call.meets:
+            threads = [Thread(target=piece, args=cut) for cut in backwards]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        else:
+            for cut in backwards:
+                piece(*cut)
         site = int(self.sync[64:68].view(np.int32)[0])
         assert site == 0, self.program.context.errors[site - 1]
         own = [self.buffer(o.value) if isinstance(o, Shifted) else m
-               for m, o in zip(memory, call.operands) if not isinstance(o, Weight)]
+               for memory in held for m, o in zip(memory, call.operands) if not isinstance(o, Weight)]
         for m in (*own, self.weights):
             check_guards(m, call.func.name)
 
     def _memory(self, operand: Any) -> np.ndarray:
         if isinstance(operand, Weight):
             return self.weights[operand.offset:]
-        if isinstance(operand, Scratch):
+        if isinstance(operand, Meeting):
+            return self.meeting
+        if isinstance(operand, (Scratch, Common)):
             return guarded(self.evaluate(operand.nbytes))
         if isinstance(operand, Shifted):
             return self.buffer(operand.value)[operand.offset :]

@@ -1,9 +1,9 @@
-"""Weights of recurrent operators in the order of the register tile, and the small products that read them.
+"""Weights of recurrent operators in the order in which the register tiles read them.
 
-Owns packing (when compiling, or in the kernel if the weights are computed) and the product of table-addressed rows
-with one panel. It must not know what the gates mean.
+Owns packing: when compiling, or in the kernel if the weights are computed; and the biases' sums. It must not know what
+the gates mean.
 
-Packed: [direction][group of gates][block of units][k][gate][lane], zeros beyond the last unit.
+Packed: [direction][group of gates][block of units][part of the gates][k][gate][lane], zeros beyond the last unit.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.graph import Value
-from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
-from ...ir.loops import INDEX, KFunc, KType, PtrType
-from ...ir.target import Target
+from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import F32, Dim, ceil_div
 from ..fusion import load
-from ..lowering import LowerContext
 from .cells import Cell
-from .gemm import sizes_below
 from .nest import strided_index
+from .recurrent_tile import part_vectors
 
 if TYPE_CHECKING:
-    from .recurrent import RecurrentPlan
+    from .recurrent_plan import RecurrentPlan
 
 
 def gate_groups(name: str, cell: Cell) -> list[tuple[int, ...]]:
-    """Which gates' weights lie in one panel: all for the inputs ("w"), those of a phase for the state ("r")."""
+    """Which gates' weights lie in one block: all for the inputs ("w"), those of a phase for the state ("r")."""
     return [cell.inputs] if name == "w" else [p.gates for p in cell.phases]
+
+
+def gate_parts(group: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The gates of each panel of a block."""
+    size = part_vectors(len(group))
+    return [group[i : i + size] for i in range(0, len(group), size)]
 
 
 def packed_weights(name: str, v: Value, cell: Cell, hidden: int, lanes: int) -> np.ndarray | None:
@@ -41,51 +44,51 @@ def packed_weights(name: str, v: Value, cell: Cell, hidden: int, lanes: int) -> 
     gates = v.data.astype(np.float32).reshape(directions, -1, hidden, depth)
     padded = np.pad(gates, ((0, 0), (0, 0), (0, blocks * lanes - hidden), (0, 0)))
     split = padded.reshape(directions, -1, blocks, lanes, depth)
-    parts = [split[:, list(group)].transpose(0, 2, 4, 1, 3).reshape(directions, -1)
-             for group in gate_groups(name, cell)]
-    return np.concatenate(parts, axis=1)
+    groups = []
+    for group in gate_groups(name, cell):
+        panels = [split[:, list(part)].transpose(0, 2, 4, 1, 3).reshape(directions, blocks, -1)
+                  for part in gate_parts(group)]
+        groups.append(np.concatenate(panels, axis=2).reshape(directions, -1))
+    return np.concatenate(groups, axis=1)
 
 
-def prepare_weights(k: Builder, p: RecurrentPlan, direction: KValue) -> tuple[KValue, KValue]:
-    """Pointers to the packed W and R of a direction; fills the scratch `bias`, packs if that was not done before."""
-    _fill_bias(k, p, direction)
-    w_size, r_size = p.shape.inputs * (p.padded * len(p.cell.inputs)), p.shape.hidden * p.padded * p.op.n_gates
-    if p.packed:
-        return k.gep(k["w"], direction * k.index(w_size)), k.gep(k["r"], direction * r_size)
-    _pack(k, p, "w", p.shape.inputs, direction)
-    _pack(k, p, "r", p.shape.hidden, direction)
-    return k["w_packed"], k["r_packed"]
+def pack_blocks(k: Builder, p: RecurrentPlan, direction: KValue, first: KValue, last: KValue) -> None:
+    """The packing of `packed_weights` at run time, for the blocks [first, last) of a direction."""
+    for name, depth in (("w", p.shape.inputs), ("r", p.shape.hidden)):
+        _pack(k, p, name, depth, direction, first, last)
 
 
-def _pack(k: Builder, p: RecurrentPlan, name: str, depth: Dim, direction: KValue) -> None:
-    """The packing of `packed_weights`, at run time."""
-    lanes, hidden, target = p.lanes, p.shape.hidden, k[f"{name}_packed"]
+def _pack(k: Builder, p: RecurrentPlan, name: str, depth: Dim, direction: KValue, first: KValue, last: KValue) -> None:
+    lanes, hidden = p.lanes, p.shape.hidden
+    target = k.gep(k[f"{name}_packed"], direction * k.index(p.weight_floats(name)))
     by_direction, by_row, by_column = p.types[name].strides
     before: Dim = 0
     for group in gate_groups(name, p.cell):
         def block(u: KValue, _: list[KValue], group: tuple[int, ...] = group, before: Dim = before) -> None:
             mask = k.tail_mask(k.index(hidden) - u * lanes, lanes)
+            panel = k.index(before) + u * k.index(depth * (len(group) * lanes))
+            for part in gate_parts(group):
+                def one(kk: KValue, _: list[KValue], part: tuple[int, ...] = part, panel: KValue = panel) -> None:
+                    for j, gate in enumerate(part):
+                        source = (direction * k.index(by_direction) + (u * lanes + gate * hidden) * k.index(by_row)
+                                  + kk * k.index(by_column))
+                        value = k.gather(k[name], strided_index(k, source, by_row, lanes), mask)
+                        k.store(target, panel + (kk * len(part) + j) * lanes, k.cast(value, F32))
 
-            def one(kk: KValue, _: list[KValue]) -> None:
-                for j, gate in enumerate(group):
-                    source = (direction * k.index(by_direction) + (u * lanes + gate * hidden) * k.index(by_row)
-                              + kk * k.index(by_column))
-                    value = k.gather(k[name], strided_index(k, source, by_row, lanes), mask)
-                    at = k.index(before) + ((u * k.index(depth) + kk) * len(group) + j) * lanes
-                    k.store(target, at, k.cast(value, F32))
+                k.for_(0, k.index(depth), 1, [], one)
+                panel = panel + k.index(depth * (len(part) * lanes))
 
-            k.for_(0, k.index(depth), 1, [], one)
-
-        k.for_(0, p.blocks, 1, [], block)
+        k.for_(first, last, 1, [], block)
         before = before + depth * (p.padded * len(group))
 
 
-def _fill_bias(k: Builder, p: RecurrentPlan, direction: KValue) -> None:
-    """What the sums start from, in slot order."""
+def fill_bias(k: Builder, p: RecurrentPlan, direction: KValue, first: KValue, last: KValue) -> None:
+    """What the sums of the blocks [first, last) start from, in slot order."""
     lanes, hidden, cell, n = p.lanes, p.shape.hidden, p.cell, p.op.n_gates
 
     def block(u: KValue, _: list[KValue]) -> None:
         mask = k.tail_mask(k.index(hidden) - u * lanes, lanes)
+        target = k.gep(k["bias"], (direction * p.blocks + u) * p.slot_floats)
 
         def bias(number: int) -> KValue:
             if "b" not in p.types:
@@ -94,77 +97,9 @@ def _fill_bias(k: Builder, p: RecurrentPlan, direction: KValue) -> None:
 
         for j, gate in enumerate(cell.inputs):
             value = bias(gate) + bias(n + gate) if cell.both_biases[j] else bias(gate)
-            k.store(k["bias"], (u * cell.slots + cell.input_first + j) * lanes, value)
+            k.store(target, (cell.input_first + j) * lanes, value)
         if cell.lone_slot is not None:
             lone = cell.phases[0].gates[0]
-            k.store(k["bias"], (u * cell.slots + cell.lone_slot) * lanes, bias(n + lone))
+            k.store(target, cell.lone_slot * lanes, bias(n + lone))
 
-    k.for_(0, p.blocks, 1, [], block)
-
-
-def tile_rows(target: Target, vectors: int) -> int:
-    """Rows of the tallest tile that leaves registers for `vectors` of B and one more."""
-    most = 14 if target.n_registers >= 32 else 8
-    return max(1, min(most, (target.n_registers - 1 - vectors - (not target.has_fma)) // vectors))
-
-
-class ProductTile:
-    """out[i, :] = init[i, :] + a[table[i]] · panel, for any number of rows."""
-
-    def __init__(self, k: Builder, ctx: LowerContext) -> None:
-        self.k, self.ctx = k, ctx
-
-    def product(self, vectors: int, rows: KValue, a: KValue, table: KValue, panel: KValue, depth: KValue,
-                init: KValue, init_pitch: int, out: KValue, out_pitch: int) -> None:
-        """Emit the loops over tiles: equal sizes where the number of rows is known, a ladder of sizes otherwise."""
-        k, most = self.k, tile_rows(self.ctx.target, vectors)
-
-        def run(size: int, low: KValue, n: KValue) -> KValue:
-            tile = self._tile(size, vectors)
-
-            def one(i: KValue, _: list[KValue]) -> None:
-                row = low + i * size
-                pointers = [a, k.gep(table, row), panel, k.gep(init, row * init_pitch), k.gep(out, row * out_pitch)]
-                k.call(tile, [*pointers, depth, init_pitch, out_pitch])
-
-            k.for_(0, n, 1, [], one)
-            return low + n * size
-
-        if rows.const is not None:
-            count = int(rows.const)
-            tiles = -(-count // most)
-            small, extra = divmod(count, tiles)
-            low = run(small + 1, k.index(0), k.index(extra)) if extra else k.index(0)
-            run(small, low, k.index(tiles - extra))
-            return
-        low = k.index(0)
-        for size in sizes_below(most):
-            low = run(size, low, k.udiv(rows - low, size))
-
-    def _tile(self, rows: int, vectors: int) -> KFunc:
-        key = ("recurrent_tile", rows, vectors)
-        if key not in self.ctx.functions:
-            name = f"recurrent_tile{rows}x{vectors}_{len(self.ctx.functions)}"
-            self.ctx.functions[key] = tile_function(name, rows, vectors, self.ctx.target)
-        return self.ctx.functions[key]
-
-
-def tile_function(name: str, rows: int, vectors: int, target: Target) -> KFunc:
-    """The register tile: rows × vectors accumulators carried through k, a function of its own so that none spills."""
-    lanes, width = target.f32_lanes, vectors * target.f32_lanes
-    pointers: list[tuple[str, KType | PtrType]] = [("a", F32PTR), ("table", I64PTR), ("b", F32PTR), ("init", F32PTR),
-                                                   ("out", F32PTR)]
-    k = Builder(name, [*pointers, *((n, INDEX) for n in ("depth", "init_pitch", "out_pitch"))], inline="never")
-    places = [(i, j * lanes) for i in range(rows) for j in range(vectors)]
-    a = [k.gep(k["a"], k.load(k["table"], i)) for i in range(rows)]
-
-    def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
-        columns = [k.load(k["b"], kk * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
-        values = [k.splat(k.load(row, kk), lanes) for row in a]
-        pairs = [(value, column) for value in values for column in columns]
-        return [k.fma(v, c, s) if target.has_fma else s + v * c for (v, c), s in zip(pairs, acc)]
-
-    acc = [k.load(k["init"], k["init_pitch"] * i + j, lanes) for i, j in places]
-    for (i, j), value in zip(places, k.for_(0, k["depth"], 1, acc, step, unroll=4)):
-        k.store(k["out"], k["out_pitch"] * i + j, value)
-    return k.func
+    k.for_(first, last, 1, [], block)
