@@ -18,6 +18,7 @@ from ..rewrite import Rewriter
 from .branches import Branches, Prices
 from .dag import Dag, Mask, bits, contract_views, mask_of
 from .layers import LayerOptions, layer_partition
+from .merging import merge_where_it_pays
 from .micro_batches import micro_batches
 from .result_nodes import ResultNodes
 from .simulate import Layers, Part, Pipeline, Sequential
@@ -97,7 +98,12 @@ class Operators:
 
 
 def plan_layers(
-    graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], options: LayerOptions | None = None
+    graph: Graph,
+    machine: Machine,
+    n_cores: int,
+    symbols: Mapping[str, int],
+    options: LayerOptions | None = None,
+    merge: bool = False,
 ) -> Schedule:
     """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
 
@@ -106,7 +112,10 @@ def plan_layers(
 
     Args:
         n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
+        merge: also merge sibling convolutions where that pays; they may round differently then.
     """
+    if merge:
+        merge_where_it_pays(graph, machine, n_cores, symbols)
     operators = Operators.of(graph, machine, n_cores, symbols)
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):

@@ -68,6 +68,30 @@ def test_a_chain_stays_sequential_and_as_it_is() -> None:
     assert isinstance(policy_of(graph, schedule), Sequential)
 
 
+def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> None:
+    data = {name: np.ones((2, 8, 1, 1), np.float32) for name in "abc"}
+    text = """graph @g(%x: f32[1,8,16,16]) {
+      %a = const f32[2,8,1,1] "a"
+      %b = const f32[2,8,1,1] "b"
+      %c = const f32[2,8,1,1] "c"
+      %1 = Conv(%x, %a) : f32[1,2,16,16]
+      %2 = Conv(%x, %b) : f32[1,2,16,16]
+      %3 = Conv(%x, %c) : f32[1,2,16,16]
+      return %1, %2, %3
+    }"""
+
+    def convolutions(kernel_seconds: float, merge: bool) -> int:
+        graph = parse_graph(text, data)
+        machine = Machine("m", 1, 1e9, 1e9, 1e9, cache_bandwidth_per_core=1e9, kernel_seconds=kernel_seconds)
+        plan_layers(graph, machine, 1, {}, merge=merge)
+        verify(graph)
+        return sum(node.op.name == "Conv" for node in graph)
+
+    assert convolutions(1e-3, merge=True) == 1
+    assert convolutions(1e-9, merge=True) == 3
+    assert convolutions(1e-3, merge=False) == 3
+
+
 def test_a_pipeline_has_a_stage_for_each_core_group() -> None:
     graph = parse_graph(TWO_CHAINS)
     schedule = plan_pipeline(graph, SLOW, 2, 64)

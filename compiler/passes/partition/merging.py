@@ -1,0 +1,44 @@
+"""Which sibling convolutions to merge on a machine: the horizontal merge asked of the cost model.
+
+Owns the decision; the rewrite is `block/merge_convolutions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...ir.costs import Cost, node_cost
+from ...ir.graph import Graph, Node
+from ...ir.machine import Machine
+from ..block.merge_convolutions import MergeConvolutions
+from ..rewrite import Rewriter
+from .branches import Branches, Prices
+from .dag import Dag
+from .works import seconds_alone
+
+
+def merge_where_it_pays(graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int]) -> bool:
+    """Merge sibling convolutions whose merged form is predicted to be faster than they are side by side or in sequence.
+
+    Merged convolutions may round differently.
+
+    Args:
+        n_cores: of the instance. symbols: sizes of symbolic dimensions to decide for.
+    """
+    cache = machine.l3_nbytes + n_cores * machine.l2_nbytes
+
+    def cost(node: Node) -> Cost:
+        found = node_cost(node, symbols)
+        near = found.read_nbytes + found.written_nbytes
+        return replace(found, near_nbytes=near) if near <= cache else found
+
+    def pays(before: Sequence[Node], after: Sequence[Node]) -> bool:
+        siblings = Branches(Dag([[]] * len(before)), Prices([cost(n) for n in before], machine), n_cores)
+        merged = sum(seconds_alone(cost(node), machine, n_cores) for node in after)
+        return merged < siblings.seconds(siblings.dag.everything)
+
+    return MergeConvolutions(pays).run(graph, Rewriter(graph))
+
+
+__all__ = ["merge_where_it_pays"]
