@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 from .. import env
 from .ir.graph import Graph
+from .ir.schedule import Schedule
 from .ir.text import print_graph
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
 
 Progress = Callable[[str, float], None]
+Scheduler = Callable[[Graph], Schedule | None]
 PHASES, EVERYTHING_DONE, REFUSALS, GRAPHS, CODE = 1, 2, 3, 4, 5  # the levels of env.DEBUG_LADDER
 
 
@@ -29,12 +31,14 @@ class Compilation:
     Attributes:
         options: the user's choices. progress: called with (phase, fraction of the whole work done).
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
+        scheduler: decides how the optimised graph runs on several cores; it may put Result nodes in.
         level: how much is told on stderr. seconds: time per phase.
     """
 
     options: CompileOptions
     progress: Progress
     trace: bool = False
+    scheduler: Scheduler | None = None
     level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
 

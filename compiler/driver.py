@@ -14,11 +14,12 @@ from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
 from .backend.objects import compile_objects
-from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress
+from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
 from .ir.graph import Graph, nested_graphs
+from .ir.schedule import Schedule, print_schedule
 from .ir.target import Target
 from .ir.text import print_graph
 from .ir.views import MemoryPlan
@@ -32,18 +33,20 @@ from .passes.pipelines import pipeline
 
 
 def compile_model(
-    model: Source, options: CompileOptions, progress: Progress | None = None, *, trace: bool = False
+    model: Source, options: CompileOptions, progress: Progress | None = None, *, trace: bool = False,
+    scheduler: Scheduler | None = None,
 ) -> Plan:  # fmt: skip
     """Compile an ONNX model.
 
     Args:
         model: a path, the file's bytes or a ModelProto. progress: called with (phase, fraction done).
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
+        scheduler: decides how the optimised graph runs on several cores, instead of `options.mode`.
 
     Raises:
         ParaxError: see parax.compile.
     """
-    run = Compilation(options, progress or (lambda name, fraction: None), trace)
+    run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler)
     with run.phase("import", 0.0):
         graph = import_graph(model, options)
     with run.phase("passes", 0.1):
@@ -71,15 +74,17 @@ class Lowered:
     """A graph as kernels, before LLVM sees them.
 
     Attributes:
-        block: the steps. memory: of each native step. segments: per target, each native step's kernels.
+        block: the steps. memory: of each native step. schedule: of the only step, and the memory for that.
+        segments: per target, each native step's kernels. modules: target name → (LLVM assembly, target).
         rows: the batch, if its rows are independent. expected_rows: how many of them a native call may bring.
-        modules: target name → (LLVM assembly, target). errors: texts of the kernels' error sites.
+        errors: texts of the kernels' error sites.
     """
 
     targets: list[Target]
     symbols: dict[str, Place | None]
     block: Block
     memory: list[MemoryPlan]
+    schedule: tuple[Schedule, MemoryPlan] | None = None
     rows: BatchRows | None = None
     expected_rows: int = 1
     weights: WeightStore = field(default_factory=WeightStore)
@@ -96,14 +101,16 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
-        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives])
+        schedule = _schedule(block, run)
+        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], schedule)
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
         low.expected_rows = _expected_rows(graph, low, run.options)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp,
                                    low.expected_rows)  # fmt: skip
-            low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
+            pairs = zip(natives, low.memory, strict=True)
+            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
@@ -114,6 +121,17 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         if run.dumps:
             run.dump(f"{target.name}.s", compile_assembly(text, target))
     return low
+
+
+def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | None:
+    """How the only step runs on several cores, and its memory then; None for one kernel after the other."""
+    if run.scheduler is None or [type(step) for step in block.steps] != [NativeStep]:
+        return None
+    schedule = run.scheduler(block.graph)
+    if schedule is None or schedule.mode == "sequential":
+        return None
+    run.dump("schedule.txt", print_schedule(schedule))
+    return schedule, plan_memory(block.graph, schedule)
 
 
 def _expected_rows(graph: Graph, low: Lowered, options: CompileOptions) -> int:
@@ -155,9 +173,10 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
     if options.max_memory is None:
         return
     least = {s.name: s.min for s in plan.manifest.symbols}
-    native = plan.manifest.native_steps()
-    arenas = [evaluate(step.arena, least) + evaluate(step.scratch, least) for step in native]
-    need = len(plan.weights) + sum(arenas)
+    scheduled = plan.manifest.scheduled
+    arenas = [evaluate(step.arena, least) + evaluate(step.scratch, least) for step in plan.manifest.native_steps()]
+    other = evaluate(scheduled.step.arena, least) + evaluate(scheduled.step.scratch, least) if scheduled else 0
+    need = len(plan.weights) + max(sum(arenas), other)
     if need > options.max_memory:
         raise ResourceLimit("the plan needs too much memory", expected=f"at most {options.max_memory} bytes",
                             found=f"{need} bytes", hint="raise --max-memory or make a dimension smaller")

@@ -66,6 +66,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "batch": {"symbol": rows.symbol, "axis": rows.axes, "min_rows": min_rows} if rows is not None else None,
         "micro_batch": micro_batch,
         "instances": options.instances,
+        "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,
                        "kernels": [c.call.label for s in segments[0] for c in s.calls]},

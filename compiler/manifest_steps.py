@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import UnsupportedOp
 from ..runtime.control import CONTROL_OPS
 from ..runtime.host_ops import HOST_OPS
-from .backend.lower import Segment
+from .backend.lower import ScheduledSegment, Segment
 from .backend.lowering import WeightStore
 from .ir.graph import Graph, Value
 from .ir.types import STR, TensorType, Type, dim_max, dim_to_json
@@ -47,6 +47,7 @@ class StepWriter:
         self._known = frozenset(name for name, place in symbols.items() if place is not None)
         self._names = frozenset(symbols)
         self._number = 0
+        self._natives: list[dict[str, Any]] = []
 
     def write(self, block: Block) -> list[dict[str, Any]]:
         """The steps of the plan."""
@@ -65,12 +66,21 @@ class StepWriter:
 
     def _native(self, step: NativeStep) -> dict[str, Any]:
         number, self._number = self._number, self._number + 1
-        arena, scratch = self._segments[0][number].arena, self._segments[0][number].scratch
-        for of_target in self._segments[1:]:
-            arena = dim_max(arena, of_target[number].arena)
-            scratch = dim_max(scratch, of_target[number].scratch)
-        return {"kind": "native", "segment": number, "inputs": step.inputs, "outputs": step.outputs,
-                "arena": dim_to_json(arena), "scratch": dim_to_json(scratch)}
+        memory = _memory([of_target[number] for of_target in self._segments])
+        written = {"kind": "native", "segment": number, "inputs": step.inputs, "outputs": step.outputs, **memory}
+        self._natives.append(written)
+        return written
+
+    def schedule(self) -> dict[str, Any] | None:
+        """The scheduled program of the only step, after `write`; None if there is none."""
+        programs = [s.scheduled for of_target in self._segments for s in of_target if s.scheduled is not None]
+        if not programs:
+            return None
+        schedule = programs[0].schedule
+        stages = [{"first_core": s.first_core, "n_cores": s.n_cores, "n_layers": len(s.layers)}
+                  for s in schedule.stages]  # fmt: skip
+        return {"mode": schedule.mode, "n_cores": schedule.n_cores, "micro_batches": schedule.micro_batches,
+                "stages": stages, "step": {**self._natives[0], "segment": self._number, **_memory(programs)}}
 
     def _host(self, step: HostStep, bound: frozenset[str]) -> dict[str, Any]:
         op = step.node.op
@@ -112,6 +122,14 @@ class StepWriter:
         if v.type.dtype == STR:
             return {**head, "data": [s.decode() if isinstance(s, bytes) else str(s) for s in v.data.ravel().tolist()]}
         return {**head, "offset": self._weights.add(np.ascontiguousarray(v.data)).offset}
+
+
+def _memory(segments: Sequence[Segment] | Sequence[ScheduledSegment]) -> dict[str, Any]:
+    """What a native step needs with any target's code."""
+    arena, scratch = segments[0].arena, segments[0].scratch
+    for other in segments[1:]:
+        arena, scratch = dim_max(arena, other.arena), dim_max(scratch, other.scratch)
+    return {"arena": dim_to_json(arena), "scratch": dim_to_json(scratch)}
 
 
 def _dims(t: Type) -> Sequence[Any]:

@@ -29,7 +29,7 @@ class Cut:
     """One way to cut requests of one binding; reused by every request of that shape.
 
     Attributes:
-        ranges: (first row, rows) of each piece.
+        ranges: (first row, rows) of each piece. pieces: the dimensions of each.
         memory: bytes of arena, and of scratch memory per thread, that the largest piece needs.
     """
 
@@ -45,7 +45,7 @@ class Cut:
         """Work out the pieces' dimensions and offsets."""
         self.ranges = ranges
         by_rows = {n: signature.from_values({**binding.values, batch.symbol: n}) for n in {rows for _, rows in ranges}}
-        self._pieces = [by_rows[rows] for _, rows in ranges]
+        self.pieces = [by_rows[rows] for _, rows in ranges]
         self.memory = (
             max(piece.arena_nbytes for piece in by_rows.values()),
             max(piece.scratch_nbytes for piece in by_rows.values()),
@@ -85,7 +85,7 @@ class Cut:
                 columns.append([base + offset for offset in offsets])
         made.io = array("Q", [address for row in zip(*columns, strict=True) for address in row])
         io_address, step = made.io.buffer_info()[0], 8 * self._n_io
-        words = [w for i, p in enumerate(self._pieces) for w in (io_address + i * step, p.dims_address)]
+        words = [w for i, p in enumerate(self.pieces) for w in (io_address + i * step, p.dims_address)]
         made.pieces = array("Q", words)
         return made
 
@@ -105,12 +105,15 @@ class Cut:
 
 
 class Records:
-    """One request's pieces as native code reads them, and the memory they point to."""
+    """One request's pieces as native code reads them, and the memory they point to.
 
-    __slots__ = ("io", "keep", "pieces", "results")
+    In a pipeline (flow.py) a piece is a flow, which consists of pieces itself.
+    """
+
+    __slots__ = ("flow_pieces", "flows", "io", "keep", "pieces", "results")
 
     def __init__(self) -> None:
-        self.io = self.pieces = array("Q")
+        self.io = self.pieces = self.flows = self.flow_pieces = array("Q")
         self.keep: list[np.ndarray] = []
         self.results: list[tuple[np.ndarray, np.ndarray]] = []
 

@@ -15,8 +15,9 @@ import numpy as np
 from ..errors import InvalidInput, UsageError
 from .bindings import Binding, Signature
 from .cut import Cut, row_ranges
+from .flow import FlowCut, micro_batch_ranges
 from .instance import Instance
-from .manifest import Batch, Manifest, NativeStep
+from .manifest import Batch, Manifest, NativeStep, Scheduled
 from .native import MachineCode
 
 _MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
@@ -37,8 +38,13 @@ class Executor:
         weights: int,
         core_groups: Sequence[Sequence[int]],
         micro_batch: int | None,
+        pipeline: Scheduled | None = None,
     ) -> None:
-        """Make one instance per group of cores. `start` must follow."""
+        """Make one instance per group of cores. `start` must follow.
+
+        Args:
+            pipeline: the manifest's pipelined program, where requests of several rows shall take it.
+        """
         self.manifest = manifest
         self.code = code
         self.micro_batch = micro_batch
@@ -50,7 +56,9 @@ class Executor:
         self.n_waiting = 0
         self._freed = threading.Condition()
         self.closed = ""
-        self._direct = direct_step(manifest)
+        self._direct = pipeline.step if pipeline else direct_step(manifest)
+        self._micro_batches = pipeline.micro_batches if pipeline else None
+        self._cut_signature = Signature(manifest.rescheduled()) if pipeline else self.signature
 
     def start(self) -> None:
         """Start the instances' threads.
@@ -66,7 +74,7 @@ class Executor:
         batch = self.manifest.batch
         if batch is None or self._direct is None or self.code is None or binding.rows < 2 or binding.outputs is None:
             return False
-        return len(self._cut(binding, self._n_useful(binding, batch), batch, self._direct)) > 1
+        return len(self._cut(binding, self._n_useful(binding, batch), batch, self._direct).ranges) > 1
 
     def _n_useful(self, binding: Binding, batch: Batch) -> int:
         return max(1, min(self.n_instances, binding.rows // batch.min_rows))
@@ -75,14 +83,20 @@ class Executor:
         cut = binding.cuts.get(n_instances)
         if cut is None:
             share = -(-binding.rows // n_instances)
-            ranges = row_ranges(binding.rows, n_instances, self.micro_batch or self._affordable(binding, share, batch))
-            cut = Cut(self.manifest, batch, step, self.signature, binding, ranges)
+            most = self.micro_batch or self._affordable(binding, share, batch)
+            where = (self.manifest, batch, step, self._cut_signature, binding)
+            if self._micro_batches is None:
+                cut = Cut(*where, row_ranges(binding.rows, n_instances, most))
+            else:
+                n = max(self._micro_batches, -(-share // most))
+                shares = row_ranges(binding.rows, n_instances, None)
+                cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
             binding.cuts[n_instances] = cut
         return cut
 
     def _affordable(self, binding: Binding, rows: int, batch: Batch) -> int:
         """The most rows, up to `rows`, whose arena an instance may hold when nobody asked for a size."""
-        nbytes = self.signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
+        nbytes = self._cut_signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
         return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
 
     def take(self, n: int = 1) -> list[Instance]:

@@ -17,9 +17,9 @@ from .bindings import Binding
 from .lanes import STOP, Lane
 from .memory import address_of, aligned_bytes
 from .native import MachineCode
+from .sync import sync_nbytes
 
 _LIBC = ctypes.CDLL(None)
-_SYNC_NBYTES, _MEETING_NBYTES = 128, 64  # of the sync block: in any case, and for each thread
 _N_SPINS = 2000  # ≈ 50 µs: longer than a hand-off, shorter than anyone minds
 
 
@@ -31,7 +31,7 @@ class Instance:
         lane: ready argument of `code.team`.
         io: native array of the current step's pointers, as indexable unsigned 64-bit integers.
         binding: what the lane's dims are set to.
-        sync: the block in which the threads meet and report failures (see backend/link.py).
+        sync: the memory in which the threads meet and report failures (see sync.py).
     """
 
     def __init__(self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int) -> None:
@@ -47,7 +47,7 @@ class Instance:
         nt = len(self.cores)
         self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
         self._lanes = (Lane * nt).from_address(address_of(self._memory))
-        self.sync = aligned_bytes(_SYNC_NBYTES + _MEETING_NBYTES * nt)
+        self.sync = aligned_bytes(sync_nbytes(nt))
         self._arena = aligned_bytes(0)
         self._io = (ctypes.c_uint64 * max(n_io, 1))()
         self.io = memoryview(self._io).cast("B").cast("Q")

@@ -7,7 +7,7 @@ Value ids are strings. The plan's inputs and outputs go by their own names; valu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,33 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class StageSpec:
+    """A pipeline stage's cores, counted from an instance's first, and how many layers it runs."""
+
+    first_core: int
+    n_cores: int
+    n_layers: int
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A program that does what the plan's only step does, on several cores in another way.
+
+    Attributes:
+        mode: "layered" (concurrent branches) or "pipelined" (micro-batches flow through stages).
+        n_cores: cores of an instance, exactly.
+        step: its native entry and memory. stages: one if layered.
+        micro_batches: into how many a pipeline cuts a request.
+    """
+
+    mode: str
+    n_cores: int
+    step: NativeStep
+    stages: tuple[StageSpec, ...]
+    micro_batches: int | None
+
+
+@dataclass(frozen=True)
 class Batch:
     """Rows are independent along these axes, so a request may be cut into pieces.
 
@@ -195,6 +222,12 @@ class Manifest:
     graph: str | None
     graph_digest: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    scheduled: Scheduled | None = None
+
+    def rescheduled(self) -> Manifest:
+        """The same plan with the scheduled program as its only step."""
+        assert self.scheduled is not None
+        return replace(self, steps=(self.scheduled.step,), scheduled=None)
 
     def main(self) -> Block:
         """The plan's own steps as a block."""
@@ -212,3 +245,8 @@ class Manifest:
             elif isinstance(step, ControlStep):
                 pending += [inner for block in step.bodies.values() for inner in block.steps]
         return found
+
+    def segments(self) -> list[int]:
+        """The numbers of all native functions that the code must have."""
+        steps = [*self.native_steps(), *([self.scheduled.step] if self.scheduled else [])]
+        return [step.segment for step in steps]

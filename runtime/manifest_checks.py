@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import CorruptPlan
 from .dims import Dim, symbols_of
-from .manifest import Block, ControlStep, HostStep, Manifest, NativeStep
+from .manifest import Block, ControlStep, HostStep, Manifest, NativeStep, Scheduled
 
 
 def _unique(names: list[str], what: str) -> None:
@@ -32,6 +34,31 @@ def check_references(manifest: Manifest) -> None:
         if dims is None or symbol.axis >= len(dims) or dims[symbol.axis] != symbol.name:
             raise CorruptPlan("a symbol is not where the manifest says", where=f"manifest.symbols.{symbol.name}")
     _check_steps(manifest)
+    if manifest.scheduled is not None:
+        _check_scheduled(manifest, manifest.scheduled)
+
+
+def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:
+    """A scheduled program does the same as the plan's only step, on groups of cores that do not overlap."""
+    where = "manifest.schedule"
+    only = manifest.steps[0] if len(manifest.steps) == 1 else None
+    same = isinstance(only, NativeStep) and replace(
+        scheduled.step, segment=only.segment, arena=only.arena, scratch=only.scratch
+    ) == only
+    if not same or not isinstance(only, NativeStep) or only.segment == scheduled.step.segment:
+        expected = "another segment with the inputs and outputs of the only step"
+        raise CorruptPlan("a scheduled program does something else", where=where, expected=expected)
+    _check_native(manifest, scheduled.step, {s.name for s in manifest.symbols if s.input is not None}, where)
+    n_taken, end = sum(stage.n_cores for stage in scheduled.stages), 0
+    for stage in sorted(scheduled.stages, key=lambda stage: stage.first_core):
+        if stage.first_core < end:
+            raise CorruptPlan("stages share cores", where=f"{where}.stages", found=f"core {stage.first_core}")
+        end = stage.first_core + stage.n_cores
+    if not scheduled.stages or (scheduled.mode == "layered" and (len(scheduled.stages), n_taken) != (1, scheduled.n_cores)):
+        expected = "one stage on all cores if layered, at least one if pipelined"
+        raise CorruptPlan("wrong stages", where=f"{where}.stages", expected=expected, found=len(scheduled.stages))
+    if scheduled.mode == "pipelined" and manifest.batch is None:
+        raise CorruptPlan("a pipeline needs a batch that may be cut", where=f"{where}.mode")
 
 
 def _check_steps(manifest: Manifest) -> None:

@@ -20,6 +20,8 @@ from .manifest import (
     HostStep,
     Manifest,
     NativeStep,
+    Scheduled,
+    StageSpec,
     Step,
     Symbol,
     Target,
@@ -31,7 +33,9 @@ from .manifest_checks import check_references
 MAX_NBYTES = 1 << 46
 MAX_RANK = 64
 MAX_DEPTH = 64
+MAX_CORES = 1 << 16
 _HINTS = ("throughput", "latency")
+_SCHEDULED_MODES = ("layered", "pipelined")
 _COMPARISONS = ("==", "<=", "<", ">=", ">")
 T = TypeVar("T")
 
@@ -138,6 +142,12 @@ def _target(raw: object, where: str) -> Target:
         raise fields.bad("code", "a member in code/")
     features = fields.items("features", _name, optional=True)
     return Target(fields.text("name"), fields.text("arch", "x86_64"), features, code, fields.digest("digest"))
+
+
+def _stage(raw: object, where: str, n_cores: int) -> StageSpec:
+    fields = Fields(raw, where)
+    first = fields.integer("first_core", 0, n_cores - 1)
+    return StageSpec(first, fields.integer("n_cores", 1, n_cores - first), fields.integer("n_layers", 0, 1 << 24))
 
 
 class ManifestReader:
@@ -255,6 +265,21 @@ class ManifestReader:
             raise fields.bad("axis", "an axis for every output and for some input")
         return Batch(symbol, axes, fields.integer("min_rows", 1, MAX_INT, 1))
 
+    def scheduled(self) -> Scheduled | None:
+        """The scheduled program; null where there is none."""
+        if self.fields.raw.get("schedule") is None:
+            return None
+        fields = Fields(self.fields.raw["schedule"], "manifest.schedule")
+        mode, n_cores = fields.choice("mode", _SCHEDULED_MODES), fields.integer("n_cores", 2, MAX_CORES)
+        step = self.step(fields.raw.get("step"), fields.at("step"))
+        if not isinstance(step, NativeStep):
+            raise fields.bad("step", "a native step")
+        stages = fields.items("stages", lambda r, where: _stage(r, where, n_cores))
+        micro_batches = fields.optional_integer("micro_batches", 1, MAX_INT)
+        if (micro_batches is None) != (mode == "layered"):
+            raise fields.bad("micro_batches", "a number exactly where the mode is pipelined")
+        return Scheduled(mode, n_cores, step, stages, micro_batches)
+
     def read(self) -> Manifest:
         """The manifest.
 
@@ -291,6 +316,7 @@ class ManifestReader:
             graph=_optional_name(fields.raw.get("graph"), "manifest.graph"),
             graph_digest=fields.digest("graph_digest"),
             provenance=fields.get_object("provenance"),
+            scheduled=self.scheduled(),
         )
         check_references(manifest)
         return manifest

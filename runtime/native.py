@@ -95,8 +95,7 @@ class MachineCode:
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
         self.crew: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer, int64, pointer)(addresses[1])
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
-        steps = plan.manifest.native_steps()
-        self.segments = {step.segment: self.address(f"parax_run_{step.segment}") for step in steps}
+        self.segments = {number: self.address(f"parax_run_{number}") for number in plan.manifest.segments()}
 
     def address(self, name: str) -> int:
         """The address of a native function.

@@ -17,7 +17,9 @@ import numpy as np
 from ..errors import ResourceLimit, UsageError
 from .bindings import Binding
 from .executor import Executor, direct_step
+from .manifest import Manifest
 from .memory import address_of
+from .modes import fitting_program, wanted_program
 from .native import code_of
 from .plan import Plan
 from .steps import Program
@@ -40,6 +42,8 @@ class Session:
         instances: number of instances.
         core_groups: the cores of each instance.
         target: the name of the target whose code runs, or None for a plan without native code.
+        mode: how an instance of several cores runs: "sequential" (all of them on one kernel after the other),
+            "layered" (independent branches at the same time) or "pipelined" (stages, with micro-batches in flow).
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Session:
         cores: Sequence[int] | str | None = None,
         cores_per_instance: int | None = None,
         micro_batch: int | None = None,
+        mode: str | None = None,
     ) -> None:
         """Start the instances.
 
@@ -58,13 +63,17 @@ class Session:
             cores: the cores to use, as numbers or text like "0-3,8"; default all that this process may use.
             cores_per_instance: threads that work together on each operator.
             micro_batch: rows that an instance takes at a time; default the plan's.
+            mode: one of those that the plan has a program for; default the plan's. A program other than the sequential
+                one is made for instances of so many cores; by default it runs where they have them.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
-        for, else by its hint: "latency" gives one instance all cores, "throughput" gives every core an instance.
+        for, by the cores that its mode needs, else by its hint: "latency" gives one instance all cores, "throughput" gives
+        every core an instance.
         With one of them, the other follows (cores_per_instance 1).
 
         Raises:
-            UsageError: more cores than there are, or cores that this process may not use.
+            UsageError: more cores than there are, or cores that this process may not use; a mode that the plan or the
+                number of cores does not allow.
             CorruptPlan, IncompatiblePlan: the plan's code cannot run here.
         """
         if micro_batch is not None and micro_batch < 1:
@@ -72,16 +81,20 @@ class Session:
         self.plan = plan
         self.inputs, self.outputs = plan.inputs, plan.outputs
         usable = choose_cores(cores)
-        if instances is None and cores_per_instance is None and plan.manifest.instances is not None:
-            instances = min(plan.manifest.instances, len(usable))
-            cores_per_instance = len(usable) // instances
+        program = wanted_program(plan.manifest, mode)
+        if instances is None and cores_per_instance is None:
+            instances, cores_per_instance = _planned_size(plan.manifest, len(usable))
         self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
         self.instances = len(self.core_groups)
         code = code_of(plan)
         self.target = code.target.name if code else None
         weights = address_of(np.frombuffer(plan.weights, np.uint8)) if len(plan.weights) else 0
-        chosen = micro_batch if micro_batch is not None else plan.manifest.micro_batch
-        self._executor = Executor(plan.manifest, code, weights, self.core_groups, chosen)
+        program = fitting_program(program, self.core_groups, mode)
+        self.mode = program.mode if program else "sequential"
+        self._manifest = plan.manifest.rescheduled() if self.mode == "layered" else plan.manifest
+        pipeline = program if self.mode == "pipelined" else None
+        chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
+        self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline)
         self._program = Program(plan, self._executor)
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
@@ -91,7 +104,7 @@ class Session:
         self._executor.start()
 
     def _prepare_fast_path(self) -> None:
-        step = direct_step(self.plan.manifest)
+        step = direct_step(self._manifest)
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
@@ -264,7 +277,21 @@ class Session:
 
     def __repr__(self) -> str:
         groups = "; ".join(",".join(map(str, group)) for group in self.core_groups)
-        return f"<Session of {self.plan.name!r}: {self.instances} instances on cores {groups}, code {self.target}>"
+        mode, program = self.mode, self.plan.manifest.scheduled
+        if program is not None and program.n_cores != len(self.core_groups[0]):
+            mode += f" (the plan's {program.mode} program is for {program.n_cores} cores an instance)"
+        size = f"{self.instances} instances on cores {groups}"
+        return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
+
+
+def _planned_size(manifest: Manifest, n_cores: int) -> tuple[int | None, int | None]:
+    """Instances and cores of each as the plan wants them on so many cores; None where its hint decides."""
+    if manifest.instances is not None:
+        instances = min(manifest.instances, n_cores)
+        return instances, n_cores // instances
+    if manifest.scheduled is not None and manifest.scheduled.n_cores <= n_cores:
+        return None, manifest.scheduled.n_cores
+    return None, None
 
 
 def core_groups(

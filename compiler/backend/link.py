@@ -17,29 +17,16 @@ from __future__ import annotations
 
 from ...runtime.lanes import lanes_text
 from ...runtime.stamps import MAX_CALLS, stamp_text
-from ..ir.kernel_builder import BYTES, I64PTR, Builder, KValue
-from ..ir.loops import INDEX, KFunc
+from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
+from ..ir.loops import KFunc
 from ..ir.target import Target
-from ..ir.types import ceil_div
 from .emit_llvm import ModuleEmitter
+from .link_calls import run_call, segment_builder, share_of
+from .link_schedule import schedule_functions, schedule_text, wait_text
 from .llvm_meeting import declare_waiting
-from .lower import (
-    ALIGN,
-    Arena,
-    Beyond,
-    CommonScratch,
-    CoreScratch,
-    Input,
-    MeetingWord,
-    Output,
-    Place,
-    PlacedCall,
-    Segment,
-)
+from .lower import PlacedCall, Segment
 
-ERROR_OFFSET = 64  # bytes into the sync block; kernels report failures there
 SPINS = 20000  # iterations of `pause` before a waiting core yields
-MEETING_OFFSET = 128  # bytes into the sync block: of the first core's meeting word
 CALLS_PER_FUNCTION = 256
 
 _BARRIER = f"""
@@ -48,7 +35,7 @@ entry:
   %several = icmp ugt i64 %nt, 1
   br i1 %several, label %arrive, label %done
 arrive:
-  %generation = getelementptr i8, ptr %sync, i64 32
+  %generation = getelementptr i8, ptr %sync, i64 {GENERATION_OFFSET}
   %mine = load atomic i32, ptr %generation monotonic, align 4
   %n = trunc i64 %nt to i32
   %before = atomicrmw add ptr %sync, i32 1 acq_rel
@@ -91,7 +78,7 @@ def segment_function(segment: Segment, number: int, symbols: tuple[str, ...], tr
     stamps = number * MAX_CALLS if trace else None
     if len(starts) < 2:
         return _calls_function(segment, f"segment_{number}", symbols, segment.calls, stamps)
-    k = _segment_builder(segment, f"segment_{number}", symbols)
+    k = segment_builder(segment, f"segment_{number}", symbols)
     for start in starts:
         calls = segment.calls[start : start + CALLS_PER_FUNCTION]
         first = None if stamps is None else stamps + start
@@ -102,65 +89,17 @@ def segment_function(segment: Segment, number: int, symbols: tuple[str, ...], tr
     return k.func
 
 
-def _segment_builder(segment: Segment, name: str, symbols: tuple[str, ...]) -> Builder:
-    pointers = [(f"in{i}", BYTES) for i in range(segment.n_inputs)]
-    pointers += [(f"out{i}", BYTES) for i in range(segment.n_outputs)]
-    pointers += [("weights", BYTES), ("arena", BYTES), ("dims", I64PTR), ("sync", BYTES)]
-    k = Builder(name, [*pointers, ("tid", INDEX), ("nt", INDEX)], symbols, inline="never")
-    k.func.noalias = False  # operands of different kernels share the arena
-    return k
-
-
 def _calls_function(
     segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall], stamps: int | None
 ) -> KFunc:  # fmt: skip
     """`stamps`: the number of the first call in a trace, None where there is none."""
-    k = _segment_builder(segment, name, symbols)
-    stride = k.index(ceil_div(segment.scratch, ALIGN) * ALIGN)
-    common = k.gep(k["arena"], k.index(segment.arena)) if segment.scratch != 0 else None
-    scratch = k.gep(common, k["tid"] * stride) if common is not None else None
+    k = segment_builder(segment, name, symbols)
+    share = share_of(k, segment, k["tid"], k["nt"])
     for i, placed in enumerate(calls):
-        _run_call(k, placed, scratch, common, None if stamps is None else stamps + i)
+        run_call(k, placed, share, None if stamps is None else stamps + i)
         if i + 1 < len(calls):
             k.barrier()
     return k.func
-
-
-def _run_call(
-    k: Builder, placed: PlacedCall, scratch: KValue | None, common: KValue | None, stamp: int | None
-) -> None:  # fmt: skip
-    """This core's share of one kernel call; with its number in a trace, its begin and end are recorded.
-
-    `scratch` is this core's, `common` that of the first of the cores that share the call.
-    """
-    args: list[KValue] = [_pointer(k, place, scratch, common) for place in placed.places]
-    work = k.index(placed.call.work)
-    begin, end = k.udiv(work * k["tid"], k["nt"]), k.udiv(work * (k["tid"] + 1), k["nt"])
-    if stamp is not None:
-        k.stamp(2 * stamp)
-    k.call(placed.call.func, [*args, k["dims"], k["sync"], begin, end])
-    if stamp is not None:
-        k.stamp(2 * stamp + 1)
-
-
-def _pointer(k: Builder, place: Place, scratch: KValue | None, common: KValue | None) -> KValue:
-    if isinstance(place, Input):
-        return k[f"in{place.index}"]
-    if isinstance(place, Output):
-        return k[f"out{place.index}"]
-    if isinstance(place, Arena):
-        return k.gep(k["arena"], place.offset if isinstance(place.offset, int) else k.index(place.offset))
-    if isinstance(place, CoreScratch):
-        assert scratch is not None
-        return k.gep(scratch, k.index(place.offset))
-    if isinstance(place, CommonScratch):
-        assert common is not None
-        return k.gep(common, k.index(place.offset))
-    if isinstance(place, MeetingWord):
-        return k.gep(k["sync"], MEETING_OFFSET)
-    if isinstance(place, Beyond):
-        return k.gep(_pointer(k, place.place, scratch, common), place.offset)
-    return k.gep(k["weights"], place.offset)
 
 
 def entry_text(segment: Segment, number: int) -> str:
@@ -180,11 +119,20 @@ def entry_text(segment: Segment, number: int) -> str:
 
 
 def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...], trace: bool = False) -> str:
-    """LLVM text of all segments of a plan for one target; with `trace`, of the build that records its kernels."""
+    """LLVM text of all segments of a plan for one target; with `trace`, of the build that records its kernels.
+
+    The scheduled programs are numbered behind the segments.
+    """
     module = ModuleEmitter(target)
     declare_waiting(module)
     extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
     for number, segment in enumerate(segments):
         module.add([segment_function(segment, number, symbols, trace)])
         extra.append(entry_text(segment, number))
+    scheduled = [of for of, segment in enumerate(segments) if segment.scheduled is not None]
+    for number, of in enumerate(scheduled, len(segments)):
+        module.add(schedule_functions(segments[of], number, of, symbols, trace))
+        extra.append(schedule_text(segments[of], number))
+    if scheduled:
+        extra.append(wait_text(SPINS))
     return module.text(extra="\n".join(extra))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.sync import ERROR_OFFSET
 from ..ir.loops import KOp, KType
 from ..ir.types import BOOL, DType
 from .llvm_arith import is_signed
@@ -12,9 +13,6 @@ from .llvm_types import suffix as mangled
 
 if TYPE_CHECKING:
     from .emit_llvm import FunctionEmitter
-
-ERROR_SLOT = 64
-"""Bytes into the sync block where a kernel leaves the number of an error site."""
 
 
 # -- lanes ------------------------------------------------------------------------------------------------------------
@@ -194,6 +192,6 @@ def prefetch(e: FunctionEmitter, o: KOp) -> None:
 
 
 def fail(e: FunctionEmitter, o: KOp) -> None:
-    """Leave an error site's number in the sync block; the last one wins."""
-    slot = e.assign(f"getelementptr i8, ptr {e.ref(o.operands[0])}, i64 {ERROR_SLOT}")
+    """Leave an error site's number in the slot of its cores; the last one wins."""
+    slot = e.assign(f"getelementptr i8, ptr {e.ref(o.operands[0])}, i64 {ERROR_OFFSET}")
     e.out(f"store atomic i32 {o.attrs['site']}, ptr {slot} monotonic, align 4")

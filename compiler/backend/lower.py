@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 from ...errors import InternalError, UnsupportedOp
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Operator
+from ..ir.schedule import Schedule
 from ..ir.types import Dim, TensorType, ceil_div, dim_max
 from ..ir.views import MemoryPlan, roots, view_source
 from . import kernels
@@ -48,10 +50,19 @@ class Arena:
 
 
 @dataclass(frozen=True)
+class Turns:
+    """`count` stretches of the arena from `offset` on, `stride` bytes apart, that micro-batches take in turns."""
+
+    offset: Dim
+    stride: Dim
+    count: int
+
+
+@dataclass(frozen=True)
 class Beyond:
     """`offset` bytes beyond another place."""
 
-    place: Input | Output | Arena | Weight
+    place: Lasting
     offset: int
 
 
@@ -75,15 +86,17 @@ class MeetingWord:
 
 
 ALIGN = 64
-Place: TypeAlias = "Input | Output | Arena | Weight | CoreScratch | CommonScratch | MeetingWord | Beyond"
+Lasting: TypeAlias = "Input | Output | Arena | Turns | Weight"
+Place: TypeAlias = "Lasting | CoreScratch | CommonScratch | MeetingWord | Beyond"
 
 
 @dataclass(frozen=True)
 class PlacedCall:
-    """A kernel call whose operands have a place."""
+    """A kernel call whose operands have a place. `number` counts a segment's calls in the sequential order."""
 
     call: KernelCall
     places: tuple[Place, ...]
+    number: int
 
 
 @dataclass
@@ -92,6 +105,7 @@ class Segment:
 
     Attributes:
         n_inputs, n_outputs: pointers the caller passes. arena: bytes; scratch: bytes per core behind it.
+        scheduled: the same calls on several cores at once, with an arena of its own.
     """
 
     calls: list[PlacedCall] = field(default_factory=list)
@@ -99,10 +113,43 @@ class Segment:
     n_outputs: int = 0
     arena: Dim = 0
     scratch: Dim = 0
+    scheduled: ScheduledSegment | None = None
 
 
-def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> Segment:
+@dataclass
+class PlacedBranch:
+    """Calls that run one after the other on cores of their own."""
+
+    first_core: int
+    n_cores: int
+    calls: list[PlacedCall]
+
+
+@dataclass
+class PlacedStage:
+    """A stage's layers, each as its branches; empty branches and layers are left out."""
+
+    first_core: int
+    n_cores: int
+    layers: list[list[PlacedBranch]]
+
+
+@dataclass
+class ScheduledSegment:
+    """A segment's calls as a schedule wants them run; see `ir.schedule`."""
+
+    schedule: Schedule
+    stages: list[PlacedStage] = field(default_factory=list)
+    arena: Dim = 0
+    scratch: Dim = 0
+
+
+def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
+                scheduled: tuple[Schedule, MemoryPlan] | None = None) -> Segment:
     """Generate the kernels of every node.
+
+    Args:
+        memory: for the nodes one after the other. scheduled: a schedule to run them by as well, and memory for that.
 
     Raises:
         UnsupportedOp: one error that lists all operators without a kernel.
@@ -110,18 +157,37 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> Segment:
     _check_supported(graph)
     places = _Places(graph, ctx, memory)
     segment = Segment(n_inputs=len(graph.inputs), n_outputs=len(graph.outputs), arena=memory.total)
+    calls: dict[Node, list[PlacedCall]] = {}
     for node in graph:
         if view_source(node) is not None or not any(v.uses or v in graph.outputs for v in node.outputs):
             continue
         lowering = lower_known if is_known(node) else lowering_of(_root_op(node))
         assert lowering is not None
         result = lowering(ctx, node)
-        for call in result if isinstance(result, list) else [result]:
-            segment.calls.append(_place(call, places, segment))
+        own = result if isinstance(result, list) else [result]
+        calls[node] = [_place(call, places, segment, len(segment.calls) + i) for i, call in enumerate(own)]
+        segment.calls += calls[node]
+    if scheduled is not None:
+        segment.scheduled = _schedule(calls, places.moved(scheduled[1]), scheduled[0])
     return segment
 
 
-def _place(call: KernelCall, places: _Places, segment: Segment) -> PlacedCall:
+def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Schedule) -> ScheduledSegment:
+    segment = ScheduledSegment(schedule, arena=places.memory.total)
+    for stage in schedule.stages:
+        layers = []
+        for layer in stage.layers:
+            branches = []
+            for branch in layer.branches:
+                own = [_place(placed.call, places, segment, placed.number)
+                       for node in branch.nodes for placed in calls.get(node, ())]
+                branches.append(PlacedBranch(branch.first_core, branch.n_cores, own))
+            layers.append([branch for branch in branches if branch.calls])
+        segment.stages.append(PlacedStage(stage.first_core, stage.n_cores, [layer for layer in layers if layer]))
+    return segment
+
+
+def _place(call: KernelCall, places: _Places, segment: Segment | ScheduledSegment, number: int) -> PlacedCall:
     """Scratch operands of one call lie side by side; calls reuse the same scratch. What cores share is the first's."""
     used: Dim = 0
     own: list[Place] = []
@@ -136,7 +202,7 @@ def _place(call: KernelCall, places: _Places, segment: Segment) -> PlacedCall:
         else:
             own.append(places.of(o))
     segment.scratch = dim_max(segment.scratch, used)
-    return PlacedCall(call, tuple(own))
+    return PlacedCall(call, tuple(own), number)
 
 
 def _root_op(node: Node) -> Operator:
@@ -162,7 +228,7 @@ class _Places:
     def __init__(self, graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> None:
         self.ctx, self.memory = ctx, memory
         self.roots = roots(graph)
-        self.fixed: dict[Value, Input | Output | Arena | Weight] = {v: Input(i) for i, v in enumerate(graph.inputs)}
+        self.fixed: dict[Value, Lasting] = {v: Input(i) for i, v in enumerate(graph.inputs)}
         for i, v in enumerate(graph.outputs):
             root = self.roots.get(v, v)
             if root in self.fixed or root.data is not None:
@@ -170,7 +236,14 @@ class _Places:
                                     "the memory planner should have copied it", where=f"output {v.name}")
             self.fixed[root] = Output(i)
 
-    def of(self, operand: Value | Weight) -> Input | Output | Arena | Weight:
+    def moved(self, memory: MemoryPlan) -> _Places:
+        """The same places but for what lies in the arena."""
+        other = copy(self)
+        other.memory = memory
+        other.fixed = {v: place for v, place in self.fixed.items() if not isinstance(place, Arena)}
+        return other
+
+    def of(self, operand: Value | Weight) -> Lasting:
         """Where an operand's bytes lie."""
         if isinstance(operand, Weight):
             return operand
@@ -179,6 +252,9 @@ class _Places:
             return self.fixed[root]
         if root.data is not None and root.producer is None:
             self.fixed[root] = self.ctx.weights.add(physical_array(root))
+        elif root in self.memory.copies:
+            turns = self.memory.copies[root]
+            self.fixed[root] = Turns(self.memory.offsets[root], turns.stride, turns.count)
         else:
             self.fixed[root] = Arena(self.memory.offsets[root])
         return self.fixed[root]

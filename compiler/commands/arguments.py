@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import env
 from ...errors import UsageError
+from ...runtime.modes import MODES
 from ..options import HINTS, PRECISIONS, CompileOptions, documentation
 
 _UNITS = {
@@ -152,16 +153,23 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """How a plan's session is set up: --instances, --cores-per-instance, --cores."""
+    """How a plan's session is set up: --instances, --cores-per-instance, --cores, --mode."""
     group = parser.add_argument_group("session")
     group.add_argument("--instances", type=positive, metavar="N", help="instances (default: as the plan hints)")
     group.add_argument("--cores-per-instance", type=positive, metavar="X", help="cores of one instance")
     group.add_argument("--cores", type=cores, metavar="0-31", help="the cores to use (default: all that are allowed)")
+    add_mode(group)
+
+
+def add_mode(parser: argparse._ActionsContainer) -> None:
+    """--mode, for verbs that run plans."""
+    parser.add_argument("--mode", choices=MODES, help="how the cores of an instance work together, where the plan has "
+                        "a program for it (default: as the plan was compiled)")  # fmt: skip
 
 
 def session_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
-    names = ("instances", "cores_per_instance", "cores")
+    names = ("instances", "cores_per_instance", "cores", "mode")
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 

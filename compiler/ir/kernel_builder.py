@@ -103,21 +103,21 @@ class Builder:
         value = bool(value) if t.dtype == BOOL else float(value) if t.dtype.is_float else int(value)
         return KValue(t, self, const=value)
 
-    def index(self, value: int | KValue | Dim) -> KValue:
-        """An i64 value from an int, a value or a symbolic dimension."""
+    def index(self, value: int | KValue | Dim, dims: str = "dims") -> KValue:
+        """An i64 value from an int, a value or a symbolic dimension; `dims`: the parameter with the symbols' values."""
         if isinstance(value, KValue):
             return value
         if isinstance(value, SymDim):
-            return self._dim(value.to_json())
+            return self._dim(value.to_json(), dims)
         return KValue(INDEX, self, const=int(value))
 
-    def _dim(self, form: Any) -> KValue:
+    def _dim(self, form: Any, dims: str) -> KValue:
         if isinstance(form, int):
             return self.index(form)
         if isinstance(form, str):
-            return self.load(self.params["dims"], self.symbols[form])
+            return self.load(self.params[dims], self.symbols[form])
         op, *args = form
-        values = [self._dim(a) for a in args]
+        values = [self._dim(a, dims) for a in args]
         code = {"+": "add", "*": "mul", "//": "udiv", "%": "urem", "max": "max", "min": "min"}[op]
         out = values[0]
         for v in values[1:]:
@@ -352,9 +352,10 @@ class Builder:
         values = [a if isinstance(a, KValue) else self.index(a) for a in args]
         return self.op("call", values, func.returns, callee=func)
 
-    def barrier(self) -> None:
-        """All `nt` cores of the instance meet here (parameters `sync` and `nt`)."""
-        self.op("barrier", (self.params["sync"], self.params["nt"]))
+    def barrier(self, slot: KValue | None = None, n_cores: int | None = None) -> None:
+        """All `nt` cores of the instance meet here (parameters `sync` and `nt`), or those that share another slot."""
+        cores = self.params["nt"] if n_cores is None else self.index(n_cores)
+        self.op("barrier", (self.params["sync"] if slot is None else slot, cores))
 
     def meet(self, word: KValue, items: Any, everything: Any) -> None:
         """Wait for the cores with the other work items: all come equally often, each with its share (> 0) of all."""

@@ -103,16 +103,26 @@ def _grows_first(p: Dim, q: Dim) -> bool:
     return q % p == 0 or p % q != 0
 
 
+@dataclass(frozen=True)
+class Copies:
+    """`count` buffers of `stride` bytes each, one after the other; micro-batch b has number b mod `count`."""
+
+    count: int
+    stride: Dim
+
+
 @dataclass
 class MemoryPlan:
     """Where the results of nodes live.
 
     Attributes:
         offsets: byte offset in the arena of every root value that is neither input, output nor constant.
+        copies: those of them of which several micro-batches of a pipeline are alive at once.
         total: arena bytes. peak: the maximum of bytes alive at one time, the lower bound of `total`.
     """
 
     offsets: dict[Value, Dim] = field(default_factory=dict)
+    copies: dict[Value, Copies] = field(default_factory=dict)
     total: Dim = 0
     peak: Dim = 0
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused, Movement, Reduce, Relayout, Window
+from ...ir.ops.internal import Result
 from ...ir.types import Dim, SymDim, TensorType, prod
 from ...ir.types import symbol as make_symbol
 
@@ -111,6 +112,9 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
             axis[outer] = axis[inner]
         return
     given = [axis.get(v, SHARED) if v is not None else SHARED for v in node.inputs]
+    if isinstance(node.op, Result):
+        axis.update(zip(node.outputs, given))
+        return
     counted = any(_says_count(out, symbol) for out in node.outputs)
     if counted and all(out.known is not None for out in node.outputs):
         axis.update((out, SHARED) for out in node.outputs)  # shape arithmetic: harmless until used as data

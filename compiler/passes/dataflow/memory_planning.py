@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
+from ...ir.concurrency import Spot, scheduled_spots, sequential_spots
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.ops.internal import Copy
+from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
-from ...ir.views import MemoryPlan, physical_axes, roots, view_source
+from ...ir.views import Copies, MemoryPlan, physical_axes, roots
 from .placement import Span, peak, place
 
 ALIGN = 64
@@ -39,29 +41,51 @@ def separate_outputs(graph: Graph) -> bool:
 
 @dataclass
 class Buffer:
-    """One stretch of the arena, alive from step `first` to step `last`."""
+    """One stretch of the arena: alive from the spot where it is first written to the ends of its last readers.
+
+    Attributes:
+        ends: the spots of its last readers (or of its only writer), all in one layer.
+        copies: more than 1 where micro-batches take turns.
+    """
 
     size: Dim
-    first: int
-    last: int
+    first: Spot
+    ends: list[Spot]
+    copies: int = 1
     values: list[Value] = field(default_factory=list)
 
+    def span(self, count: int) -> Span:
+        """Its life, as `count` units of memory."""
+        branches = {s.branch for s in self.ends}
+        last, died = max(s.step for s in self.ends), branches.pop() if len(branches) == 1 else -1
+        return Span(self.first.step, last, count, self.first.opens, self.first.branch, died)
 
-def plan_memory(graph: Graph) -> MemoryPlan:
+
+def plan_memory(graph: Graph, schedule: Schedule | None = None) -> MemoryPlan:
     """Assign offsets to every value that is no input, output, constant or view.
 
     Sizes that are multiples of one expression (all static ones; all that are proportional to the batch) form a class
     and share memory; the classes' regions lie one after the other. With a single class the arena is at most a little
     above the maximum of live bytes.
+
+    With a schedule, values that concurrent branches may need at the same time share no bytes, and no branch overwrites
+    what another may still read. In a pipeline every stage has its own region, and what crosses c stages has 2·c
+    buffers: stage s begins micro-batch b only once stage s + 1 is done with b − 2, hence stage s + c with b − 2·c.
     """
-    buffers = _buffers(graph)
-    classes: dict[Dim, list[tuple[Buffer, int]]] = {}
-    for b in buffers:
-        unit, count = _unit_and_count(b.size)
-        classes.setdefault(unit, []).append((b, max(ALIGN, ceil_div(count, ALIGN) * ALIGN)))
+    spots = sequential_spots(graph) if schedule is None else scheduled_spots(graph, schedule)
+    regions: dict[tuple[int, Dim], list[tuple[Buffer, int]]] = {}
     plan = MemoryPlan()
-    for unit, members in classes.items():
-        spans = [Span(b.first, b.last, count) for b, count in members]
+    for b in _buffers(graph, spots):
+        if b.copies > 1:
+            plan.copies.update((v, Copies(b.copies, _aligned(b.size))) for v in b.values)
+            plan.offsets.update((v, plan.total) for v in b.values)
+            plan.total = plan.total + b.copies * _aligned(b.size)
+            plan.peak = plan.total
+            continue
+        unit, count = _unit_and_count(b.size)
+        regions.setdefault((b.first.stage, unit), []).append((b, max(ALIGN, ceil_div(count, ALIGN) * ALIGN)))
+    for (_, unit), members in regions.items():
+        spans = [b.span(count) for b, count in members]
         offsets, total = place(spans)
         for (b, _), offset in zip(members, offsets, strict=True):
             plan.offsets.update((v, plan.total + offset * unit) for v in b.values)
@@ -70,42 +94,48 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     return plan
 
 
-def _buffers(graph: Graph) -> list[Buffer]:
+def _buffers(graph: Graph, spot_of: dict[Node, Spot]) -> list[Buffer]:
     """Live ranges of the arena's buffers, after in-place sharing."""
     root_of = roots(graph)
     outside = set(graph.inputs) | {root_of.get(v, v) for v in graph.outputs}
     buffer_of: dict[Value, Buffer] = {}
-    last_use: dict[Value, int] = {}
-    steps = [n for n in graph if view_source(n) is None]
-    for step, node in enumerate(steps):
+    readers: dict[Value, list[Spot]] = {}
+    for node, spot in spot_of.items():
         for v in node.operands:
-            last_use[root_of.get(v, v)] = step
+            readers.setdefault(root_of.get(v, v), []).append(spot)
     found: list[Buffer] = []
-    for step, node in enumerate(steps):
+    for node, spot in sorted(spot_of.items(), key=lambda item: item[1].step):
         for v in node.outputs:
             if v in outside:
                 continue
             assert isinstance(v.type, TensorType)
-            last = max(step, last_use.get(v, step))
-            host = _in_place(node, v, step, root_of, last_use, buffer_of)
+            ends = _last(readers.get(v, [spot]))
+            distance = ends[0].stage - spot.stage
+            host = _in_place(node, v, spot, root_of, buffer_of) if distance == 0 else None
             if host is None:
-                host = Buffer(v.type.nbytes, step, last)
+                host = Buffer(v.type.nbytes, spot, ends, max(1, 2 * distance))
                 found.append(host)
-            host.last = max(host.last, last)
+            host.ends = ends
             host.values.append(v)
             buffer_of[v] = host
     return found
 
 
-def _in_place(node: Node, out: Value, step: int, root_of: dict[Value, Value], last_use: dict[Value, int],
+def _last(readers: list[Spot]) -> list[Spot]:
+    """Those in the last stage and layer that have any; one per branch."""
+    opens = max(s.opens for s in readers)
+    return list({s.branch: s for s in sorted(readers, key=lambda s: s.step) if s.opens == opens}.values())
+
+
+def _in_place(node: Node, out: Value, spot: Spot, root_of: dict[Value, Value],
               buffer_of: dict[Value, Buffer]) -> Buffer | None:
-    """The buffer of an operand that `out` may overwrite: element-wise, same places, dead after this step."""
+    """The buffer of an operand that `out` may overwrite: element-wise, same places, dead after this step everywhere."""
     if not _is_elementwise(node) or len(node.outputs) != 1:
         return None
     for v in node.operands:
         root = root_of.get(v, v)
         host = buffer_of.get(root)
-        if host is None or last_use[root] != step or host.last != step:
+        if host is None or host.ends != [spot] or host.copies > 1:
             continue
         if all(_same_places(o, out) for o in node.operands if root_of.get(o, o) is root):
             return host
@@ -123,6 +153,10 @@ def _is_elementwise(node: Node) -> bool:
     if isinstance(node.op, Fused):
         return node.body is not None and all(isinstance(n.op, Elementwise) for n in node.body)
     return isinstance(node.op, Elementwise)
+
+
+def _aligned(size: Dim) -> Dim:
+    return ceil_div(size, ALIGN) * ALIGN
 
 
 def _unit_and_count(size: Dim) -> tuple[Dim, int]:

@@ -10,24 +10,34 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 EXHAUSTIVE = 1500  # spans up to which the quadratic orders are tried
 
 
 @dataclass(frozen=True)
 class Span:
-    """`size` units, needed from step `first` to step `last`, both included."""
+    """`size` units, needed from step `first` to step `last`, both included.
+
+    Where steps run in concurrent branches, numbered one branch after the other, `opens` is the first step that may run
+    beside step `first`, and the order of steps only counts within a branch: `born` and `died` are the numbers of those
+    in which the span begins and ends, `died` −1 where several branches read it last.
+    """
 
     first: int
     last: int
     size: int
+    opens: int
+    born: int = 0
+    died: int = 0
 
 
 def place(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """The offset of every span and the extent of all; spans that live at the same time do not overlap."""
+    """The offset of every span and the extent of all; spans that may live at the same time do not overlap."""
     best = _sweep(spans)
     if len(spans) > EXHAUSTIVE:
         return best
-    least = peak(spans)
+    least, apart = peak(spans), _apart(spans)
     orders = (
         lambda i: (-spans[i].size, spans[i].first),
         lambda i: (-spans[i].size * (spans[i].last - spans[i].first + 1), spans[i].first),
@@ -37,7 +47,7 @@ def place(spans: Sequence[Span]) -> tuple[list[int], int]:
     for order in orders:
         if best[1] == least:
             break
-        found = _greedy(spans, sorted(range(len(spans)), key=order))
+        found = _greedy(spans, sorted(range(len(spans)), key=order), apart)
         best = min(best, found, key=lambda plan: plan[1])
     return best
 
@@ -55,30 +65,41 @@ def peak(spans: Sequence[Span]) -> int:
     return best
 
 
-def _greedy(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
-    """In the given order, each at the lowest gap between those that live at the same time and have a place."""
+def _apart(spans: Sequence[Span]) -> list[list[bool]]:
+    """For every pair whether one is surely over before the other begins."""
+    if not spans:
+        return []
+    columns = ([getattr(s, name) for s in spans] for name in ("first", "last", "opens", "born", "died"))
+    first, last, opens, born, died = (np.array(column) for column in columns)
+    before = last[:, None] < np.where(died[:, None] == born, first, opens)
+    result: list[list[bool]] = (before | before.T).tolist()
+    return result
+
+
+def _greedy(spans: Sequence[Span], order: Sequence[int], apart: list[list[bool]]) -> tuple[list[int], int]:
+    """In the given order, each at the lowest gap between those that may live at the same time and have a place."""
     offsets = [0] * len(spans)
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
+    placed: list[tuple[int, int, int]] = []  # offset, end, which; by offset
     extent = 0
     for i in order:
-        s, at = spans[i], 0
-        for start, end, first, last in placed:
-            if first > s.last or last < s.first:
+        size, at, free = spans[i].size, 0, apart[i]
+        for start, end, j in placed:
+            if free[j]:
                 continue
-            if start - at >= s.size:
+            if start - at >= size:
                 break
             at = max(at, end)
         offsets[i] = at
-        insort(placed, (at, at + s.size, s.first, s.last))
-        extent = max(extent, at + s.size)
+        insort(placed, (at, at + size, i))
+        extent = max(extent, at + size)
     return offsets, extent
 
 
 def _sweep(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Over time, each into the smallest gap that holds it."""
+    """Over time, each into the smallest gap that holds it, from when its layer opens."""
     offsets = [0] * len(spans)
     gaps = _Gaps()
-    events = sorted([(s.first, 1, i) for i, s in enumerate(spans)] + [(s.last + 1, 0, i) for i, s in enumerate(spans)])
+    events = sorted([(s.opens, 1, i) for i, s in enumerate(spans)] + [(s.last + 1, 0, i) for i, s in enumerate(spans)])
     for _, born, i in events:
         if born:
             offsets[i] = gaps.take(spans[i].size)

@@ -83,7 +83,7 @@ def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph) -> None
 @hypothesis.settings(derandomize=True, max_examples=100)
 @hypothesis.given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6), st.integers(1, 9)), max_size=40))
 def test_spans_that_live_together_lie_apart(drawn: list[tuple[int, int, int]]) -> None:
-    spans = [Span(first, first + length, size) for first, length, size in drawn]
+    spans = [Span(first, first + length, size, first) for first, length, size in drawn]
     offsets, extent = place(spans)
     for i, (a, x) in enumerate(zip(spans, offsets, strict=True)):
         assert 0 <= x <= extent - a.size
@@ -95,7 +95,8 @@ def test_spans_that_live_together_lie_apart(drawn: list[tuple[int, int, int]]) -
 def test_twenty_thousand_buffers_are_placed_within_seconds() -> None:
     n = 20_000
     assert n > EXHAUSTIVE
-    spans = [Span(i, i + 1 + i % 7, 64 * (1 + i % 5)) for i in range(n)] + [Span(0, n, 64) for _ in range(n // 4)]
+    lives = [(i, i + 1 + i % 7, 64 * (1 + i % 5)) for i in range(n)] + [(0, n, 64) for _ in range(n // 4)]
+    spans = [Span(first, last, size, first) for first, last, size in lives]
     start = time.perf_counter()
     offsets, extent = place(spans)
     assert time.perf_counter() - start < 10

@@ -1,0 +1,79 @@
+"""When the nodes of a scheduled graph run: which one is surely over before another begins.
+
+Shared by the memory planner (what may share bytes) and the backend (what must wait). Knows no costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import InternalError
+from .graph import Graph, Node
+from .schedule import Schedule, check_schedule, print_schedule
+from .views import roots, view_source
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in a schedule a node runs.
+
+    Attributes:
+        stage: its stage's number. branch: its branch's, unique in the schedule.
+        step: its place if all branches ran one after the other.
+        opens: the first step of its layer, whose branches run at the same time.
+    """
+
+    stage: int
+    branch: int
+    step: int
+    opens: int
+
+    def before(self, other: Spot) -> bool:
+        """Whether this node is over when the other begins, for the same rows of a batch."""
+        if self.stage != other.stage:
+            return self.stage < other.stage
+        return self.step < other.step if self.branch == other.branch else self.step < other.opens
+
+
+def sequential_spots(graph: Graph) -> dict[Node, Spot]:
+    """The spots of the computing nodes of a graph that run one at a time."""
+    steps = (node for node in graph if view_source(node) is None)
+    return {node: Spot(0, 0, i, i) for i, node in enumerate(steps)}
+
+
+def scheduled_spots(graph: Graph, schedule: Schedule) -> dict[Node, Spot]:
+    """The spot of every node that is no view.
+
+    Raises:
+        InternalError: the schedule does not fit the graph, or lets a node read what may not be there yet; the printed
+            schedule is attached.
+    """
+    found: dict[Node, Spot] = {}
+    n_branches = 0
+    for number, stage in enumerate(schedule.stages):
+        for layer in stage.layers:
+            opens = len(found)
+            for branch in layer.branches:
+                for node in branch.nodes:
+                    if view_source(node) is None:
+                        found[node] = Spot(number, n_branches, len(found), opens)
+                n_branches += 1
+    try:
+        check_schedule(graph, schedule)
+        _check_order(graph, found)
+    except InternalError as error:
+        if hasattr(error, "add_note"):
+            error.add_note(print_schedule(schedule))
+        raise
+    return found
+
+
+def _check_order(graph: Graph, found: dict[Node, Spot]) -> None:
+    root_of = roots(graph)
+    for node, spot in found.items():
+        for producer in (root_of.get(v, v).producer for v in node.operands):
+            if producer is not None and not found[producer].before(spot):
+                raise InternalError(f"a schedule may begin it before {producer.where} is over", where=node.where)
+
+
+__all__ = ["Spot", "scheduled_spots", "sequential_spots"]
