@@ -6,6 +6,7 @@ addresses; no threads.
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from collections.abc import Sequence
 
@@ -13,7 +14,10 @@ import numpy as np
 
 from .bindings import Binding, Signature
 from .cut import Cut, Records
+from .lanes import Piece
 from .manifest import Batch, Manifest, NativeStep
+
+_FLOW = 16  # bytes: the number of pieces, and their address
 
 
 def micro_batch_ranges(first: int, rows: int, n: int) -> list[tuple[int, int]]:
@@ -54,10 +58,11 @@ class FlowCut(Cut):
         """The native records of one request: a piece per flow, that points to the flow and its largest dimensions."""
         made = super().records(tensors, n_inputs)
         made.flow_pieces = made.pieces
-        address, piece_nbytes = made.flow_pieces.buffer_info()[0], 16
+        pieces, size = made.flow_pieces.buffer_info()[0], ctypes.sizeof(Piece)
         firsts = [sum(self._counts[:i]) for i in range(len(self._counts))]
-        made.flows = array("Q", [w for first, n in zip(firsts, self._counts) for w in (n, address + first * piece_nbytes)])
-        flows = made.flows.buffer_info()[0]
-        words = [w for i, first in enumerate(firsts) for w in (flows + 16 * i, self.pieces[first].dims_address)]
+        flows = [w for first, n in zip(firsts, self._counts, strict=True) for w in (n, pieces + first * size)]
+        made.flows = array("Q", flows)
+        address = made.flows.buffer_info()[0]
+        words = [w for i, first in enumerate(firsts) for w in (address + i * _FLOW, self.pieces[first].dims_address)]
         made.pieces = array("Q", words)
         return made

@@ -49,12 +49,13 @@ def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:
         expected = "another segment with the inputs and outputs of the only step"
         raise CorruptPlan("a scheduled program does something else", where=where, expected=expected)
     _check_native(manifest, scheduled.step, {s.name for s in manifest.symbols if s.input is not None}, where)
-    n_taken, end = sum(stage.n_cores for stage in scheduled.stages), 0
+    end = 0
     for stage in sorted(scheduled.stages, key=lambda stage: stage.first_core):
         if stage.first_core < end:
             raise CorruptPlan("stages share cores", where=f"{where}.stages", found=f"core {stage.first_core}")
         end = stage.first_core + stage.n_cores
-    if not scheduled.stages or (scheduled.mode == "layered" and (len(scheduled.stages), n_taken) != (1, scheduled.n_cores)):
+    whole = [stage.n_cores for stage in scheduled.stages] == [scheduled.n_cores]
+    if not scheduled.stages or (scheduled.mode == "layered" and not whole):
         expected = "one stage on all cores if layered, at least one if pipelined"
         raise CorruptPlan("wrong stages", where=f"{where}.stages", expected=expected, found=len(scheduled.stages))
     if scheduled.mode == "pipelined" and manifest.batch is None:

@@ -31,7 +31,9 @@ def wanted_program(manifest: Manifest, mode: str | None) -> Scheduled | None:
     return program
 
 
-def fitting_program(program: Scheduled | None, core_groups: Sequence[Sequence[int]], mode: str | None) -> Scheduled | None:
+def fitting_program(
+    program: Scheduled | None, core_groups: Sequence[Sequence[int]], mode: str | None
+) -> Scheduled | None:
     """The program, if instances have as many cores as it is made for, else None.
 
     Raises:

@@ -67,9 +67,8 @@ class Session:
                 one is made for instances of so many cores; by default it runs where they have them.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
-        for, by the cores that its mode needs, else by its hint: "latency" gives one instance all cores, "throughput" gives
-        every core an instance.
-        With one of them, the other follows (cores_per_instance 1).
+        for, by the cores that its mode needs, else by its hint: "latency" gives one instance all cores, "throughput"
+        gives every core an instance. With one of them, the other follows (cores_per_instance 1).
 
         Raises:
             UsageError: more cores than there are, or cores that this process may not use; a mode that the plan or the

@@ -66,8 +66,8 @@ def check_apart(graph: Graph, schedule: Schedule, plan: MemoryPlan, n_pieces: in
     pairs = [(x, y) for x in events.values() for y in events.values() if x is not y and x[2] < y[3] and y[2] < x[3]]
     for (born, ends, start, _), (other, others, begin, _) in pairs:
         in_place = start == begin and (other in ends or born in others)
-        free = all(closure.has_edge(e, other) or e == other and in_place for e in [born, *ends])
-        used = all(closure.has_edge(e, born) or e == born and in_place for e in [other, *others])
+        free = all(closure.has_edge(e, other) or (e == other and in_place) for e in [born, *ends])
+        used = all(closure.has_edge(e, born) or (e == born and in_place) for e in [other, *others])
         assert free or used, f"{born} and {other} overlap"
 
 
@@ -122,7 +122,7 @@ def test_branches_that_depend_on_each_other_are_refused() -> None:
 
 def test_an_order_against_the_data_is_refused() -> None:
     graph = parse_graph(TWO_BRANCHES)
-    whole = Branch(0, 2, tuple(graph.value(n).producer for n in "1 3 5 2 6 4".split()))  # type: ignore[misc]
+    whole = Branch(0, 2, tuple(graph.value(n).producer for n in ["1", "3", "5", "2", "6", "4"]))  # type: ignore[misc]
     with pytest.raises(InternalError, match="may begin it before"):
         plan_memory(graph, Schedule("layered", 2, (Stage((Layer((whole,)),), 0, 2),)))
 
