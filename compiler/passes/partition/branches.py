@@ -9,7 +9,7 @@ group that is done first (Graham's LPT rule), and the groups' sizes follow what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.costs import Cost
@@ -27,18 +27,33 @@ class Arrangement:
 
 
 class Prices:
-    """Seconds of each operator alone on any number of cores, remembered."""
+    """Seconds of each operator alone on any number of cores, remembered.
 
-    def __init__(self, costs: Sequence[Cost], machine: Machine) -> None:
+    Args:
+        measured: for each operator number of cores → seconds, where they are known; other numbers of cores are
+            predicted and scaled by what the prediction was off at the nearest measured one.
+    """
+
+    def __init__(
+        self, costs: Sequence[Cost], machine: Machine, measured: Sequence[Mapping[int, float]] | None = None
+    ) -> None:
         self.costs, self.machine = costs, machine
+        self.measured = measured or [{}] * len(costs)
         self.far = [cost.far_nbytes for cost in costs]
         self._on: dict[int, list[float]] = {}
 
     def on(self, n_cores: int) -> list[float]:
         """Seconds of every operator on that many cores."""
         if n_cores not in self._on:
-            self._on[n_cores] = [seconds_alone(cost, self.machine, n_cores) for cost in self.costs]
+            self._on[n_cores] = [self._seconds(*known, n_cores) for known in zip(self.costs, self.measured)]
         return self._on[n_cores]
+
+    def _seconds(self, cost: Cost, measured: Mapping[int, float], n_cores: int) -> float:
+        predicted = seconds_alone(cost, self.machine, n_cores)
+        if not measured or predicted <= 0:
+            return predicted
+        nearest = min(measured, key=lambda n: (abs(n - n_cores), n))
+        return measured[nearest] * predicted / seconds_alone(cost, self.machine, nearest)
 
 
 class Branches:

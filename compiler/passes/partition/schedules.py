@@ -28,6 +28,9 @@ from .works import graph_works
 MOST_STAGES = 8  # of a pipeline: the bubble grows with each
 FULL = 0.95  # of the throughput of a whole batch: a micro-batch with as much fills the device
 
+Measured = Mapping[str, Mapping[int, float]]
+"""Name of a node's first output → number of cores → seconds that it took there."""
+
 Parts = list[tuple[int, int, Mask]]
 """A layer: first core, number of cores, operators."""
 
@@ -47,13 +50,16 @@ class Operators:
     free: list[Node]
 
     @classmethod
-    def of(cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int]) -> Operators:
+    def of(
+        cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], measured: Measured | None = None
+    ) -> Operators:
         """The operators as they cost with these sizes."""
         sockets = -(-n_cores // machine.cores_per_socket)
         works = graph_works(graph, symbols, cache_nbytes=sockets * machine.l3_nbytes + n_cores * machine.l2_nbytes)
         dag, groups, free = contract_views(works)
         nodes = list(graph)
-        prices = Prices([works[group[0]].cost for group in groups], machine)
+        known = [(measured or {}).get(nodes[group[0]].output.name, {}) for group in groups]
+        prices = Prices([works[group[0]].cost for group in groups], machine, known)
         return cls(graph, dag, prices, [[nodes[i] for i in group] for group in groups], [nodes[i] for i in free])
 
     def layers(self, n_cores: int, options: LayerOptions, within: Mask | None = None) -> list[Parts]:
@@ -103,6 +109,7 @@ def plan_layers(
     n_cores: int,
     symbols: Mapping[str, int],
     options: LayerOptions | None = None,
+    measured: Measured | None = None,
     merge: bool = False,
 ) -> Schedule:
     """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
@@ -112,11 +119,12 @@ def plan_layers(
 
     Args:
         n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
+        measured: what nodes took, with these sizes, alone on one core and on all; better than any prediction.
         merge: also merge sibling convolutions where that pays; they may round differently then.
     """
     if merge:
         merge_where_it_pays(graph, machine, n_cores, symbols)
-    operators = Operators.of(graph, machine, n_cores, symbols)
+    operators = Operators.of(graph, machine, n_cores, symbols, measured)
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):
         return sequential_schedule(graph, n_cores)

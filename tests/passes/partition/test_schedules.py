@@ -92,6 +92,14 @@ def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> Non
     assert convolutions(1e-3, merge=False) == 3
 
 
+def test_measured_seconds_decide_over_predicted_ones() -> None:
+    alone = {name: {1: 1.0, 2: 0.5} for name in "abcdef"}  # two cores help as much as they can: nothing to gain
+    assert plan_layers(parse_graph(TWO_CHAINS), SLOW, 2, {"N": 1}, measured=alone).mode == "sequential"
+    slow = {name: {1: 1.0, 2: 0.9} for name in "abcdef"}
+    schedule = plan_layers(parse_graph(TWO_CHAINS), SLOW, 2, {"N": 1}, measured=slow)
+    assert [len(layer.branches) for layer in schedule.layers] == [1, 2, 1]  # c first: then both chains have two
+
+
 def test_a_pipeline_has_a_stage_for_each_core_group() -> None:
     graph = parse_graph(TWO_CHAINS)
     schedule = plan_pipeline(graph, SLOW, 2, 64)
