@@ -14,7 +14,7 @@ from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
 from .backend.objects import compile_objects
-from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
+        tuner: chooses among the kernels' candidates.
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
@@ -77,6 +77,8 @@ class Lowered:
         block: the steps. memory: of each native step. schedule: of the only step, and the memory for that.
         segments: per target, each native step's kernels. modules: target name → (LLVM assembly, target).
         rows: the batch, if its rows are independent. expected_rows: how many of them a native call may bring.
+    tuner: Tuner
+    schedule: tuple[Schedule, MemoryPlan] | None = None
         errors: texts of the kernels' error sites.
     """
 
@@ -84,7 +86,8 @@ class Lowered:
     symbols: dict[str, Place | None]
     block: Block
     memory: list[MemoryPlan]
-    schedule: tuple[Schedule, MemoryPlan] | None = None
+        schedule = _schedule(block, run)
+        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
     rows: BatchRows | None = None
     expected_rows: int = 1
     weights: WeightStore = field(default_factory=WeightStore)
@@ -96,21 +99,31 @@ class Lowered:
 def lower(graph: Graph, run: Compilation) -> Lowered:
     """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target."""
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
+    options = run.options
+    tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
     with run.phase("memory", 0.25):
         block = split_steps(graph)
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
-        schedule = _schedule(block, run)
-        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], schedule)
+            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
+                                   low.expected_rows, tuner)  # fmt: skip
+            pairs = zip(natives, low.memory, strict=True)
+            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
         low.expected_rows = _expected_rows(graph, low, run.options)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
+<<<<<<< HEAD
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp,
                                    low.expected_rows)  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
             low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
+=======
+            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
+                                   low.expected_rows, tuner)  # fmt: skip
+            low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
+>>>>>>> 6e2974e (Choose among kernels by measurement at -O 3, keep the times in a cache, show each choice in parax inspect)
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
@@ -161,7 +174,7 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
                                        low.weights.nbytes // len(low.targets))  # fmt: skip
             least = least_rows(graph, rows.symbol, low.segments[0][0])
         raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, rows, micro,
-                             least, run.options)
+                             least, low.tuner.choices, run.options)
         plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)

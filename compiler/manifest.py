@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from .. import __version__
 from .backend.lower import Segment
 from .backend.lowering import WeightStore
+from .backend.tuning import Choice
 from .ir.graph import Graph, nested_graphs
 from .ir.target import Target
 from .ir.types import SymDim, TensorType, Type, dim_to_json
@@ -43,12 +45,13 @@ def _symbols(t: Type) -> list[str]:
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
                    rows: BatchRows | None, micro_batch: int | None, min_rows: int,
-                   options: CompileOptions) -> dict[str, Any]:
+                   choices: Sequence[Choice], options: CompileOptions) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
         segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
         micro_batch: rows per native call. min_rows: the fewest rows worth an instance.
+        choices: which of several kernels each node got, and why.
     """
     graph = block.graph
     writer = StepWriter(segments, symbols, weights)
@@ -69,7 +72,8 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,
-                       "kernels": [c.call.label for s in segments[0] for c in s.calls]},
+                       "kernels": [c.call.label for s in segments[0] for c in s.calls],
+                       "choices": [asdict(choice) for choice in choices]},
     }
 
 

@@ -66,8 +66,13 @@ class CompileOptions:
         metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),
     )
     jobs: int | None = field(default=None, metadata=_doc("threads that compile kernels; None: one per usable core"))
-    cache: bool = field(default=True, metadata=_doc("keep and reuse measured machine facts and compiled code"))
+    cache: bool = field(
+        default=True, metadata=_doc("keep and reuse measured machine facts, measured kernels and compiled code")
+    )
     cache_dir: Path = field(default_factory=env.cache_dir, metadata=_doc("where they are kept"))
+    tune_seconds: float = field(
+        default=30.0, metadata=_doc("what measuring candidate kernels may take at -O 3, in seconds")
+    )
     check: int = field(default=0, metadata=_doc("after compiling, compare this many random inputs with the reference"))
     max_memory: int | None = field(
         default=None, metadata=_doc("refuse a plan whose weights and arenas need more than this, in bytes")
@@ -82,6 +87,8 @@ class CompileOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError("too small", where=name, expected="at least 1", found=value)
+        if not self.tune_seconds >= 0:
+            raise UsageError("negative", where="tune_seconds", expected="0 or more", found=self.tune_seconds)
         if self.check < 0:
             raise UsageError("negative", where="check", expected="0 or more", found=self.check)
         if not self.targets:

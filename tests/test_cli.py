@@ -217,6 +217,15 @@ def test_verify_layer_by_layer(cli: Cli) -> None:
     assert names == ["c1", "r1", "p1", "c2", "r2", "p2", "flat", "scores", "probabilities"]
 
 
+def test_inspect_shows_why_each_kernel_was_chosen(cli: Cli, tmp_path: Path) -> None:
+    flags = ["-O", "3", "--tune-seconds", "60", "--cache-dir", "cache"]
+    assert cli("compile", str(BUNDLED / "digits.onnx"), "-o", "plan.bin", *flags).returncode == 0
+    choices = json.loads(cli("inspect", "plan.bin", "--format", "json").stdout)["provenance"]["choices"]
+    assert choices and all(choice["kernel"] in choice["seconds"] for choice in choices)
+    shown = cli("inspect", "plan.bin").stdout
+    assert "kernels chosen" in shown and "measured" in shown and " µs" in shown
+
+
 def test_inspect_shows_models_and_plans(cli: Cli, tmp_path: Path) -> None:
     relu_model(tmp_path / "m.onnx")
     found = json.loads(cli("inspect", "m.onnx", "--format", "json").stdout)

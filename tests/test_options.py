@@ -32,7 +32,8 @@ def relu() -> object:
     "wrong",
     [
         {"opt_level": 4}, {"opt_level": -1}, {"hint": "fast"}, {"precision": "fp8"}, {"instances": 0}, {"jobs": 0},
-        {"max_memory": 0}, {"check": -1}, {"targets": ()}, {"cores": ()}, {"shapes": {"x": (-1, 2)}},
+        {"max_memory": 0}, {"tune_seconds": -1.0}, {"tune_seconds": float("nan")},
+        {"check": -1}, {"targets": ()}, {"cores": ()}, {"shapes": {"x": (-1, 2)}},
         {"shapes": {"x": ("a b",)}}, {"shapes": {"x": (True,)}}, {"dims": {"N": -1}}, {"dims": {"N": (0, 3)}},
         {"dims": {"N": (4, 3)}},
     ],
@@ -80,6 +81,22 @@ def test_equal_compilations_give_equal_bytes(tmp_path: Path) -> None:
     for name in "ab":
         parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(cache=False)).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_choices_of_kernels_reach_the_plan(tmp_path: Path) -> None:
+    def choices(**options: Any) -> list[dict[str, Any]]:
+        plan = parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(cache_dir=tmp_path, **options))
+        found: list[dict[str, Any]] = plan.manifest.provenance["choices"]
+        return found
+
+    model = choices(cache=False)
+    assert model and {choice["by"] for choice in model} == {"model"}
+    measured = choices(opt_level=3)
+    assert "measured" in {choice["by"] for choice in measured} <= {"measured", "cache"}
+    cached = choices()
+    assert {choice["by"] for choice in cached} == {"cache"}
+    assert [(c["kernel"], c["seconds"]) for c in cached] == [(c["kernel"], c["seconds"]) for c in measured]
+    assert choices(opt_level=3, cache=False, tune_seconds=0.0) == model
 
 
 def test_targets_reach_the_plan() -> None:

@@ -54,7 +54,7 @@ def cached_facts(folder: Path, cores: Sequence[int]) -> MachineFacts | None:
         facts = MachineFacts(**json.loads(_file(folder).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    asked = (_cpu(), resolve_target("native").name, len(cores))
+    asked = (cpu_name(), resolve_target("native").name, len(cores))
     return facts if (facts.cpu, facts.target, facts.cores) == asked else None
 
 
@@ -64,7 +64,7 @@ def measure_facts(folder: Path | None, cores: Sequence[int]) -> MachineFacts:
     run, flops = _multiply_adds(target)
     copies = [_copy() for _ in cores]
     facts = MachineFacts(
-        _cpu(), target.name, len(cores),
+        cpu_name(), target.name, len(cores),
         flops / _seconds([run], cores[:1]), len(cores) * flops / _seconds([run] * len(cores), cores),
         2 * COPY_NBYTES / _seconds(copies[:1], cores[:1]), 2 * COPY_NBYTES * len(cores) / _seconds(copies, cores),
     )  # fmt: skip
@@ -132,7 +132,8 @@ def _file(folder: Path) -> Path:
     return folder / "machine.json"
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """The CPU's own name."""
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -133,6 +133,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fp", choices=("fast", "strict"), default="fast", help=f"strict: {doc['strict_fp']}")
     group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
     group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
+    group.add_argument("--tune-seconds", type=seconds, metavar="S",
+                       help=f"{doc['tune_seconds']} (default {default.tune_seconds:g})")  # fmt: skip
     cache = group.add_mutually_exclusive_group()
     cache.add_argument("--cache-dir", type=Path, metavar="DIR", help=f"{doc['cache_dir']} ({default.cache_dir})")
     cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
@@ -144,6 +146,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     given = {
         "cores": args.cores, "instances": args.instances, "targets": tuple(args.target) if args.target else None,
         "dump": args.dump, "jobs": args.jobs, "cache_dir": args.cache_dir, "max_memory": args.max_memory,
+        "tune_seconds": args.tune_seconds,
     }  # fmt: skip
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint,

@@ -77,7 +77,7 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
     document = plan.json()
     document["nbytes"] = args.file.stat().st_size
     document["digests"] = "right"
-    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan)]
+    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_choices(plan)]
     if args.graph:
         document["graph_text"] = plan.graph
     console.result(document, *tables)
@@ -127,6 +127,16 @@ def _steps(plan: Plan) -> Table:
             arena = size(int(arena))
         rows.append(["native" if native else "host", what, len(step.inputs), len(step.outputs), arena])
     return Table("steps", ("kind", "what", "inputs", "outputs", "arena"), rows)
+
+
+def _choices(plan: Plan) -> list[Table]:
+    """Which kernel each node got where there were several, with the candidates' times where they were measured."""
+    rows = []
+    for choice in plan.manifest.provenance.get("choices", []):
+        times = choice["seconds"].items()
+        candidates = ", ".join(name if value is None else f"{name} {value * 1e6:.0f} µs" for name, value in times)
+        rows.append([choice["node"], choice["target"], choice["kernel"], choice["by"], candidates])
+    return [Table("kernels chosen", ("node", "target", "kernel", "by", "candidates"), rows)] if rows else []
 
 
 def _opsets(opsets: dict[str, int]) -> str:

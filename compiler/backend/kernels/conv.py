@@ -29,6 +29,7 @@ from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, wei
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .tail import tail_of
+from .tile import most_rows
 
 PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
 LEAST_SEGMENT = 48  # pixels of an image from which on blocks of rows keep to one image
@@ -62,13 +63,20 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     if not indirect:
         return {"gathered": lambda c: lower_gathered(c, fusion, wide)}
     direct: Candidates = {"direct": lambda c: lower_indirect(c, fusion, wide)}
+    if s.constant:
+        direct["direct-short"] = lambda c: lower_indirect(c, fusion, wide, row_share=0.5)
+        direct["direct-long"] = lambda c: lower_indirect(c, fusion, wide, row_share=2)
     if _is_exact(fusion, ctx) or not winograd.applies(s, ctx.target):
         return direct
-    return {**winograd.candidates(ctx, fusion, s), **direct}
+    return winograd.candidates(ctx, fusion, s, direct)
 
 
-def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
-    """Input channels are contiguous: every tap of every output pixel is a row of A."""
+def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1) -> KernelCall:
+    """Input channels are contiguous: every tap of every output pixel is a row of A.
+
+    Args:
+        row_share: rows of a work item, against what the plan of the product takes.
+    """
     y = fusion.result.tensor
     pixels = prod(s.geometry.output)
     rows = y.dims[0] * pixels
@@ -101,6 +109,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
             whole_rows=0 if s.constant else 384,
             segment=segment if s.constant else 0,
         )
+    p = _with_blocks(ctx, p, row_share)
     packed = replace(p, kinds=(own,)) if side_by_side else p
     tail = tail_of(fusion, ctx.symbols)
     zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
@@ -118,8 +127,17 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCal
         ProductEmitter(k, ctx, p, tail, indirect_operands(k, ctx, s, p, side_by_side)).emit()
         return k.func
 
-    func = ctx.function("conv", fusion.node, build, s.constant)
+    func = ctx.function("conv", fusion.node, build, s.constant, p.row_block)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def _with_blocks(ctx: LowerContext, p: Product, row_share: float) -> Product:
+    """The product with work items of `row_share` times the rows: whole tiles, within an image where blocks are."""
+    if row_share == 1 or not isinstance(p.row_block, int):
+        return p
+    tallest = max(most_rows(ctx.target, kind.vectors) for kind in p.kinds)
+    block = max(1, round(p.row_block * row_share / tallest)) * tallest
+    return replace(p, row_block=min(block, p.segment) if p.segment else block)
 
 
 def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, side_by_side: bool) -> Operands:

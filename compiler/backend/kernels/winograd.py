@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -42,6 +43,7 @@ GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their res
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
 CYCLES_PER_BYTE = 0.13  # of the other weights, read by one core while it multiplies
 WORTH = 0.95  # of the direct convolution's time, or it is not worth the memory
+WORTH_MEASURING = 1.3  # times that: a count of cycles may err so far
 MOST_CANDIDATES = 3
 WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # of a panel of so many quarters of the widest
 
@@ -88,12 +90,23 @@ def direct_cycles(s: ConvShape, rows: int, lanes: int) -> float:
     return s.taps * pixels * s.group_inputs * s.group_outputs / lanes
 
 
-def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
-    """The algorithms that are expected to beat the direct convolution, best first, for a layer that `applies`."""
-    most = WORTH * direct_cycles(s, ctx.rows, ctx.lanes)
-    costs = sorted(((cycles(s, axes, ctx.rows, ctx.lanes), axes) for axes in algorithms(s)), key=lambda pair: pair[0])
-    worth = [axes for cost, axes in costs if cost < most][:MOST_CANDIDATES]
-    return {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes) for axes in worth}
+def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
+    """The algorithms that may beat the direct convolution, and that one, best first by the count of cycles.
+
+    Args:
+        s: of a layer that `applies`. direct: ways to do without, best first.
+    """
+    counts: list[tuple[float, Candidates]] = [(WORTH * direct_cycles(s, ctx.rows, ctx.lanes), direct)]
+    most = WORTH_MEASURING * counts[0][0]
+    found = sorted(((cycles(s, axes, ctx.rows, ctx.lanes), axes) for axes in algorithms(s)), key=lambda pair: pair[0])
+    for cost, axes in [pair for pair in found if pair[0] < most][:MOST_CANDIDATES]:
+        counts.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))
+    best = found[0][1]  # a block of other length may suit the caches better
+    if plan(s, ctx.target, best).block != LONG_BLOCK and found[0][0] < most:
+        long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=LONG_BLOCK)
+        counts.append((math.inf, {f"{name_of(best)}-long": long}))
+    ranked = sorted(counts, key=lambda pair: pair[0])
+    return {name: make for _, own in ranked for name, make in own.items()}
 
 
 def _images(s: ConvShape, rows: int) -> int:
@@ -133,9 +146,16 @@ def transform_weights(w: np.ndarray, p: Plan) -> np.ndarray:
     return result
 
 
-def lower_winograd(ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: tuple[Axis, Axis]) -> KernelCall:
-    """The kernel call of a layer that `applies`, with one of its `algorithms`."""
+def lower_winograd(
+    ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: tuple[Axis, Axis], block: int = 0
+) -> KernelCall:
+    """The kernel call of a layer that `applies`, with one of its `algorithms`.
+
+    Args:
+        block: tiles of a work item; 0: as planned.
+    """
     p = plan(s, ctx.target, axes)
+    p = replace(p, block=block) if block else p
     assert s.w.data is not None
     bias = np.zeros(p.panels * p.width, np.float32)
     constant_bias = s.b is None or s.b.data is not None

@@ -30,7 +30,7 @@ LAST = (0, 2, 3, 1)
 def force(monkeypatch: pytest.MonkeyPatch, outputs: tuple[int, int] | None = None) -> None:
     """The choice is the cost rule's; here a kernel itself is tested, on any size: tiles of `outputs`, or the first."""
 
-    def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
+    def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
         axes = [a for a in winograd.algorithms(s) if outputs in (None, (a[0].outputs, a[1].outputs))]
         return {"forced": partial(winograd.lower_winograd, fusion=fusion, s=s, axes=axes[0])}
 
