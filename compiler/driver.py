@@ -14,7 +14,8 @@ from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of
 from .backend.objects import compile_objects
-        tuner: chooses among the kernels' candidates.
+from .backend.tuning import Tuner
+from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
 from .frontend.evaluate import evaluate_node
 from .frontend.importer import import_model
 from .frontend.parse import Source
@@ -77,17 +78,15 @@ class Lowered:
         block: the steps. memory: of each native step. schedule: of the only step, and the memory for that.
         segments: per target, each native step's kernels. modules: target name → (LLVM assembly, target).
         rows: the batch, if its rows are independent. expected_rows: how many of them a native call may bring.
-    tuner: Tuner
-    schedule: tuple[Schedule, MemoryPlan] | None = None
-        errors: texts of the kernels' error sites.
+        tuner: chooses among the kernels' candidates. errors: texts of the kernels' error sites.
     """
 
     targets: list[Target]
     symbols: dict[str, Place | None]
     block: Block
     memory: list[MemoryPlan]
-        schedule = _schedule(block, run)
-        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
+    tuner: Tuner
+    schedule: tuple[Schedule, MemoryPlan] | None = None
     rows: BatchRows | None = None
     expected_rows: int = 1
     weights: WeightStore = field(default_factory=WeightStore)
@@ -106,24 +105,16 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
-            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
-                                   low.expected_rows, tuner)  # fmt: skip
-            pairs = zip(natives, low.memory, strict=True)
-            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
+        schedule = _schedule(block, run)
+        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
         low.expected_rows = _expected_rows(graph, low, run.options)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
-<<<<<<< HEAD
-            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, run.options.strict_fp,
-                                   low.expected_rows)  # fmt: skip
-            pairs = zip(natives, low.memory, strict=True)
-            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
-=======
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
                                    low.expected_rows, tuner)  # fmt: skip
-            low.segments.append([lower_graph(g, context, m) for g, m in zip(natives, low.memory, strict=True)])
->>>>>>> 6e2974e (Choose among kernels by measurement at -O 3, keep the times in a cache, show each choice in parax inspect)
+            pairs = zip(natives, low.memory, strict=True)
+            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
