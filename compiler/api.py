@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import check, driver
 from .options import CompileOptions
+from .planner.study import Study
 
 if TYPE_CHECKING:
     from ..runtime.plan import Plan
     from .frontend.parse import Source
+
+SEARCHES = 3  # the level of optimisation that runs candidates
+MOST_MEASURED, BUDGET_SECONDS = 6, 10.0
 
 
 def compile(
@@ -48,7 +52,11 @@ def compile(
     if target is not None:
         given["targets"] = (target,) if isinstance(target, str) else tuple(target)
     chosen = replace(options or CompileOptions(), **given)
-    plan = driver.compile_model(model, chosen, progress)
+    decision = None
+    if chosen.opt_level == SEARCHES:
+        tell = progress or (lambda phase, done: None)
+        decision = Study(model, chosen, None, tell).verified(MOST_MEASURED, BUDGET_SECONDS)
+    plan = driver.compile_model(model, chosen, progress, decision=decision)
     if chosen.check:
         check.check(plan, model, times=chosen.check)
     return plan

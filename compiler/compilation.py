@@ -18,6 +18,7 @@ from .ir.schedule import Schedule
 from .ir.text import print_graph
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
+from .planner.decide import Decision
 
 Progress = Callable[[str, float], None]
 Scheduler = Callable[[Graph], Schedule | None]
@@ -32,6 +33,7 @@ class Compilation:
         options: the user's choices. progress: called with (phase, fraction of the whole work done).
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
         scheduler: decides how the optimised graph runs on several cores; it may put Result nodes in.
+        decision: the planner's, where it was made before.
         level: how much is told on stderr. seconds: time per phase.
     """
 
@@ -39,6 +41,7 @@ class Compilation:
     progress: Progress
     trace: bool = False
     scheduler: Scheduler | None = None
+    decision: Decision | None = None
     level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
 

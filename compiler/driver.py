@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import ParaxError, ResourceLimit
 from ..runtime.dims import evaluate
@@ -25,29 +25,31 @@ from .ir.target import Target
 from .ir.text import print_graph
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
-from .micro_batch import choose_micro_batch, least_rows, packed_estimate
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
 from .passes.pipelines import pipeline
+from .planner.decide import Decision, decide
+from .planner.here import machine_here
 
 
 def compile_model(
     model: Source, options: CompileOptions, progress: Progress | None = None, *, trace: bool = False,
-    scheduler: Scheduler | None = None,
+    scheduler: Scheduler | None = None, decision: Decision | None = None,
 ) -> Plan:  # fmt: skip
     """Compile an ONNX model.
 
     Args:
         model: a path, the file's bytes or a ModelProto. progress: called with (phase, fraction done).
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
-        scheduler: decides how the optimised graph runs on several cores, instead of `options.mode`.
+        scheduler: decides how the optimised graph runs on several cores, instead of the planner.
+        decision: what the planner decided before; None: it predicts now.
 
     Raises:
         ParaxError: see parax.compile.
     """
-    run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler)
+    run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler, decision)
     with run.phase("import", 0.0):
         graph = import_graph(model, options)
     with run.phase("passes", 0.1):
@@ -100,6 +102,12 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
     options = run.options
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
+    if run.decision is None:
+        with run.phase("plan", 0.2):
+            cores = run.options.cores or choose_cores(None)
+            run.decision = decide(graph, run.options, machine_here(run.options, cores, measure=False), len(cores))
+    if run.scheduler is not None:
+        run.decision = replace(run.decision, choice=None)
     with run.phase("memory", 0.25):
         block = split_steps(graph)
         natives = [s.graph for s in native_steps(block.steps)]
@@ -108,7 +116,7 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
-        low.expected_rows = _expected_rows(graph, low, run.options)
+        low.expected_rows = _expected_rows(low, run.options, run.decision)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
@@ -129,27 +137,23 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
 
 def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | None:
     """How the only step runs on several cores, and its memory then; None for one kernel after the other."""
-    if run.scheduler is None or [type(step) for step in block.steps] != [NativeStep]:
+    scheduler = run.scheduler or (run.decision.scheduler if run.decision else None)
+    if scheduler is None or [type(step) for step in block.steps] != [NativeStep]:
         return None
-    schedule = run.scheduler(block.graph)
+    schedule = scheduler(block.graph)
     if schedule is None or schedule.mode == "sequential":
         return None
     run.dump("schedule.txt", print_schedule(schedule))
     return schedule, plan_memory(block.graph, schedule)
 
 
-def _expected_rows(graph: Graph, low: Lowered, options: CompileOptions) -> int:
+def _expected_rows(low: Lowered, options: CompileOptions, decision: Decision) -> int:
     """Rows of a native call: a micro-batch, or a single one where an answer is waited for."""
-    if low.rows is None or options.hint == "latency":
+    if low.rows is None or decision.rows is None or options.hint == "latency":
         return 1
     bounds = options.dims.get(low.rows.symbol)
-    n_cores = _n_cores(options)
-    rows = choose_micro_batch(graph, low.rows.symbol, low.memory[0], low.targets[0], n_cores, packed_estimate(graph))
-    return min(rows, -(-bounds[1] // n_cores)) if isinstance(bounds, tuple) else rows
-
-
-def _n_cores(options: CompileOptions) -> int:
-    return len(options.cores or choose_cores(None))
+    n_cores = len(options.cores or choose_cores(None))
+    return min(decision.rows, -(-bounds[1] // n_cores)) if isinstance(bounds, tuple) else decision.rows
 
 
 def build_plan(graph: Graph, run: Compilation) -> Plan:
@@ -159,13 +163,9 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
-        rows, micro, least = low.rows, None, 1
-        if rows is not None:
-            micro = choose_micro_batch(graph, rows.symbol, low.memory[0], low.targets[0], _n_cores(run.options),
-                                       low.weights.nbytes // len(low.targets))  # fmt: skip
-            least = least_rows(graph, rows.symbol, low.segments[0][0])
-        raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, rows, micro,
-                             least, low.tuner.choices, run.options)
+        assert run.decision is not None
+        raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
+                             run.decision, low.tuner.choices, run.options)  # fmt: skip
         plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)

@@ -17,6 +17,7 @@ from .manifest_steps import StepWriter, all_blocks, constraints_of
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import BatchRows
 from .passes.dataflow.split_steps import Block, NativeStep
+from .planner.decide import Decision
 
 Place = tuple[int, int]
 
@@ -44,17 +45,17 @@ def _symbols(t: Type) -> list[str]:
 
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
-                   rows: BatchRows | None, micro_batch: int | None, min_rows: int,
-                   choices: Sequence[Choice], options: CompileOptions) -> dict[str, Any]:
+                   rows: BatchRows | None, decision: Decision, choices: Sequence[Choice],
+                   options: CompileOptions) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
         segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
-        micro_batch: rows per native call. min_rows: the fewest rows worth an instance.
-        choices: which of several kernels each node got, and why.
+        decision: the planner's. choices: which of several kernels each node got, and why.
     """
     graph = block.graph
     writer = StepWriter(segments, symbols, weights)
+    batch = {"symbol": rows.symbol, "axis": rows.axes, "min_rows": decision.least_rows} if rows is not None else None
     return {
         "name": graph.name,
         "hint": options.hint,
@@ -66,9 +67,11 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "steps": writer.write(block),
         "values": _crossing_values(block),
         "constants": writer.constants,
-        "batch": {"symbol": rows.symbol, "axis": rows.axes, "min_rows": min_rows} if rows is not None else None,
-        "micro_batch": micro_batch,
+        "batch": batch,
+        "micro_batch": decision.rows if rows is not None else None,
         "instances": options.instances,
+        "arrangement": decision.arrangement(),
+        "choice": decision.choice.to_json() if decision.choice is not None else None,
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level,

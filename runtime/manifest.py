@@ -177,6 +177,15 @@ class Scheduled:
 
 
 @dataclass(frozen=True)
+class Arrangement:
+    """Where sessions have `cores` cores: so many instances of `cores_each`."""
+
+    cores: int
+    instances: int
+    cores_each: int
+
+
+@dataclass(frozen=True)
 class Batch:
     """Rows are independent along these axes, so a request may be cut into pieces.
 
@@ -223,6 +232,8 @@ class Manifest:
     graph_digest: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     scheduled: Scheduled | None = None
+    arrangement: Arrangement | None = None
+    choice: Mapping[str, Any] | None = None
 
     def rescheduled(self) -> Manifest:
         """The same plan with the scheduled program as its only step."""

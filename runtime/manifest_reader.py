@@ -11,6 +11,7 @@ from .dims import MAX_INT, Dim, checked_dim
 from .dtypes import NAMES, numpy_dtype
 from .manifest import (
     FORMAT,
+    Arrangement,
     Batch,
     Bind,
     Block,
@@ -265,6 +266,16 @@ class ManifestReader:
             raise fields.bad("axis", "an axis for every output and for some input")
         return Batch(symbol, axes, fields.integer("min_rows", 1, MAX_INT, 1))
 
+    def arrangement(self) -> Arrangement | None:
+        """Instances × cores for so many cores; null where the hint decides."""
+        if self.fields.raw.get("arrangement") is None:
+            return None
+        fields = Fields(self.fields.raw["arrangement"], "manifest.arrangement")
+        cores, instances, each = (fields.integer(key, 1, MAX_INT) for key in ("cores", "instances", "cores_each"))
+        if instances * each > cores:
+            raise fields.bad("instances", f"at most {cores} cores in all")
+        return Arrangement(cores, instances, each)
+
     def scheduled(self) -> Scheduled | None:
         """The scheduled program; null where there is none."""
         if self.fields.raw.get("schedule") is None:
@@ -317,6 +328,8 @@ class ManifestReader:
             graph_digest=fields.digest("graph_digest"),
             provenance=fields.get_object("provenance"),
             scheduled=self.scheduled(),
+            arrangement=self.arrangement(),
+            choice=fields.get_object("choice") if fields.raw.get("choice") is not None else None,
         )
         check_references(manifest)
         return manifest

@@ -6,9 +6,12 @@ A scheduled program is made for instances of so many cores; with any other numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from .manifest import Manifest, Scheduled
+
+if TYPE_CHECKING:  # the command line names the modes, and must start without NumPy
+    from .manifest import Manifest, Scheduled
 
 MODES = ("sequential", "layered", "pipelined")
 

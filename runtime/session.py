@@ -67,8 +67,9 @@ class Session:
                 one is made for instances of so many cores; by default it runs where they have them.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
-        for, by the cores that its mode needs, else by its hint: "latency" gives one instance all cores, "throughput"
-        gives every core an instance. With one of them, the other follows (cores_per_instance 1).
+        for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
+        gives one instance all cores, "throughput" gives every core an instance.
+        With one of them, the other follows (cores_per_instance 1).
 
         Raises:
             UsageError: more cores than there are, or cores that this process may not use; a mode that the plan or the
@@ -288,6 +289,9 @@ def _planned_size(manifest: Manifest, n_cores: int) -> tuple[int | None, int | N
     if manifest.instances is not None:
         instances = min(manifest.instances, n_cores)
         return instances, n_cores // instances
+    arrangement = manifest.arrangement
+    if arrangement is not None and arrangement.cores == n_cores:
+        return arrangement.instances, arrangement.cores_each
     if manifest.scheduled is not None and manifest.scheduled.n_cores <= n_cores:
         return None, manifest.scheduled.n_cores
     return None, None

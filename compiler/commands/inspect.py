@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UnsupportedOp
+from ...errors import CorruptPlan, UnsupportedOp
+from .choices import choice_tables
 from .console import Console, Table, size
 from .models import is_plan
 
@@ -77,7 +78,7 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
     document = plan.json()
     document["nbytes"] = args.file.stat().st_size
     document["digests"] = "right"
-    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_choices(plan)]
+    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_planned(plan), *_choices(plan)]
     if args.graph:
         document["graph_text"] = plan.graph
     console.result(document, *tables)
@@ -137,6 +138,15 @@ def _choices(plan: Plan) -> list[Table]:
         candidates = ", ".join(name if value is None else f"{name} {value * 1e6:.0f} µs" for name, value in times)
         rows.append([choice["node"], choice["target"], choice["kernel"], choice["by"], candidates])
     return [Table("kernels chosen", ("node", "target", "kernel", "by", "candidates"), rows)] if rows else []
+
+
+def _planned(plan: Plan) -> list[Table]:
+    """What the planner chose among, and why; nothing for plans without it."""
+    choice = plan.manifest.choice
+    try:
+        return choice_tables(f"planned for {plan.name}", choice) if choice else []
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        raise CorruptPlan("a choice that is none", where="manifest.choice", found=repr(error)) from error
 
 
 def _opsets(opsets: dict[str, int]) -> str:

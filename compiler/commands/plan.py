@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import UsageError
 from . import arguments
-from .console import Console, Table
-
-if TYPE_CHECKING:
-    from ..planner.choice import Choice, Row
-    from ..planner.study import Study
+from .choices import COLUMNS, candidate_lines, choice_tables, heading
+from .console import Console
 
 NAME = "plan"
 HELP = "show which instances × cores, rows a call and mode suit a model, predicted and measured, and why"
@@ -55,55 +52,16 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     if args.svg:
         args.svg.write_text(drawing, encoding="utf-8")
     if args.html:
-        args.html.write_text(_page(args, study, choices[0], drawing), encoding="utf-8")
-    console.result(_document(args, choices), *[t for choice in choices for t in tables(args.model.name, choice)])
+        args.html.write_text(_page(args.model.name, choices[0].to_json(), drawing), encoding="utf-8")
+    found = [choice.to_json() for choice in choices]
+    shown = [table for choice in found for table in choice_tables(args.model.name, choice)]
+    console.result({"model": args.model, "choices": found}, *shown)
     return 0
 
 
-def tables(name: str, choice: Choice) -> list[Table]:
-    """What --format table prints of a choice."""
-    return [
-        Table(heading(name, choice), COLUMNS, [cells(row, row is choice.chosen, choice) for row in choice.rows]),
-        Table("why", ("",), [[reason] for reason in choice.reasons]),
-    ]
-
-
-COLUMNS = ("", "candidate", "predicted", "items/s", "measured", "items/s", "spread", "off by",
-           "memory-bound", "barriers", "idle", "of peak")  # fmt: skip
-
-
-def heading(name: str, choice: Choice) -> str:
-    """The model, the load and the machine in a line."""
-    load = choice.load
-    rows = f"{load.rows} row{'s' if load.rows > 1 else ''} a request"
-    how = "a request for every instance" if load.saturated else "one request at a time"
-    machine = f"{choice.machine}, {choice.n_cores} core{'s' if choice.n_cores > 1 else ''}"
-    return f"{name}, {rows}, {how}; {machine}{' (simulated)' if choice.simulated else ''}"
-
-
-def cells(row: Row, is_chosen: bool, choice: Choice) -> list[str]:
-    """A candidate's line."""
-    from ..planner.choice import amount
-
-    p, m = row.predicted, row.measured
-    measured = ["", "", "", ""]
-    if m is not None:
-        off = p.items_per_second / m.items_per_second - 1 if choice.load.saturated else p.seconds / m.seconds - 1
-        measured = [amount(m.seconds), f"{m.items_per_second:,.4g}", f"±{m.spread / 2:.0%}", f"{off:+.0%}"]
-    return [
-        "→" if is_chosen else "", row.candidate.name, amount(p.seconds), f"{p.items_per_second:,.4g}", *measured,
-        f"{p.memory_share:.0%}", f"{p.barrier_share:.0%}", f"{p.idle_share:.0%}", f"{p.utilisation:.0%}",
-    ]  # fmt: skip
-
-
-def _document(args: argparse.Namespace, choices: list[Choice]) -> dict[str, Any]:
-    return {"model": args.model, "choices": [choice.to_json() for choice in choices]}
-
-
-def _page(args: argparse.Namespace, study: Study, choice: Choice, drawing: str) -> str:
+def _page(name: str, choice: dict[str, Any], drawing: str) -> str:
     from ..planner import draw
 
-    rows = [cells(row, row is choice.chosen, choice) for row in choice.rows]
-    title = f"{args.model.name}: {choice.candidate.name}"
-    return draw.html(title, [heading(args.model.name, choice), *choice.reasons], (COLUMNS, rows), drawing)
-
+    chosen = choice["candidates"][choice["chosen"]]["name"]
+    lines = (COLUMNS, candidate_lines(choice))
+    return draw.html(f"{name}: {chosen}", [heading(name, choice), *choice["reasons"]], lines, drawing)

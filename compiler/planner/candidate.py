@@ -5,7 +5,6 @@ Owns the list of what is tried; knows neither costs nor plans.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,11 +70,6 @@ class Candidate:
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Candidate:
-        """The candidate that `to_json` described."""
-        return cls(**values)
 
 
 def _many(n: int, what: str) -> str:

@@ -13,7 +13,7 @@ from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 from .predict import Prediction
 
 TOLERANCE = 0.02  # candidates so near the best are equal: the simplest of them is taken
-COMPLEX_GAIN = 0.03  # a mode beyond the sequential one has to promise so much, as predictions err
+GAIN = 0.03  # what is not plain has to promise so much, as predictions err
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Choice:
 def row_to_json(row: Row) -> dict[str, Any]:
     """A row with its figures to three digits."""
     p, m = row.predicted, row.measured
-    document: dict[str, Any] = row.candidate.to_json()
+    document: dict[str, Any] = {"name": row.candidate.name, **row.candidate.to_json()}
     document["predicted"] = {
         name: _rounded(getattr(p, name))
         for name in ("seconds", "items_per_second", "memory_share", "barrier_share", "idle_share", "utilisation")
@@ -102,20 +102,19 @@ def _rounded(value: float) -> float:
 
 
 def choose(
-    rows: Sequence[Row], load: Load, hint: str, machine: str, n_cores: int, simulated: bool
-) -> Choice:  # fmt: skip
+    rows: Sequence[Row], plain: Sequence[Row], load: Load, hint: str, machine: str, n_cores: int, simulated: bool
+) -> Choice:
     """Pick a row: of those measured if there are any, else of all.
 
-    Among rows within TOLERANCE of the best the simplest wins; by prediction alone, layers and pipelines must promise
-    COMPLEX_GAIN over the best sequential one.
+    Among rows within TOLERANCE of the best the simplest wins. By prediction alone, rows that are not `plain` must
+    promise GAIN over the best that is.
     """
     known = [row for row in rows if row.measured] or list(rows)
     best = min(row.cost(load) for row in known)
-    if not known[0].measured:
-        plain = min((row.cost(load) for row in known if row.candidate.mode == SEQUENTIAL), default=best)
-        if best > plain * (1 - COMPLEX_GAIN):
-            known = [row for row in known if row.candidate.mode == SEQUENTIAL] or known
-            best = plain
+    if plain and not known[0].measured:
+        least = min(row.cost(load) for row in plain)
+        if best > least * (1 - GAIN):
+            known, best = list(plain), least
     near = [row for row in known if row.cost(load) <= best * (1 + TOLERANCE)]
     chosen = min(near, key=lambda row: (complexity(row.candidate, load), row.cost(load)))
     ordered = sorted(rows, key=lambda row: (row.measured is None, row.cost(load)))

@@ -35,7 +35,7 @@ def open_session(plan: Plan, candidate: Candidate, cores: Sequence[int]) -> Sess
     """A session set up as the candidate says, on the first of `cores`."""
     return plan.session(
         instances=candidate.instances, cores=tuple(cores[: candidate.n_cores]),
-        cores_per_instance=candidate.cores_each, micro_batch=candidate.rows,
+        cores_per_instance=candidate.cores_each, micro_batch=candidate.rows, mode=candidate.mode,
     )  # fmt: skip
 
 

@@ -5,24 +5,28 @@ Owns that procedure. It must not know how plans are compiled or stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.ops.base import Control, Host
+from ..ir.schedule import Schedule
 from ..ir.types import Dim, SymDim, TensorType, evaluate
 from ..options import CompileOptions
 from ..passes.dataflow.batch_rows import batch_rows
 from ..passes.dataflow.memory_planning import plan_memory
-from .candidate import Load, sequential_candidates
+from ..passes.partition.schedules import plan_layers, plan_pipeline
+from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load, sequential_candidates
 from .choice import Choice, Row, choose
 from .predict import Predictor, fewest_rows
 
 TYPICAL = 32  # what an open dimension other than the batch is taken to be
 ROWS = {"latency": 1, "throughput": 64}  # of a request, where nobody says
 MAX_ARENA_NBYTES = 256 << 20  # of an instance
+MOST_LAYERED = 2  # arrangements that layers are looked for in: the search takes up to seconds
 WORTH_RUNNING = 1.3  # times the best prediction: those behind it cannot win
+WORTH_A_TRY = 3.0  # the same for the best of an arrangement or mode, which predictions may misjudge as a whole
 
 
 @dataclass
@@ -81,20 +85,63 @@ class Planner:
         rows = [Row(candidate, self.predictor.predict(candidate, load)) for candidate in candidates]
         return sorted(rows, key=lambda row: row.cost(load))
 
+    def scheduled(self, load: Load, rows: Sequence[Row]) -> list[Row]:
+        """Candidates with branches side by side or in a pipeline, where the graph has such a schedule.
+
+        Args:
+            rows: the sequential ones; layers are looked for where they are best.
+        """
+        wide = [row for row in rows if row.candidate.cores_each > 1]
+        best: dict[tuple[int, int], Row] = {}
+        for row in sorted(wide, key=lambda row: row.cost(load)):
+            best.setdefault((row.candidate.instances, row.candidate.cores_each), row)
+        found = []
+        for row in list(best.values())[:MOST_LAYERED]:
+            c = row.candidate
+            if self.predictor.layered(c.cores_each, c.rows or load.rows) is not None:
+                found.append(replace(c, mode=LAYERED))
+        if self.symbol is not None and load.rows > 1 and self.n_cores > 1:
+            pipeline = self.predictor.pipelined(self.n_cores, load.rows)
+            if pipeline is not None:
+                s = pipeline.schedule
+                found.append(Candidate(1, self.n_cores, None, PIPELINED, len(s.stages), s.micro_batches or 1))
+        return [Row(candidate, self.predictor.predict(candidate, load)) for candidate in found]
+
+    def scheduler(self, candidate: Candidate, load: Load) -> Callable[[Graph], Schedule] | None:
+        """What writes a candidate's schedule into an equal graph; None for a sequential one."""
+        sizes = self.predictor.sizes(candidate.rows or load.rows)
+        if candidate.mode == LAYERED:
+            return lambda graph: plan_layers(graph, self.machine, candidate.cores_each, sizes)
+        if candidate.mode == PIPELINED and self.symbol is not None:
+            symbol, others = self.symbol, self.predictor.symbols
+            return lambda graph: plan_pipeline(
+                graph, self.machine, candidate.cores_each, load.rows, symbol, others, candidate.stages
+            )
+        return None
+
+    def plain(self, candidate: Candidate, load: Load) -> bool:
+        """Whether it is what one would do without asking: a core for each instance where there are rows for all, else
+        all cores for one; by prediction alone, others have to promise more than predictions err.
+        """
+        spread = load.saturated or (self.symbol is not None and load.rows >= self.n_cores)
+        return candidate.mode == SEQUENTIAL and (candidate.cores_each == 1 if spread else candidate.instances == 1)
+
     def choose(self, rows: Sequence[Row], load: Load) -> Choice:
         """The choice among these rows."""
-        return choose(rows, load, self.hint, self.machine.name, self.n_cores, self.machine.simulated)
+        plain = [row for row in rows if self.plain(row.candidate, load)]
+        return choose(rows, plain, load, self.hint, self.machine.name, self.n_cores, self.machine.simulated)
 
 
 def worth_running(rows: Sequence[Row], load: Load, most: int) -> list[Row]:
     """The best few by prediction, first one of every arrangement and mode, then the next best of any."""
-    limit = min(row.cost(load) for row in rows) * WORTH_RUNNING
-    able = sorted((row for row in rows if row.cost(load) <= limit), key=lambda row: row.cost(load))
+    best_first = sorted(rows, key=lambda row: row.cost(load))
+    best = best_first[0].cost(load)
     firsts: dict[tuple[int, int, str], Row] = {}
-    for row in able:
-        firsts.setdefault((row.candidate.instances, row.candidate.cores_each, row.candidate.mode), row)
-    ordered = [*firsts.values(), *(row for row in able if row not in firsts.values())]
-    return ordered[:most]
+    for row in best_first:
+        if row.cost(load) <= best * WORTH_A_TRY:
+            firsts.setdefault((row.candidate.instances, row.candidate.cores_each, row.candidate.mode), row)
+    others = [row for row in best_first if row.cost(load) <= best * WORTH_RUNNING and row not in firsts.values()]
+    return [*firsts.values(), *others][:most]
 
 
 def runs_in_steps(graph: Graph) -> bool:

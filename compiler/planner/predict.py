@@ -6,15 +6,22 @@ has, what is remembered. Measures nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...errors import InternalError
 from ...runtime.cut import row_ranges
 from ..ir.graph import Graph
 from ..ir.machine import Machine
+from ..ir.schedule import Schedule
+from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Instances, Timeline, simulate
 from ..passes.partition.works import Work, busy_seconds, far_limit, graph_works
-from .candidate import Candidate, Load
+from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
+
+HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
+SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Prediction:
         idle_share: of the candidate's cores, without work (a pipeline's bubble, branches of unequal length).
         utilisation: arithmetic done, over the cores' peak.
         timeline: of one call on every instance that takes part. active: how many do.
-        calls: one after the other on an instance.
+        calls: one after the other on an instance. works: what the timeline's spans are of.
     """
 
     seconds: float
@@ -39,6 +46,16 @@ class Prediction:
     timeline: Timeline
     active: int
     calls: int
+    works: Sequence[Work] = ()
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A schedule of the graph for calls of so many rows, its works, and how they run."""
+
+    schedule: Schedule
+    works: list[Work]
+    timeline: Timeline
 
 
 @dataclass
@@ -58,14 +75,44 @@ class Predictor:
     least_rows: int = 1
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
     _works: dict[tuple[int, float], list[Work]] = field(default_factory=dict)
+    _scheduled: dict[tuple[str, int, int, int], Scheduled | None] = field(default_factory=dict)
 
     def works(self, rows: int, cache_nbytes: float) -> list[Work]:
         """The graph's works for a call of `rows` rows, on an instance with so much cache."""
         key = rows, cache_nbytes
         if key not in self._works:
-            sizes = {**self.symbols, self.symbol: rows} if self.symbol is not None else dict(self.symbols)
-            self._works[key] = graph_works(self.graph, sizes, cache_nbytes=cache_nbytes)
+            self._works[key] = graph_works(self.graph, self.sizes(rows), cache_nbytes=cache_nbytes)
         return self._works[key]
+
+    def sizes(self, rows: int) -> dict[str, int]:
+        """All symbols' sizes for a call of `rows` rows."""
+        return {**self.symbols, self.symbol: rows} if self.symbol is not None else dict(self.symbols)
+
+    def layered(self, cores: int, rows: int) -> Scheduled | None:
+        """The graph in layers on so many cores, for calls of `rows` rows; None where no layer has several branches."""
+        key = LAYERED, cores, rows, 1
+        if key not in self._scheduled:
+            graph = self.graph.clone()
+            schedule = plan_layers(graph, self.machine, cores, self.sizes(rows))
+            self._scheduled[key] = self._run_schedule(graph, schedule, rows)
+        return self._scheduled[key]
+
+    def pipelined(self, cores: int, rows: int) -> Scheduled | None:
+        """The graph as a pipeline on so many cores, for requests of `rows` rows; None where it has no two stages."""
+        key = PIPELINED, cores, rows, 1
+        if key not in self._scheduled and self.symbol is not None:
+            graph = self.graph.clone()
+            schedule = plan_pipeline(graph, self.machine, cores, rows, self.symbol, self.symbols)
+            micro = -(-rows // (schedule.micro_batches or 1))
+            self._scheduled[key] = self._run_schedule(graph, schedule, micro)
+        return self._scheduled.get(key)
+
+    def _run_schedule(self, graph: Graph, schedule: Schedule, rows: int) -> Scheduled | None:
+        if schedule.mode == SEQUENTIAL:
+            return None
+        cache = cache_share(self.machine, 1, schedule.n_cores)
+        works = graph_works(graph, self.sizes(rows), cache_nbytes=cache)
+        return Scheduled(schedule, works, simulate(works, self.machine, policy_of(graph, schedule)))
 
     def run(self, instances: int, cores: int, rows: int, delay: tuple[int, float] = (1, 0.0)) -> Timeline:
         """One call of `rows` rows on each of so many instances at the same time."""
@@ -78,8 +125,14 @@ class Predictor:
         return self._runs[key]
 
     def predict(self, candidate: Candidate, load: Load) -> Prediction:
-        """What a sequential candidate takes."""
-        instances = candidate.instances
+        """What a candidate takes.
+
+        Raises:
+            InternalError: there is no such schedule of the graph.
+        """
+        if candidate.mode == PIPELINED:
+            return self._pipeline(candidate, load)
+        instances, call = candidate.instances, self.machine.call_seconds
         if candidate.rows is None:
             active, sizes = (instances if load.saturated else 1), [load.rows]
         elif load.saturated:
@@ -87,32 +140,50 @@ class Predictor:
         else:
             active = max(1, min(instances, load.rows // self.least_rows))
             sizes = [n for _, n in row_ranges(load.rows, active, candidate.rows)]
-        delay = candidate.delay_groups, candidate.delay_seconds
-        runs = {n: self.run(active, candidate.cores_each, n, delay) for n in set(sizes)}
-        head_start = (candidate.delay_groups - 1) * candidate.delay_seconds
-        call = self.machine.call_seconds
-        each = sum(runs[n].total_seconds - call - head_start for n in sizes)
         queues = 1 if load.saturated or candidate.rows is None else active
+        head_start = (candidate.delay_groups - 1) * candidate.delay_seconds
+        if candidate.mode == LAYERED:
+            found = self._schedule(self.layered(candidate.cores_each, candidate.rows or load.rows), candidate)
+            works, last = found.works, found.timeline
+            each = len(sizes) * (last.total_seconds - call)
+        else:
+            delay = candidate.delay_groups, candidate.delay_seconds
+            runs = {n: self.run(active, candidate.cores_each, n, delay) for n in set(sizes)}
+            each = sum(runs[n].total_seconds - call - head_start for n in sizes)
+            works = self.works(max(sizes), cache_share(self.machine, active, candidate.cores_each))
+            last = runs[max(sizes)]
         seconds = each / queues + head_start + call
         items = load.rows * (active if load.saturated else 1) / seconds
-        return self._described(candidate, runs[max(sizes)], active, seconds, items, -(-len(sizes) // queues))
+        shares = self._shares(candidate, last, works, active)
+        return Prediction(seconds, items, *shares, last, active, -(-len(sizes) // queues), works)
 
-    def _described(
-        self, candidate: Candidate, timeline: Timeline, active: int, seconds: float, items: float, calls: int
-    ) -> Prediction:  # fmt: skip
+    def _pipeline(self, candidate: Candidate, load: Load) -> Prediction:
+        found = self._schedule(self.pipelined(candidate.cores_each, load.rows), candidate)
+        last = found.timeline
+        shares = self._shares(candidate, last, found.works, 1)
+        return Prediction(last.total_seconds, load.rows / last.total_seconds, *shares, last, 1, 1, found.works)
+
+    @staticmethod
+    def _schedule(found: Scheduled | None, candidate: Candidate) -> Scheduled:
+        if found is None:
+            raise InternalError("the graph has no such schedule", found=candidate.name)
+        return found
+
+    def _shares(
+        self, candidate: Candidate, timeline: Timeline, works: Sequence[Work], active: int
+    ) -> tuple[float, float, float, float]:
+        """Of memory-bound kernels, of barriers, of idle cores, and of the arithmetic peak."""
         machine, cores = self.machine, candidate.cores_each
-        rows = timeline.rows // active
-        works = self.works(rows, cache_share(machine, active, cores))
-        spans = [span for span in timeline.spans if span.batch == 0]
-        kernels = sum(span.end - span.start for span in spans)
-        bound = sum(s.end - s.start for s in spans if is_memory_bound(works[s.work], machine, cores, active))
-        span = timeline.total_seconds or 1.0
-        used = timeline.core_use * machine.n_cores / (active * cores)
-        peak = machine.flops_per_core * active * cores * span
-        return Prediction(
-            seconds, items, bound / kernels if kernels else 0.0, len(spans) * machine.barrier(cores) / span,
-            max(0.0, 1.0 - used), timeline.flops / peak, timeline, active, calls,
-        )  # fmt: skip
+        whole = timeline.total_seconds or 1.0
+        one = [s for s in timeline.spans if s.batch == 0] if candidate.mode == SEQUENTIAL else timeline.spans
+        kernels = sum((s.end - s.start) * s.cores[1] for s in one)
+        slow = [s for s in one if is_memory_bound(works[s.work], machine, s.cores[1], active)]
+        bound = sum((s.end - s.start) * s.cores[1] for s in slow)
+        barriers = sum(machine.barrier(s.cores[1]) * s.cores[1] for s in one) / cores
+        n = cores * (active if candidate.mode == SEQUENTIAL else 1)  # of the timeline
+        used = timeline.core_use * machine.n_cores / n
+        peak = machine.flops_per_core * n * whole
+        return (bound / kernels if kernels else 0.0, barriers / whole, max(0.0, 1.0 - used), timeline.flops / peak)
 
 
 def cache_share(machine: Machine, instances: int, cores: int) -> float:
@@ -132,8 +203,12 @@ def is_memory_bound(work: Work, machine: Machine, cores: int, instances: int) ->
 
 
 def fewest_rows(predictor: Predictor) -> int:
-    """The fewest rows worth waking another instance for: their work takes longer than the hand-off."""
-    rows = 1
-    while rows < 1024 and predictor.run(1, 1, rows).total_seconds < 2 * predictor.machine.call_seconds:
-        rows *= 2
-    return rows
+    """The fewest rows worth waking another instance for: their work takes longer than the hand-off, even at the pace
+    of small kernels.
+    """
+    machine = predictor.machine
+    flops = machine.flops_per_core * SLOW
+    bandwidth = machine.bandwidth_per_core * SLOW
+    costs = [work.cost for work in predictor.works(1, 0.0)]
+    seconds = sum(c.flops / flops + (c.read_nbytes + c.written_nbytes) / bandwidth for c in costs)
+    return max(1, math.ceil(HAND_OFF_SECONDS / max(seconds, 1e-9)))

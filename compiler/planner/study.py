@@ -6,25 +6,25 @@ Owns what `parax plan`, -O3 and benchmarks.planner share: compiling what is to b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import IncompatiblePlan, InvalidInput, ResourceLimit, UsageError
 from ...runtime.topology import choose_cores
 from .. import driver
-from ..backend.host import resolve_target
-from ..backend.machine import cached_facts, measure_facts
 from ..compilation import Compilation, Progress
 from ..frontend.index_bounds import index_bounds
 from ..frontend.parse import Source
-from ..ir.machine import Machine, load_machine
+from ..ir.machine import load_machine
 from ..options import CompileOptions
 from ..samples import random_inputs
-from .candidate import Candidate
-from .choice import Choice
+from .candidate import Candidate, Load
+from .choice import Choice, Row
+from .decide import Decision, followed, options_load, rows_a_call
 from .draw import Panel, svg
+from .here import machine_here
 from .measure import Inputs, measure
 from .planner import Planner, fixed_sizes, worth_running
 from .timeline import measured_panel, predicted_panel, recorded_spans
@@ -53,9 +53,10 @@ class Study:
         """
         self.model, self.options, self.progress = model, options, progress
         self._inputs: dict[int, Inputs] = {}
+        self._plans: dict[tuple[Candidate | None, Load | None, bool], Plan] = {}
         described = load_machine(machine) if machine is not None else None
         self.cores = tuple(options.cores or choose_cores(None)) if described is None else ()
-        found = described or running_machine(self.cores, options)
+        found = described or machine_here(options, self.cores, measure=True)
         run = Compilation(options, progress)
         progress("import", 0.0)
         graph = driver.import_graph(model, options)
@@ -77,20 +78,41 @@ class Study:
             raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows,
                              hint="leave out --batch, or the --dim that fixes it")  # fmt: skip
         known = planner.rows(load)
+        known += planner.scheduled(load, known)
+        refusal = ""
         if most_measured and self.cores:
             best = worth_running(known, load, most_measured)
-            run = measure(best, self.plan_of, self.inputs, load, self.cores, budget_seconds, self.progress)
-            known = [*run, *(row for row in known if row not in best)]
-        return planner.choose(known, load)
+            try:
+                run = self.measured(best, load, budget_seconds)
+                known = [*run, *(row for row in known if row not in best)]
+            except (IncompatiblePlan, InvalidInput, ResourceLimit, UsageError) as error:
+                refusal = f"nothing was run: {error}"
+        found = planner.choose(known, load)
+        return replace(found, reasons=(*found.reasons, refusal)) if refusal else found
 
-    def plan_of(self, candidate: Candidate) -> Plan:
-        """What a candidate runs."""
-        return self.plan
+    def verified(self, most_measured: int, budget_seconds: float) -> Decision:
+        """What a compilation does once the best by prediction were run, for the load that the options mean."""
+        load = options_load(self.planner, self.options)
+        return followed(self.planner, self.choice(load.rows, most_measured, budget_seconds))
 
-    @cached_property
-    def plan(self) -> Plan:
-        """The model compiled: every sequential candidate runs it."""
-        return driver.compile_model(self.model, self.options, self.progress)
+    def measured(self, rows: Sequence[Row], load: Load, budget_seconds: float) -> list[Row]:
+        """The rows with what running their candidates takes."""
+
+        def plan_of(candidate: Candidate) -> Plan:
+            return self.plan_of(candidate, load)
+
+        return measure(rows, plan_of, self.inputs, load, self.cores, budget_seconds, self.progress)
+
+    def plan_of(self, candidate: Candidate, load: Load, *, trace: bool = False) -> Plan:
+        """What a candidate runs: the plan that all sequential ones share, or one with its schedule."""
+        scheduler = self.planner.scheduler(candidate, load)
+        key = (None if scheduler is None else candidate), (None if scheduler is None else load), trace
+        if key not in self._plans:
+            self.progress(f"compiling {candidate.name}", 0.5)
+            rows = rows_a_call(self.planner, candidate)
+            decision = Decision(rows, self.planner.predictor.least_rows, scheduler)
+            self._plans[key] = driver.compile_model(self.model, self.options, None, trace=trace, decision=decision)
+        return self._plans[key]
 
     def inputs(self, rows: int) -> Inputs:
         """A request of so many rows, random, the same for everyone who asks."""
@@ -99,33 +121,24 @@ class Study:
             if self.planner.symbol is not None:
                 sizes[self.planner.symbol] = rows
             rng = np.random.default_rng(SEED)
-            self._inputs[rows] = random_inputs(self.plan.inputs, sizes, rng, index_bounds(self.model))
+            self._inputs[rows] = random_inputs(self._any_plan().inputs, sizes, rng, index_bounds(self.model))
         return self._inputs[rows]
+
+    def _any_plan(self) -> Plan:
+        return next(iter(self._plans.values()))
 
     def drawing(self, choice: Choice) -> str:
         """The chosen candidate's timeline as SVG: predicted and, on this machine, measured by a traced build."""
         c, p = choice.candidate, choice.chosen.predicted
-        planner = self.planner
-        rows = p.timeline.rows // max(1, len({span.batch for span in p.timeline.spans}))
-        works = planner.predictor.works(rows, 0.0)
         what = "simulated" if choice.simulated else "predicted"
-        panels = [predicted_panel(f"{what}: {c.name}, {choice.machine}", works, p.timeline, choice.n_cores)]
+        panels = [predicted_panel(f"{what}: {c.name}, {choice.machine}", p.works, p.timeline, choice.n_cores)]
         if self.cores:
-            panels.append(self._recorded(choice, {work.name: work.cost.kind for work in works}))
+            panels.append(self._recorded(choice, {work.name: work.cost.kind for work in p.works}))
         return svg(panels)
 
     def _recorded(self, choice: Choice, kinds: Mapping[str, str]) -> Panel:
         self.progress("traced build", 0.9)
-        traced = driver.compile_model(self.model, self.options, None, trace=True)
+        traced = self.plan_of(choice.candidate, choice.load, trace=True)
         spans = recorded_spans(traced, choice.candidate, self.cores, self.inputs(choice.load.rows))
         labels = traced.manifest.provenance["kernels"]
         return measured_panel(f"measured: {choice.candidate.name}", spans, labels, kinds, self.cores)
-
-
-def running_machine(cores: Sequence[int], options: CompileOptions) -> Machine:
-    """This machine, from measured peaks; measured now if nobody did before."""
-    folder = options.cache_dir if options.cache else None
-    facts = (cached_facts(folder, cores) if folder else None) or measure_facts(folder, cores)
-    target = resolve_target("native")
-    return Machine(facts.cpu, len(cores), facts.flops_core, facts.copy_core, facts.copy_all,
-                   l2_nbytes=target.l2_nbytes, l3_nbytes=target.l3_nbytes, simulated=False)  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...runtime.stamps import MAX_CALLS
 from ...runtime.trace import KernelSpan, Recorder
 from ..passes.partition.simulate import Timeline
 from ..passes.partition.works import Work
@@ -53,15 +54,16 @@ def measured_panel(
     """Recorded spans of every instance's first call as bars.
 
     Args:
-        labels: of the kernel calls, by number. kinds: label → kind of work. cores: in the order of the rows.
+        labels: of the kernel calls, by number within their segment. kinds: label → kind of work.
+        cores: in the order of the rows.
     """
     first = first_calls(spans)
     began = min((span.start for span in first), default=0.0)
     rows = {core: row for row, core in enumerate(cores)}
     bars = [
-        Bar(rows[span.core], span.start - began, span.end - began, labels[span.call], kinds.get(labels[span.call], ""))
+        Bar(rows[span.core], span.start - began, span.end - began, label, kinds.get(label, ""))
         for span in first
-        if span.call < len(labels)
+        for label in labels[span.call % MAX_CALLS : span.call % MAX_CALLS + 1]
     ]
     return Panel(title, len(cores), bars)
 

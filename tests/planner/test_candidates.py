@@ -52,9 +52,8 @@ def test_candidates_of_a_request_that_is_cut() -> None:
     ]  # fmt: skip
 
 
-def test_a_candidate_survives_json() -> None:
+def test_a_candidate_says_what_it_is() -> None:
     candidate = Candidate(2, 14, 3, "pipelined", 2, 6, 2, 0.01)
-    assert Candidate.from_json(candidate.to_json()) == candidate
     assert candidate.name == (
         "2 × 14 cores, pipelined, 2 stages, 6 micro-batches, 2 groups 10 ms apart, 3 rows a call"
     )

@@ -1,0 +1,94 @@
+"""What the compiler does about the planner's choice: rows a call, schedule, and what the plan says of itself.
+
+Owns the decision of one compilation, by prediction alone; running candidates first is `study`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..ir.graph import Graph
+from ..ir.machine import Machine
+from ..ir.schedule import Schedule
+from ..options import CompileOptions
+from .candidate import LATENCY, Candidate, Load, micro_batches
+from .choice import Choice
+from .planner import Planner, fixed_sizes
+from .predict import cache_share
+
+LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
+ROWS_AT_HAND = 64  # of a large request, which the rows a call are chosen for whatever the load
+EVEN = 0.01  # of a row's seconds: rows a call that take no more are equal, and the fewest are taken
+EXPOSED = 0.2  # of the time to move what a row takes from memory: the part that arithmetic does not hide
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a compilation does.
+
+    Attributes:
+        rows: of a native call where a request has more; None where requests are not cut.
+        least_rows: that are worth waking another instance for.
+        scheduler: writes the schedule into the graph; None for one kernel after the other.
+        choice: what it follows from; None where somebody else decided.
+    """
+
+    rows: int | None
+    least_rows: int
+    scheduler: Callable[[Graph], Schedule] | None = None
+    choice: Choice | None = None
+
+    def arrangement(self) -> dict[str, Any] | None:
+        """For the manifest: on so many cores, so many instances of so many."""
+        if self.choice is None:
+            return None
+        c = self.choice.candidate
+        return {"cores": self.choice.n_cores, "instances": c.instances, "cores_each": c.cores_each}
+
+
+def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
+    """Plan an optimised graph for the load that the options' hint and sizes mean, by prediction."""
+    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options))
+    load = options_load(planner, options)
+    rows = planner.rows(load)
+    if options.instances is not None:
+        rows = [row for row in rows if row.candidate.instances == min(options.instances, n_cores)] or rows
+    if options.hint == LATENCY and options.opt_level >= LEAST_LEVEL_FOR_LAYERS:
+        rows += planner.scheduled(load, rows)
+    return followed(planner, planner.choose(rows, load))
+
+
+def followed(planner: Planner, choice: Choice) -> Decision:
+    """The decision that follows a choice."""
+    c = choice.candidate
+    return Decision(rows_a_call(planner, c), planner.predictor.least_rows, planner.scheduler(c, choice.load), choice)
+
+
+def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:
+    """Of large requests, with the candidate's instances and cores: the fewest that are nearly as quick as any.
+
+    The model hides memory behind arithmetic wherever arithmetic takes longer; a part of it is counted here, so that
+    among rows a call of equal seconds those win that read weights seldom and keep activations in the caches.
+    """
+    most = planner.most_rows()
+    if most is None:
+        return None
+    predictor, k, x = planner.predictor, candidate.instances, candidate.cores_each
+
+    def seconds(rows: int) -> float:
+        works = predictor.works(rows, cache_share(predictor.machine, k, x))
+        far = sum(work.cost.far_nbytes for work in works) / predictor.machine.bandwidth * k
+        run = predictor.run(k, x, rows).total_seconds - predictor.machine.call_seconds
+        return (run + EXPOSED * far) / rows
+
+    cost = {rows: seconds(rows) for rows in micro_batches(min(most, ROWS_AT_HAND))}
+    return min(rows for rows in cost if cost[rows] <= min(cost.values()) * (1 + EVEN))
+
+
+def options_load(planner: Planner, options: CompileOptions) -> Load:
+    """The load that the hint means, within the bounds that the options give the batch."""
+    bounds = options.dims.get(planner.symbol or "")
+    load = planner.load()
+    return replace(load, rows=min(max(load.rows, bounds[0]), bounds[1])) if isinstance(bounds, tuple) else load

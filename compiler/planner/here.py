@@ -1,0 +1,41 @@
+"""The running machine as the planner sees it: as it was measured, else a guess from the CPU's features.
+
+Owns which of the two is taken; how a machine is measured is the backend's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..backend.host import resolve_target
+from ..backend.machine import cached_facts, measure_facts
+from ..ir.machine import Machine
+from ..options import CompileOptions
+
+WIDEST_LANES = 8  # of f32 that most CPUs multiply at once in each of two units, however wide their registers
+GUESSED_HERTZ = 3.2e9
+GUESSED_BANDWIDTH = 15e9  # bytes per second of a core
+
+
+def machine_here(options: CompileOptions, cores: Sequence[int], *, measure: bool) -> Machine:
+    """The machine of these cores.
+
+    Args:
+        measure: measure it now if nobody did before (some seconds), instead of guessing.
+    """
+    folder = options.cache_dir if options.cache else None
+    facts = cached_facts(folder, cores) if folder is not None else None
+    if facts is None and not measure:
+        return guessed(len(cores))
+    facts = facts or measure_facts(folder, cores)
+    target = resolve_target("native")
+    return Machine(facts.cpu, len(cores), facts.flops_core, facts.copy_core, facts.copy_all,
+                   l2_nbytes=target.l2_nbytes, l3_nbytes=target.l3_nbytes, simulated=False)  # fmt: skip
+
+
+def guessed(n_cores: int) -> Machine:
+    """What such a CPU can do, roughly: enough to tell instances of one core from one instance of all."""
+    target = resolve_target("native")
+    flops = min(target.f32_lanes, WIDEST_LANES) * 4 * GUESSED_HERTZ
+    return Machine("this machine, not measured", n_cores, flops, GUESSED_BANDWIDTH, GUESSED_BANDWIDTH * n_cores**0.5,
+                   l2_nbytes=target.l2_nbytes, l3_nbytes=target.l3_nbytes, simulated=False)  # fmt: skip

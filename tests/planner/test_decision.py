@@ -1,0 +1,195 @@
+"""What a compilation does with the planner's choice, what the plan keeps of it, and that sessions follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import parax
+from parax.compiler.compilation import Compilation
+from parax.compiler.driver import compile_model, import_graph, optimise
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.machine import Machine
+from parax.compiler.planner.candidate import LAYERED, PIPELINED, Candidate, Load
+from parax.compiler.planner.decide import Decision, decide, options_load, rows_a_call
+from parax.compiler.planner.planner import Planner
+from parax.compiler.planner.study import Study
+from parax.compiler.planner.timeline import recorded_spans
+from parax.errors import CorruptPlan
+from parax.runtime.plan import Plan
+from parax.runtime.topology import choose_cores
+
+Cli = Callable[..., "CompletedProcess[str]"]
+TWO = Machine("two", 2, 100e9, 15e9, 25e9)
+N_CORES = len(choose_cores(None))
+needs_two_cores = pytest.mark.skipif(N_CORES < 2, reason="needs two cores")
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N,16,14,14] x) => (float[N,64,14,14] y)
+{ a = Conv <kernel_shape = [1,1]> (x, w0)  b = Conv <kernel_shape = [1,1]> (x, w1)
+  c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (a, v0)  d = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (b, v1)
+  y = Concat <axis = 1> (c, d) }"""
+
+
+def branchy() -> onnx.ModelProto:
+    model = onnx.parser.parse_model(BRANCHES)
+    rng = np.random.default_rng(3)
+    for name, shape in (("w", (16, 16, 1, 1)), ("v", (32, 16, 3, 3))):
+        for i in "01":
+            weight = rng.standard_normal(shape, np.float32) / 8
+            model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name + i))
+    return model
+
+
+def graph_of(model: onnx.ModelProto, options: parax.CompileOptions) -> Graph:
+    graph = import_graph(model, options)
+    optimise(graph, Compilation(options, lambda what, done: None))
+    return graph
+
+
+def decided(machine: Machine = TWO, **options: Any) -> Decision:
+    chosen = parax.CompileOptions(**options)
+    return decide(graph_of(branchy(), chosen), chosen, machine, machine.n_cores)
+
+
+def test_throughput_gives_every_core_an_instance_and_latency_all_cores_to_one() -> None:
+    assert decided().arrangement() == {"cores": 2, "instances": 2, "cores_each": 1}
+    slow = replace(TWO, flops_per_core=1e9)  # where nothing is lost to barriers
+    assert decided(slow, hint="latency").arrangement() == {"cores": 2, "instances": 1, "cores_each": 2}
+
+
+def test_barriers_dearer_than_the_work_leave_a_request_to_one_core() -> None:
+    slow_to_meet = replace(TWO, barrier_seconds=1e-3)
+    assert decided(slow_to_meet, hint="latency", opt_level=1).arrangement() == {
+        "cores": 2, "instances": 2, "cores_each": 1,
+    }  # fmt: skip
+
+
+def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> None:
+    machine = replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4)
+    decision = decided(machine, hint="latency")
+    assert decision.choice is not None and decision.choice.candidate.mode == LAYERED
+    assert decision.scheduler is not None
+    schedule = decision.scheduler(graph_of(branchy(), parax.CompileOptions(hint="latency")))
+    assert any(len(layer.branches) > 1 for layer in schedule.layers)
+    assert decided(machine, hint="latency", opt_level=1).scheduler is None
+
+
+def test_instances_that_the_user_asks_for_are_kept() -> None:
+    decision = decided(Machine("four", 4, 100e9, 15e9, 40e9), instances=2)
+    assert decision.arrangement() == {"cores": 4, "instances": 2, "cores_each": 2}
+
+
+def test_rows_a_call_follow_weights_and_caches() -> None:
+    small = replace(TWO, l2_nbytes=1 << 16, l3_nbytes=1 << 17)
+    heavy = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\ng (float[N,512] x) => (float[N,512] y) { y = MatMul (x, w) }'
+    )
+    heavy.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((512, 512), np.float32), "w"))
+    found = [
+        rows_a_call(Planner(graph_of(m, parax.CompileOptions()), small, 2, "throughput"), Candidate(2, 1))
+        for m in (heavy, branchy())
+    ]
+    assert found[0] is not None and found[0] >= 8, "weights are read once for many rows"
+    assert found[1] is not None and found[1] <= 2, "activations must stay in the caches"
+
+
+def test_the_load_stays_within_the_bounds_of_the_batch() -> None:
+    for dims, expected in (({"N": (1, 8)}, 8), ({"N": (100, 200)}, 100), ({}, 64)):
+        options = parax.CompileOptions(dims=dims)
+        planner = Planner(graph_of(branchy(), options), TWO, 2, "throughput")
+        assert options_load(planner, options) == Load(expected, saturated=True)
+
+
+def compiled(decision: Decision) -> Plan:
+    return compile_model(branchy(), parax.CompileOptions(hint="latency"), decision=decision)
+
+
+def test_a_plan_keeps_the_choice_and_gives_it_back(tmp_path: Path) -> None:
+    decision = decided()
+    assert decision.choice is not None
+    compiled(decision).save(tmp_path / "plan.bin")
+    manifest = parax.load(tmp_path / "plan.bin").manifest
+    assert manifest.choice == json.loads(json.dumps(decision.choice.to_json()))
+    assert manifest.arrangement is not None
+    assert vars(manifest.arrangement) == decision.arrangement()
+    assert manifest.micro_batch == decision.rows
+
+
+@needs_two_cores
+@pytest.mark.parametrize("size", [(2, 1), (1, 2), (1, 1)])
+def test_a_session_follows_the_choice_on_as_many_cores(size: tuple[int, int]) -> None:
+    decision = decided()
+    assert decision.choice is not None
+    chosen = replace(decision.choice.chosen, candidate=Candidate(*size))
+    rows = (chosen, *decision.choice.rows)
+    plan = compiled(replace(decision, choice=replace(decision.choice, chosen=chosen, rows=rows)))
+    cores = choose_cores(None)[:2]
+    with plan.session(cores=cores) as session:
+        assert (session.instances, len(session.core_groups[0])) == size
+    with plan.session(cores=cores[:1]) as session:
+        assert session.core_groups == (cores[:1],)
+    with plan.session(cores=cores, instances=2) as session:
+        assert session.instances == 2
+
+
+@pytest.mark.parametrize("damage", [{"cores": 0}, {"cores": 2, "instances": 2, "cores_each": 2}, {"cores": "x"}, 3])
+def test_a_damaged_arrangement_is_found(damage: Any) -> None:
+    plan = compiled(decided())
+    raw = plan.json() | {"arrangement": damage}
+    with pytest.raises(CorruptPlan, match="arrangement"):
+        Plan(raw, plan._members)
+
+
+@needs_two_cores
+def test_the_slow_level_runs_candidates_and_the_rows_agree(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(branchy(), path)
+    done = cli("compile", str(path), "-O", "3", "--hint", "latency", "-o", str(tmp_path / "plan.bin"))
+    assert done.returncode == 0, done.stderr
+    plan = parax.load(tmp_path / "plan.bin")
+    choice = plan.manifest.choice
+    assert choice is not None
+    assert "measured" in choice["candidates"][choice["chosen"]]
+    shown = cli("inspect", str(tmp_path / "plan.bin"))
+    assert "planned for g, 1 row a request, one request at a time" in shown.stdout
+    assert "measured: " in shown.stdout
+    x = np.random.default_rng(0).standard_normal((3, 16, 14, 14), np.float32)
+    with plan.session() as session, compiled(decided()).session(instances=1) as other:
+        np.testing.assert_allclose(session.run({"x": x})["y"], other.run({"x": x})["y"], rtol=1e-4, atol=1e-5)
+
+
+@needs_two_cores
+@pytest.mark.parametrize("mode", [LAYERED, PIPELINED])
+def test_candidates_of_every_mode_run_and_are_recorded(mode: str) -> None:
+    study = Study(branchy(), parax.CompileOptions(hint="latency"), None, lambda what, done: None)
+    study.cores = study.cores[:2]
+    study.planner = Planner(study.planner.graph, replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4), 2, "latency")
+    load = Load(8)
+    rows = study.planner.rows(load)
+    (row,) = (row for row in study.planner.scheduled(load, rows) if row.candidate.mode == mode)
+    (found,) = study.measured([row], load, 0.05)
+    assert found.measured is not None and found.measured.seconds > 0
+    traced = study.plan_of(row.candidate, load, trace=True)
+    spans = recorded_spans(traced, row.candidate, study.cores, study.inputs(8))
+    assert {span.core for span in spans} == set(study.cores)
+    labels = traced.manifest.provenance["kernels"]
+    assert {span.call % (1 << 20) for span in spans} == set(range(len(labels)))
+
+
+def test_a_model_whose_inputs_cannot_be_made_up_is_planned_by_prediction() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\ng (float[N,4] x, int64[N] i) => (float[N,4] y) { y = Gather (w, i) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 4), np.float32), "w"))
+    study = Study(model, parax.CompileOptions(), None, lambda what, done: None)
+    choice = study.choice(2, 2, 0.05)
+    assert choice.reasons
