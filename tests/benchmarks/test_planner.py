@@ -1,0 +1,48 @@
+"""`python -m benchmarks.planner`: every candidate is run, both choices are judged, a miss is seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import planner
+from parax import CompileOptions
+from parax.compiler.planner.study import Study
+
+
+def quiet(what: str, done: float) -> None:
+    """Progress that nobody sees."""
+
+
+@pytest.fixture(scope="module")
+def verdict(tmp_path_factory: pytest.TempPathFactory) -> planner.Verdict:
+    path = planner.model_file("mlp", tmp_path_factory.mktemp("models"), small=True)
+    return planner.judge(Study(path, CompileOptions(hint="latency"), None, quiet), "mlp", 4, 0.1)
+
+
+def test_every_candidate_is_measured_and_the_best_is_the_measure(verdict: planner.Verdict) -> None:
+    assert verdict.left_out == 0
+    assert all(row.measured is not None for row in verdict.measured)
+    assert verdict.best.seconds == min(row.seconds for row in verdict.measured)
+    assert verdict.verified[1] >= 1.0
+    assert verdict.predicted[1] >= 1.0
+    names = {row.candidate.name for row in verdict.measured}
+    assert {verdict.predicted[0], verdict.verified[0]} <= names
+
+
+def test_a_miss_is_marked(verdict: planner.Verdict) -> None:
+    hit = replace(verdict, predicted=("x", 1.04), verified=("x", 1.0))
+    assert planner.cells(hit)[-1] == ""
+    assert planner.cells(replace(hit, predicted=("x", 1.06)))[-1] == "miss"
+
+
+def test_the_command_writes_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.json"
+    planner.main(["--models", "mlp", "--batches", "2", "--budget", "0.1", "--small", "--json", str(out)])
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["model"], row["rows"]) == ("mlp", 2)
+    assert row["candidates"]
+    assert "mlp" in capsys.readouterr().out
