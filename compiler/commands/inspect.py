@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan, UnsupportedOp
+from . import partition
 from .choices import choice_tables
 from .console import Console, Table, size
 from .models import is_plan
@@ -24,13 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="MODEL.onnx|plan.bin")
     parser.add_argument("--version-only", action="store_true", help="only the format's version")
     parser.add_argument("--graph", action="store_true", help="also the compiled graph's text (of a plan)")
+    partition.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Show it; the exit code: 3 for a model with operators that parax lacks, 4 for a damaged file."""
     if is_plan(args.file):
         return show_plan(args, console)
-    return show_model(args, console)
+    return partition.show(args, console) if args.partition else show_model(args, console)
 
 
 def show_model(args: argparse.Namespace, console: Console) -> int:
@@ -79,6 +81,8 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
     document["nbytes"] = args.file.stat().st_size
     document["digests"] = "right"
     tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_planned(plan), *_choices(plan)]
+    if args.partition:
+        tables.append(partition.stage_table(plan))
     if args.graph:
         document["graph_text"] = plan.graph
     console.result(document, *tables)

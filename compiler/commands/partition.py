@@ -1,0 +1,69 @@
+"""What `parax inspect --partition` shows: a model's layers and stages, with predictions; the stages of a plan."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ...errors import UsageError
+from ..options import CompileOptions
+from . import arguments
+from .console import Console, Table
+
+if TYPE_CHECKING:
+    from ...runtime.plan import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--partition and what it is for."""
+    group = parser.add_argument_group("partition of a model over cores")
+    group.add_argument("--partition", action="store_true", help="show its layers, their branches and what they hand on")
+    group.add_argument("--stages", type=arguments.positive, metavar="K", help="a pipeline of so many stages instead")
+    group.add_argument("--batch", type=arguments.positive, metavar="B",
+                       help="rows of a request (default 1; with --stages 64)")  # fmt: skip
+    group.add_argument("--machine", metavar="FILE.toml", help="for a described machine, by file or shipped name")
+    group.add_argument("--cores", type=arguments.cores, metavar="0-31", help="for these cores of this machine")
+    arguments.add_sizes(group)
+
+
+def show(args: argparse.Namespace, console: Console) -> int:
+    """Layers and stages of a model, and the predicted seconds of each; the exit code."""
+    from ..planner.partitioned import partition_model
+
+    if args.machine and args.cores:
+        raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
+    given = {"cores": args.cores} if args.cores else {}
+    options = CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), **given)
+    found = partition_model(args.file, options, args.machine, args.batch, args.stages)
+    rows = [
+        [line.number if i == 0 else "", line.stage if i == 0 else "", _cores(cores),
+         f"{line.seconds * 1e6:.1f} µs" if i == 0 else "", len(names), " ".join(names)]
+        for line in found.layers for i, (cores, names) in enumerate(line.branches())
+    ]  # fmt: skip
+    cuts = [[line.number, line.stage, " ".join(line.results())] for line in found.layers if line.results()]
+    machine = f"{found.machine.name}{' (simulated)' if found.machine.simulated else ''}"
+    facts: list[list[object]] = [
+        ["machine", machine], ["mode", found.schedule.mode], ["cores", found.schedule.n_cores], ["rows", found.rows],
+        *([["micro-batches", found.schedule.micro_batches]] if found.schedule.micro_batches else []),
+        ["predicted", f"{found.seconds * 1e3:.3f} ms"],
+        ["one after the other", f"{found.sequential_seconds * 1e3:.3f} ms"],
+    ]  # fmt: skip
+    console.result(found.to_json(), Table(str(args.file), ("", ""), facts),
+                   Table("layers", ("layer", "stage", "cores", "predicted", "nodes", "names"), rows),
+                   Table("results", ("layer", "stage", "values"), cuts))  # fmt: skip
+    return 0
+
+
+def stage_table(plan: Plan) -> Table:
+    """The stages of a plan's scheduled program."""
+    scheduled = plan.manifest.scheduled
+    if scheduled is None:
+        return Table("partition", ("",), [["one kernel after the other"]])
+    cores = [_cores(range(s.first_core, s.first_core + s.n_cores)) for s in scheduled.stages]
+    rows = [[i, cores[i], s.n_layers] for i, s in enumerate(scheduled.stages)]
+    batches = f", {scheduled.micro_batches} micro-batches" if scheduled.micro_batches else ""
+    return Table(f"partition: {scheduled.mode}{batches}", ("stage", "cores", "layers"), rows)
+
+
+def _cores(cores: range) -> str:
+    return str(cores.start) if len(cores) == 1 else f"{cores.start}-{cores.stop - 1}"

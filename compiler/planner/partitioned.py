@@ -1,0 +1,144 @@
+"""A model as layers and stages for a machine, with what the cost model says of each: `parax inspect --partition`.
+
+Owns the way from a model to its partition without code. Which cut is good is decided in `passes/partition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import UnsupportedOp, UsageError
+from ...runtime.topology import choose_cores
+from .. import driver
+from ..compilation import Compilation
+from ..frontend.parse import Source
+from ..ir.graph import Graph, Node
+from ..ir.machine import Machine, load_machine
+from ..ir.schedule import Layer, Schedule, check_schedule
+from ..options import CompileOptions
+from ..passes.dataflow.memory_planning import separate_outputs
+from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
+from ..passes.partition.simulate import Sequential, simulate
+from ..passes.partition.works import Work, graph_works
+from .here import machine_here
+from .planner import Planner, fixed_sizes, runs_in_steps
+
+
+@dataclass(frozen=True)
+class LayerLine:
+    """A layer: its number and stage, and predicted seconds from its first start to its last end, of a micro-batch."""
+
+    number: int
+    stage: int
+    layer: Layer
+    seconds: float
+
+    def branches(self) -> Iterator[tuple[range, list[str]]]:
+        """Cores and nodes, by the names of the model's operators where they have one."""
+        for branch in self.layer.branches:
+            yield branch.cores, [_name(node) for node in branch.nodes]
+
+    def results(self) -> list[str]:
+        """What the layer hands on."""
+        return [] if self.layer.result is None else [v.name for v in self.layer.result.operands]
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A graph with its `Result` nodes. `rows`: of a request; `seconds`, `sequential_seconds`: predicted for it."""
+
+    graph: Graph
+    schedule: Schedule
+    machine: Machine
+    rows: int
+    seconds: float
+    sequential_seconds: float
+    layers: tuple[LayerLine, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For --format json; seconds are predictions."""
+        lines = [
+            {"layer": line.number, "stage": line.stage, "seconds": line.seconds, "result": line.results(),
+             "branches": [{"cores": list(cores), "nodes": names} for cores, names in line.branches()]}
+            for line in self.layers
+        ]  # fmt: skip
+        return {
+            "machine": self.machine.name, "simulated": self.machine.simulated, "rows": self.rows,
+            "mode": self.schedule.mode, "n_cores": self.schedule.n_cores,
+            "micro_batches": self.schedule.micro_batches, "seconds": self.seconds,
+            "sequential_seconds": self.sequential_seconds, "layers": lines,
+        }  # fmt: skip
+
+
+def partition_model(
+    model: Source, options: CompileOptions, machine: str | None, rows: int | None, n_stages: int | None
+) -> Partitioned:
+    """Partition a model for a machine.
+
+    Args:
+        machine: a described one, by file or name; None: this one. rows: of a request (default 1; 64 for a pipeline).
+        n_stages: of a pipeline; None: layers.
+
+    Raises:
+        UnsupportedOp: the model runs in several steps. UsageError: no such machine; rows for a fixed batch.
+    """
+    cores = tuple(options.cores or choose_cores(None)) if machine is None else ()
+    found = machine_here(options, cores, measure=True) if machine is None else load_machine(machine)
+    n_cores = len(cores) or found.n_cores
+    graph = driver.import_graph(model, options)
+    driver.optimise(graph, Compilation(options, lambda phase, fraction: None))
+    if runs_in_steps(graph):
+        raise UnsupportedOp("the model runs in several steps, which are not partitioned", where=f"graph {graph.name}")
+    separate_outputs(graph)
+    planner = Planner(graph, found, n_cores, "latency", fixed_sizes(options))
+    load = planner.load(rows or (64 if n_stages else None))
+    if rows is not None and load.rows != rows:
+        raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows)
+    symbol, symbols = planner.symbol, dict(planner.predictor.symbols)
+    if n_stages is None:
+        sizes = symbols if symbol is None else {**symbols, symbol: load.rows}
+        sequential = _sequential(graph, found, n_cores, sizes)
+        schedule = plan_layers(graph, found, n_cores, sizes)
+    else:
+        if symbol is None:
+            raise UsageError("no rows that could flow through a pipeline", where="--stages",
+                             hint="leave the batch dimension open")  # fmt: skip
+        sequential = _sequential(graph, found, n_cores, {**symbols, symbol: load.rows})
+        schedule = plan_pipeline(graph, found, n_cores, load.rows, symbol, symbols, n_stages)
+        sizes = {**symbols, symbol: -(-load.rows // (schedule.micro_batches or 1))}
+    check_schedule(graph, schedule)
+    return _predicted(graph, schedule, found, load.rows, sequential, sizes)
+
+
+def _sequential(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int]) -> float:
+    return simulate(_works(graph, machine, n_cores, sizes), machine, Sequential(n_cores)).total_seconds
+
+
+def _works(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int]) -> list[Work]:
+    sockets = -(-n_cores // machine.cores_per_socket)
+    return graph_works(graph, sizes, cache_nbytes=sockets * machine.l3_nbytes + n_cores * machine.l2_nbytes)
+
+
+def _predicted(
+    graph: Graph, schedule: Schedule, machine: Machine, rows: int, sequential: float, sizes: dict[str, int]
+) -> Partitioned:
+    works = _works(graph, machine, schedule.n_cores, sizes)
+    timeline = simulate(works, machine, policy_of(graph, schedule))
+    number = {node: i for i, node in enumerate(graph)}
+    when = {span.work: (span.start, span.end) for span in timeline.spans if span.batch == 0}
+    lines: list[LayerLine] = []
+    for k, stage in enumerate(schedule.stages):
+        for layer in stage.layers:
+            times = [when[number[node]] for node in layer.nodes if number[node] in when]
+            seconds = max(end for _, end in times) - min(start for start, _ in times) if times else 0.0
+            lines.append(LayerLine(len(lines), k, layer, seconds))
+    return Partitioned(graph, schedule, machine, rows, timeline.total_seconds, sequential, tuple(lines))
+
+
+def _name(node: Node) -> str:
+    return node.name or f"%{node.output.name}"
+
+
+__all__ = ["LayerLine", "Partitioned", "partition_model"]
