@@ -29,7 +29,7 @@ from .lower import PlacedCall, Segment
 SPINS = 20000  # iterations of `pause` before a waiting core yields
 CALLS_PER_FUNCTION = 256
 
-_BARRIER = f"""
+BARRIER = f"""
 define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
 entry:
   %several = icmp ugt i64 %nt, 1
@@ -125,7 +125,7 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     """
     module = ModuleEmitter(target)
     declare_waiting(module)
-    extra = [_BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
+    extra = [BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
     for number, segment in enumerate(segments):
         module.add([segment_function(segment, number, symbols, trace)])
         extra.append(entry_text(segment, number))

@@ -65,8 +65,10 @@ def measure_facts(folder: Path | None, cores: Sequence[int]) -> MachineFacts:
     copies = [_copy() for _ in cores]
     facts = MachineFacts(
         cpu_name(), target.name, len(cores),
-        flops / _seconds([run], cores[:1]), len(cores) * flops / _seconds([run] * len(cores), cores),
-        2 * COPY_NBYTES / _seconds(copies[:1], cores[:1]), 2 * COPY_NBYTES * len(cores) / _seconds(copies, cores),
+        flops / seconds_side_by_side([run], cores[:1]),
+        len(cores) * flops / seconds_side_by_side([run] * len(cores), cores),
+        2 * COPY_NBYTES / seconds_side_by_side(copies[:1], cores[:1]),
+        2 * COPY_NBYTES * len(cores) / seconds_side_by_side(copies, cores),
     )  # fmt: skip
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ def _copy() -> Callable[[], None]:
     return lambda: np.copyto(destination, source)
 
 
-def _seconds(calls: Sequence[Callable[[], None]], cores: Sequence[int]) -> float:
+def seconds_side_by_side(calls: Sequence[Callable[[], None]], cores: Sequence[int]) -> float:
     """Least time of REPEATS in which every call runs once, each on its own core: last end less first start."""
     spans: list[list[tuple[float, float]]] = [[] for _ in calls]
     barrier = threading.Barrier(len(calls))
@@ -133,7 +135,7 @@ def _file(folder: Path) -> Path:
 
 
 def cpu_name() -> str:
-    """The CPU's own name."""
+    """What the CPU calls itself."""
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

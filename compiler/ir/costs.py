@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from . import winograd
 from .graph import Graph, Node, Value
 from .machine import Machine
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
@@ -27,13 +28,15 @@ from .ops.softmax import AlongAxis
 from .types import Dim, SymDim, TensorType
 from .views import view_source
 
-KINDS = ("conv", "conv1x1", "conv3x3", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
+KINDS = ("conv", "conv1x1", "winograd", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
          "batched-matmul", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement", "lookup",
          "host", "view")  # fmt: skip
 TYPICAL = 32  # what a symbol without a given size is taken to be
 FEW_CHANNELS = 8  # input channels of a group below which a tap is too short a run for the register tile
 ITEM_ELEMENTS = 4096  # of an element-wise work item, about
-ITEM_FLOPS = 100_000  # of a contraction's work item, at least
+PANEL = 64  # columns of a panel
+TILE_ROWS = 6  # rows of the register tile
+LANES = 16  # f32 elements of the widest vectors
 EXPENSIVE, NORM_FLOPS, SOFTMAX_FLOPS = 12, 7, 16  # flops an element: a transcendental function, (x-m)/s·a+b, exp & sum
 TRANSCENDENTAL = frozenset({"Sigmoid", "Tanh", "Exp", "Gelu", "Softplus", "Mish", "Swish", "Elu", "Selu", "Celu", "Pow",
                             "Erf", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh",
@@ -47,10 +50,13 @@ class Cost:
     Attributes:
         flops: arithmetic by the direct algorithm, a multiply-add is two.
         read_nbytes: of activations, each operand once. written_nbytes: of results.
-        weight_nbytes: of constants, as often as they are read (a recurrent layer reads them at every time step).
+        weight_nbytes: of constants, as often as they are read (a recurrent layer reads R at every time step).
         parallel_items: pieces that cores can share, at least 1. kind: one of KINDS.
-        near_nbytes, near_weight_nbytes: what of the activations and of the weights the caches serve
-            (passes.partition.works finds out).
+        meetings: how often its cores meet before its end, at every time step of a recurrent layer.
+        kernel_flops, kernel_weight_nbytes: what parax's kernel does and reads where that is not the direct algorithm's
+            (Winograd, vectors padded with idle lanes, taps in the padding left out); None: the same.
+        near_nbytes, near_weight_nbytes: what of the activations and of the weights the caches serve, l2_nbytes: what of
+            both the core's own second-level cache serves (passes.partition.residency finds out).
     """
 
     flops: float
@@ -59,23 +65,46 @@ class Cost:
     weight_nbytes: float
     parallel_items: int
     kind: str
+    meetings: int = 0
+    kernel_flops: float | None = None
+    kernel_weight_nbytes: float | None = None
     near_nbytes: float = 0.0
     near_weight_nbytes: float = 0.0
+    l2_nbytes: float = 0.0
 
     @property
     def nbytes(self) -> float:
-        """All bytes moved."""
+        """All bytes moved by the direct algorithm."""
         return self.read_nbytes + self.written_nbytes + self.weight_nbytes
 
     @property
-    def far_nbytes(self) -> float:
-        """Bytes that come from or go to memory."""
-        return max(0.0, self.nbytes - self.near_nbytes - self.near_weight_nbytes)
+    def arithmetic(self) -> float:
+        """Flops that the kernel does."""
+        return self.flops if self.kernel_flops is None else self.kernel_flops
+
+    @property
+    def streamed_nbytes(self) -> float:
+        """Bytes of constants that the kernel reads."""
+        return self.weight_nbytes if self.kernel_weight_nbytes is None else self.kernel_weight_nbytes
+
+    @property
+    def cached_nbytes(self) -> float:
+        """Bytes that the caches serve, of any level."""
+        return self.near_nbytes + self.near_weight_nbytes
 
     @property
     def far_weight_nbytes(self) -> float:
-        """The part of them that are weights."""
-        return max(0.0, self.weight_nbytes - self.near_weight_nbytes)
+        """Bytes of constants that come from memory."""
+        return max(0.0, self.streamed_nbytes - self.near_weight_nbytes)
+
+    @property
+    def far_nbytes(self) -> float:
+        """Bytes that cross to memory and back: a line that is written is fetched first, so results count twice."""
+        touched = self.read_nbytes + self.written_nbytes
+        if not touched:
+            return self.far_weight_nbytes
+        away = max(0.0, 1 - self.near_nbytes / touched)
+        return away * (self.read_nbytes + 2 * self.written_nbytes) + self.far_weight_nbytes
 
     @property
     def intensity(self) -> float:
@@ -109,45 +138,12 @@ def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
     read, weights = _traffic(node, root, sizes)
     count = next((rule for class_, rule in RULES if isinstance(root.op, class_)), _moves)
     flops, items, kind = count(root, sizes)
-    flops += sum(_elementwise_flops(n, sizes) for n in tail)
+    after = sum(_elementwise_flops(n, sizes) for n in tail)
     written = sum(sizes.nbytes(v) for v in node.outputs)
-    return Cost(float(flops), float(read), float(written), float(weights), max(1, int(items)), kind)
-
-
-def training_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
-    """Forward, backward and update of a node, as one cost.
-
-    Contractions: dX = dY·Wᵀ and dW = Xᵀ·dY take the forward's arithmetic each, so 3 times the flops; x and w are read
-    twice, dy twice, dx and dw written. Normalisations read x for the statistics and again to scale, x and dy twice in
-    the backward pass. Anything else: once more the flops, x or y and dy read, dx written. Update: w and its gradient
-    read, w written, two flops a weight.
-    """
-    forward = node_cost(node, symbols)
-    if forward.kind == "view":
-        return forward
-    read, written = forward.read_nbytes, forward.written_nbytes
-    parameters = 0.0 if forward.kind == "lookup" else _distinct_weights(node)
-    update = 3 * parameters
-    flops = 2 * forward.flops + 2 * parameters / 4
-    passes_in, passes_out = (2, 2)
-    if forward.kind in CONTRACTIONS:
-        flops = 3 * forward.flops + 2 * parameters / 4
-        passes_in, passes_out = (3, 3)  # in: x, x, dx written; out: y written, dy, dy
-    elif forward.kind == "norm":
-        passes_in, passes_out = (5, 3)  # in: x twice, x twice, dx written; out: y written, dy twice
-    elif forward.kind == "lookup":
-        passes_in, passes_out = (1, 4)  # out: y written, dy read, rows of w read and written
-    return replace(
-        forward,
-        flops=flops,
-        read_nbytes=passes_in * read,
-        written_nbytes=passes_out * written,
-        weight_nbytes=(1 if forward.kind == "lookup" else 3) * forward.weight_nbytes + update,
-    )
-
-
-CONTRACTIONS = frozenset({"conv", "conv1x1", "conv3x3", "grouped", "few-channels", "depthwise", "conv-transpose",
-                          "matmul", "batched-matmul", "recurrent"})  # fmt: skip
+    cost = Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
+    if isinstance(root.op, Recurrent):
+        return replace(cost, meetings=_steps(root, sizes) * sizes.shape(root.operands[2])[0])
+    return _as_the_kernel(cost, root, sizes, after) if isinstance(root.op, Conv) else cost
 
 
 @dataclass(frozen=True)
@@ -182,36 +178,72 @@ def _traffic(node: Node, root: Node, sizes: Sizes) -> tuple[float, float]:
     """Bytes of activations and of constants that the node reads; `root` is its first operation."""
     picks = isinstance(root.op, (Gather, GatherElements, GatherND))
     whole = sum(sizes.nbytes(v) for v in node.outputs)
-    read = weights = 0.0
+    read, weights, steps = 0.0, 0.0, _steps(root, sizes)
     for i, v in enumerate(dict.fromkeys(node.operands)):
         nbytes = sizes.nbytes(v)
         if i == 0 and (picks or isinstance(root.op, (Movement, Scatter))):
             nbytes = min(nbytes, whole)  # only the rows that are asked for
         if v.data is not None:
-            weights += nbytes * (_steps(root, sizes) if v.tensor.rank == 3 else 1)
+            weights += nbytes * (steps if i == 2 else 1)  # R
         else:
             read += nbytes
     return read, weights
 
 
 def _steps(root: Node, sizes: Sizes) -> int:
-    """How often a recurrent layer reads its matrices: at every time step; 1 for anything else."""
+    """How often a recurrent layer reads R: at every time step (W's product is taken for all of them at once)."""
     if not isinstance(root.op, Recurrent):
         return 1
     return max(1, sizes.shape(root.operands[0])[root.op.layout])
-
-
-def _distinct_weights(node: Node) -> float:
-    """Bytes of the node's constants."""
-    return float(sum(v.data.nbytes for v in set(node.operands) if v.data is not None and v.data.ndim > 0))
 
 
 Counted = tuple[float, float, str]
 """Flops, parallel items, kind."""
 
 
-def _contraction_items(flops: float, outputs: int) -> float:
-    return max(1, min(outputs // 16, flops // ITEM_FLOPS))
+def product_items(outer: int, rows: int, columns: int) -> int:
+    """Pieces into which kernels may cut `outer` products, so that cores finish together: register tiles × panels."""
+    return outer * -(-rows // (2 * TILE_ROWS)) * -(-columns // PANEL)
+
+
+def _as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
+    """A convolution's cost with what its kernel does, where that differs from the direct algorithm."""
+    op = root.op
+    assert isinstance(op, Conv)
+    w = sizes.shape(root.operands[1])
+    direct = cost.flops - tail_flops
+    if cost.kind == "winograd":
+        layer = _layer(op, root, sizes)
+        best = winograd.best_algorithm(layer, LANES)
+        if best is None:
+            return replace(cost, kind="conv")
+        cycles = winograd.kernel_cycles(layer, best, LANES, TILE_ROWS)
+        return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
+                       parallel_items=winograd.items(layer, best, LANES, TILE_ROWS),
+                       kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
+    if cost.kind == "depthwise":
+        return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)
+    per_group = w[0] // op.group
+    padded = -(-per_group // LANES) * LANES / per_group if per_group < LANES else 1.0
+    return replace(cost, kernel_flops=direct * padded + tail_flops) if padded > 1 else cost
+
+
+def _layer(op: Conv, root: Node, sizes: Sizes) -> winograd.Layer:
+    w, y = sizes.shape(root.operands[1]), sizes.shape(root.output)
+    strides = tuple(op.strides or (1, 1))
+    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), (strides[0], strides[1]), (y[2], y[3]))
+
+
+def _inner_taps(op: Conv, root: Node) -> float:
+    """The share of all taps that read the input rather than padding."""
+    geometry = op.geometry(root.operands[0].tensor, root.operands[1].tensor)
+    share = 1.0
+    for k, s, d, p, n, out in zip(geometry.kernel, geometry.strides, geometry.dilations, geometry.pads_begin,
+                                  geometry.input, geometry.output, strict=True):  # fmt: skip
+        if isinstance(p, int) and isinstance(n, int) and isinstance(out, int):
+            inside = sum(0 <= o * s - p + t * d < n for o in range(out) for t in range(k))
+            share *= inside / (out * k)
+    return share
 
 
 def _conv(node: Node, sizes: Sizes) -> Counted:
@@ -220,7 +252,10 @@ def _conv(node: Node, sizes: Sizes) -> Counted:
     taps, inputs = math.prod(w[2:]), w[1]
     flops = 2 * math.prod(y) * inputs * taps
     kind = _conv_kind(op, inputs, w[0] // op.group, w[2:])
-    return flops, _contraction_items(flops, math.prod(y)), kind
+    pixels = y[0] * math.prod(y[2:])
+    if kind == "depthwise":
+        return flops, pixels // max(1, y[-1]), kind
+    return flops, product_items(op.group, pixels, w[0] // op.group), kind
 
 
 def _conv_kind(op: Conv, inputs: int, outputs: int, kernel: tuple[int, ...]) -> str:
@@ -231,21 +266,24 @@ def _conv_kind(op: Conv, inputs: int, outputs: int, kernel: tuple[int, ...]) -> 
         return "few-channels"
     if math.prod(kernel) == 1:
         return "conv1x1"
-    plain = set(op.strides or (1,)) == {1} and set(op.dilations or (1,)) == {1}
-    return "conv3x3" if kernel == (3, 3) and plain and inputs % 16 == 0 and outputs % 16 == 0 else "conv"
+    plane = len(kernel) == 2 and set(op.dilations or (1,)) == {1}
+    return "winograd" if plane and inputs % LANES == 0 and outputs % LANES == 0 else "conv"
 
 
 def _conv_transpose(node: Node, sizes: Sizes) -> Counted:
-    flops = 2 * sizes.numel(node.operands[0]) * math.prod(sizes.shape(node.operands[1])[1:])
-    return flops, _contraction_items(flops, sizes.numel(node.output)), "conv-transpose"
+    x, w = sizes.shape(node.operands[0]), sizes.shape(node.operands[1])
+    flops = 2 * math.prod(x) * math.prod(w[1:])
+    return flops, product_items(1, x[0] * math.prod(x[2:]), math.prod(w[1:])), "conv-transpose"
 
 
 def _matmul(node: Node, sizes: Sizes) -> Counted:
     a, b = (sizes.shape(v) for v in node.operands[:2])
     depth = a[0] if isinstance(node.op, Gemm) and node.op.transA else a[-1]
-    flops = 2 * sizes.numel(node.output) * depth
-    kind = "matmul" if math.prod(b[:-2]) == 1 else "batched-matmul"
-    return flops, _contraction_items(flops, sizes.numel(node.output)), kind
+    y = sizes.numel(node.output)
+    columns = b[0 if isinstance(node.op, Gemm) and node.op.transB else -1] if len(b) > 1 else 1
+    outer = math.prod(b[:-2])
+    kind = "matmul" if outer == 1 else "batched-matmul"
+    return 2 * y * depth, product_items(outer, max(1, y // max(1, columns * outer)), columns), kind
 
 
 def _recurrent(node: Node, sizes: Sizes) -> Counted:
@@ -253,9 +291,8 @@ def _recurrent(node: Node, sizes: Sizes) -> Counted:
     assert isinstance(op, Recurrent)
     x, r = sizes.shape(node.operands[0]), sizes.shape(node.operands[2])
     directions, gates, hidden = r
-    batch = x[1 - op.layout]
     flops = 2 * x[0] * x[1] * directions * gates * (x[2] + hidden)
-    return flops, directions * -(-batch // 8), "recurrent"
+    return flops, -(-hidden // LANES), "recurrent"
 
 
 def _elementwise_flops(node: Node, sizes: Sizes) -> float:
@@ -263,8 +300,17 @@ def _elementwise_flops(node: Node, sizes: Sizes) -> float:
     return 0.0 if isinstance(node.op, Copy) else each * sizes.numel(node.output)
 
 
+def _rows(node: Node, sizes: Sizes) -> int:
+    """Lines of the result along its innermost axis in memory; pieces of the only one."""
+    shape = sizes.shape(node.output)
+    if len(shape) < 2:
+        return sizes.numel(node.output) // ITEM_ELEMENTS
+    inner = shape[node.output.tensor.axis_order[-1]]
+    return math.prod(shape) // max(1, inner)
+
+
 def _elementwise(node: Node, sizes: Sizes) -> Counted:
-    return _elementwise_flops(node, sizes), sizes.numel(node.output) // ITEM_ELEMENTS, "elementwise"
+    return _elementwise_flops(node, sizes), _rows(node, sizes), "elementwise"
 
 
 def _reduce(node: Node, sizes: Sizes) -> Counted:
@@ -273,7 +319,7 @@ def _reduce(node: Node, sizes: Sizes) -> Counted:
 
 def _window(node: Node, sizes: Sizes) -> Counted:
     y = sizes.numel(node.output)
-    return y * math.prod(getattr(node.op, "kernel_shape", ())), y // ITEM_ELEMENTS, "pool"
+    return y * math.prod(getattr(node.op, "kernel_shape", ())), _rows(node, sizes), "pool"
 
 
 def _per_line(flops: int, kind: str) -> Callable[[Node, Sizes], Counted]:
@@ -322,5 +368,10 @@ def graph_cost(graph: Graph, symbols: Mapping[str, int]) -> Cost:
 def total_cost(costs: Iterable[Cost]) -> Cost:
     """The sum of costs."""
     listed = list(costs)
-    summed = {f.name: sum(getattr(c, f.name) for c in listed) for f in fields(Cost) if f.type == "float"}
-    return Cost(parallel_items=1, kind="view", **summed)
+    return Cost(
+        flops=sum(c.flops for c in listed), read_nbytes=sum(c.read_nbytes for c in listed),
+        written_nbytes=sum(c.written_nbytes for c in listed), weight_nbytes=sum(c.weight_nbytes for c in listed),
+        parallel_items=1, kind="view", kernel_flops=sum(c.arithmetic for c in listed),
+        kernel_weight_nbytes=sum(c.streamed_nbytes for c in listed), near_nbytes=sum(c.near_nbytes for c in listed),
+        near_weight_nbytes=sum(c.near_weight_nbytes for c in listed), l2_nbytes=sum(c.l2_nbytes for c in listed),
+    )  # fmt: skip

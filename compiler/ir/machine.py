@@ -32,7 +32,7 @@ DEFAULT_KIND = "elementwise"
 """The kind whose efficiency serves kinds that a description does not name."""
 
 DEFAULT_EFFICIENCY: dict[str, float] = {
-    "conv": 0.80, "conv1x1": 0.80, "conv3x3": 1.30, "grouped": 0.45, "few-channels": 0.55, "depthwise": 0.30,
+    "conv": 0.80, "conv1x1": 0.80, "winograd": 0.90, "grouped": 0.45, "few-channels": 0.55, "depthwise": 0.30,
     "conv-transpose": 0.60, "matmul": 0.80, "batched-matmul": 0.55, "recurrent": 0.60, "pool": 0.10, "reduce": 0.10,
     "norm": 0.15, "softmax": 0.15, "elementwise": 0.08, "movement": 0.05, "lookup": 0.05, "host": 0.002,
 }  # fmt: skip
@@ -49,7 +49,8 @@ class Machine:
         flops_per_core: f32 operations per second at most, a multiply-add is two.
         bandwidth_per_core, bandwidth_per_socket: bytes per second from memory, one core alone and all of a socket.
         remote_bandwidth: bytes per second that a socket gets out of another socket's memory.
-        cache_bandwidth_per_core: bytes per second out of the caches behind the first.
+        l2_bandwidth_per_core, l3_bandwidth_per_core: bytes per second out of the second-level and the last cache.
+        peer_bandwidth_per_core: bytes per second of data that another core has just written.
         l2_nbytes: of a core. l3_nbytes: of a socket.
         barrier_seconds: two cores meet; n cores take log2(n) times that (`barrier`).
         kernel_seconds: fixed cost of a kernel. call_seconds: of a native call, the hand-off to an instance.
@@ -63,7 +64,9 @@ class Machine:
     bandwidth_per_socket: float
     n_sockets: int = 1
     remote_bandwidth: float = math.inf
-    cache_bandwidth_per_core: float = 30e9
+    l2_bandwidth_per_core: float = 100e9
+    l3_bandwidth_per_core: float = 30e9
+    peer_bandwidth_per_core: float = 20e9
     l2_nbytes: int = 1 << 20
     l3_nbytes: int = 32 << 20
     barrier_seconds: float = 0.5e-6
@@ -99,6 +102,12 @@ class Machine:
     def barrier(self, n_cores: int) -> float:
         """Seconds until `n_cores` cores have met."""
         return self.barrier_seconds * math.log2(n_cores) if n_cores > 1 else 0.0
+
+    def caches(self, n_instances: int = 1, cores_each: int = 1) -> tuple[float, float]:
+        """Bytes of an instance's second-level caches, and of its part of the last ones, for graph_works."""
+        sockets = -(-cores_each // self.cores_per_socket)
+        beside = max(1, min(-(-n_instances // self.n_sockets), self.cores_per_socket // cores_each))
+        return cores_each * self.l2_nbytes, sockets * self.l3_nbytes / beside
 
     def sockets_of(self, first_core: int, n_cores: int) -> list[tuple[int, int]]:
         """(socket, cores there) of the cores [first_core, first_core + n_cores)."""
@@ -197,7 +206,7 @@ def _check_sense(machine: Machine, where: str) -> None:
     if machine.n_cores > MOST_CORES:
         raise UsageError("too many cores", where=where, expected=f"at most {MOST_CORES}", found=machine.n_cores)
     for name in ("flops_per_core", "bandwidth_per_core", "bandwidth_per_socket", "remote_bandwidth",
-                 "cache_bandwidth_per_core"):  # fmt: skip
+                 "l2_bandwidth_per_core", "l3_bandwidth_per_core", "peer_bandwidth_per_core"):  # fmt: skip
         _positive(where, name, getattr(machine, name), endless=name == "remote_bandwidth")
     for name in ("barrier_seconds", "kernel_seconds", "call_seconds"):
         value = getattr(machine, name)

@@ -16,7 +16,6 @@ from ..options import CompileOptions
 from .candidate import LATENCY, Candidate, Load, micro_batches
 from .choice import Choice
 from .planner import Planner, fixed_sizes
-from .predict import cache_share
 
 LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
 ROWS_AT_HAND = 64  # of a large request, which the rows a call are chosen for whatever the load
@@ -78,7 +77,7 @@ def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:
     predictor, k, x = planner.predictor, candidate.instances, candidate.cores_each
 
     def seconds(rows: int) -> float:
-        works = predictor.works(rows, cache_share(predictor.machine, k, x))
+        works = predictor.works(rows, predictor.machine.caches(k, x))
         far = sum(work.cost.far_nbytes for work in works) / predictor.machine.bandwidth * k
         run = predictor.run(k, x, rows).total_seconds - predictor.machine.call_seconds
         return (run + EXPOSED * far) / rows

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..backend.calibration import running_machine
 from ..backend.host import resolve_target
-from ..backend.machine import cached_facts, measure_facts
 from ..ir.machine import Machine
 from ..options import CompileOptions
 
@@ -24,13 +24,7 @@ def machine_here(options: CompileOptions, cores: Sequence[int], *, measure: bool
         measure: measure it now if nobody did before (some seconds), instead of guessing.
     """
     folder = options.cache_dir if options.cache else None
-    facts = cached_facts(folder, cores) if folder is not None else None
-    if facts is None and not measure:
-        return guessed(len(cores))
-    facts = facts or measure_facts(folder, cores)
-    target = resolve_target("native")
-    return Machine(facts.cpu, len(cores), facts.flops_core, facts.copy_core, facts.copy_all,
-                   l2_nbytes=target.l2_nbytes, l3_nbytes=target.l3_nbytes, simulated=False)  # fmt: skip
+    return running_machine(folder, cores, measure=measure) or guessed(len(cores))
 
 
 def guessed(n_cores: int) -> Machine:

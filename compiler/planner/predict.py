@@ -9,17 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ...errors import InternalError
 from ...runtime.cut import row_ranges
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.schedule import Schedule
+from ..ir.views import MemoryPlan
+from ..passes.partition.residency import memory_of
 from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Instances, Timeline, simulate
-from ..passes.partition.works import Work, busy_seconds, far_limit, graph_works
+from ..passes.partition.works import Work, far_limit, graph_works, seconds_on
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 
+Caches = tuple[float, float]
+"""See Machine.caches."""
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
 SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
@@ -74,14 +79,19 @@ class Predictor:
     symbols: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
-    _works: dict[tuple[int, float], list[Work]] = field(default_factory=dict)
+    _works: dict[tuple[int, Caches | None], list[Work]] = field(default_factory=dict)
     _scheduled: dict[tuple[str, int, int, int], Scheduled | None] = field(default_factory=dict)
 
-    def works(self, rows: int, cache_nbytes: float) -> list[Work]:
-        """The graph's works for a call of `rows` rows, on an instance with so much cache."""
-        key = rows, cache_nbytes
+    @cached_property
+    def memory(self) -> MemoryPlan | None:
+        """Where the graph's values lie; None where the runtime decides."""
+        return memory_of(self.graph)
+
+    def works(self, rows: int, caches: Caches | None) -> list[Work]:
+        """The graph's works for a call of `rows` rows, on an instance with these caches; None: without any."""
+        key = rows, caches
         if key not in self._works:
-            self._works[key] = graph_works(self.graph, self.sizes(rows), cache_nbytes=cache_nbytes)
+            self._works[key] = graph_works(self.graph, self.sizes(rows), caches=caches, memory=self.memory)
         return self._works[key]
 
     def sizes(self, rows: int) -> dict[str, int]:
@@ -110,8 +120,7 @@ class Predictor:
     def _run_schedule(self, graph: Graph, schedule: Schedule, rows: int) -> Scheduled | None:
         if schedule.mode == SEQUENTIAL:
             return None
-        cache = cache_share(self.machine, 1, schedule.n_cores)
-        works = graph_works(graph, self.sizes(rows), cache_nbytes=cache)
+        works = graph_works(graph, self.sizes(rows), caches=self.machine.caches(1, schedule.n_cores))
         return Scheduled(schedule, works, simulate(works, self.machine, policy_of(graph, schedule)))
 
     def run(self, instances: int, cores: int, rows: int, delay: tuple[int, float] = (1, 0.0)) -> Timeline:
@@ -119,7 +128,7 @@ class Predictor:
         groups, seconds = delay
         key = instances, cores, rows, groups * seconds
         if key not in self._runs:
-            works = self.works(rows, cache_share(self.machine, instances, cores))
+            works = self.works(rows, self.machine.caches(instances, cores))
             policy = Instances(instances, cores, rows, groups, seconds)
             self._runs[key] = simulate(works, self.machine, policy)
         return self._runs[key]
@@ -150,7 +159,7 @@ class Predictor:
             delay = candidate.delay_groups, candidate.delay_seconds
             runs = {n: self.run(active, candidate.cores_each, n, delay) for n in set(sizes)}
             each = sum(runs[n].total_seconds - call - head_start for n in sizes)
-            works = self.works(max(sizes), cache_share(self.machine, active, candidate.cores_each))
+            works = self.works(max(sizes), self.machine.caches(active, candidate.cores_each))
             last = runs[max(sizes)]
         seconds = each / queues + head_start + call
         items = load.rows * (active if load.saturated else 1) / seconds
@@ -186,20 +195,14 @@ class Predictor:
         return (bound / kernels if kernels else 0.0, barriers / whole, max(0.0, 1.0 - used), timeline.flops / peak)
 
 
-def cache_share(machine: Machine, instances: int, cores: int) -> float:
-    """Bytes of cache that an instance may count on: its cores' own, and its part of the sockets' last-level cache."""
-    busy = min(machine.cores_per_socket, -(-instances * cores // machine.n_sockets))
-    return cores * (machine.l2_nbytes + machine.l3_nbytes / max(1, busy))
-
-
 def is_memory_bound(work: Work, machine: Machine, cores: int, instances: int) -> bool:
     """Whether memory, shared by all instances, takes longer over a work than its cores."""
     cost = work.cost
     if cost.kind == "view":
         return False
-    own = far_limit(machine, machine.sockets_of(0, cores))
-    fair = min(own, machine.bandwidth / max(1, instances))
-    return cost.far_nbytes / fair > busy_seconds(cost, machine, cores)
+    sockets = machine.sockets_of(0, cores)
+    fair = min(far_limit(machine, sockets), machine.bandwidth / max(1, instances))
+    return cost.far_nbytes / fair > seconds_on(cost, machine, cores, sockets, far_nbytes=0.0)
 
 
 def fewest_rows(predictor: Predictor) -> int:
@@ -209,6 +212,6 @@ def fewest_rows(predictor: Predictor) -> int:
     machine = predictor.machine
     flops = machine.flops_per_core * SLOW
     bandwidth = machine.bandwidth_per_core * SLOW
-    costs = [work.cost for work in predictor.works(1, 0.0)]
+    costs = [work.cost for work in predictor.works(1, None)]
     seconds = sum(c.flops / flops + (c.read_nbytes + c.written_nbytes) / bandwidth for c in costs)
     return max(1, math.ceil(HAND_OFF_SECONDS / max(seconds, 1e-9)))

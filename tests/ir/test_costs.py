@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from parax.compiler.ir.costs import KINDS, RULES, Cost, node_cost, training_cost
+from parax.compiler.ir.costs import KINDS, RULES, Cost, node_cost
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.machine import load_machine
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import CATALOGUE
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.training_costs import training_cost
 from parax.compiler.ir.types import F32, I64, TensorType, symbol
 
 
@@ -39,7 +40,8 @@ def test_a_convolution_has_the_papers_intensity(batch: int, ci: int, co: int, si
 
 @pytest.mark.parametrize(
     ("ci", "co", "kernel", "group", "kind"),
-    [(64, 64, 3, 1, "conv3x3"), (60, 64, 3, 1, "conv"), (64, 64, 5, 1, "conv"), (64, 32, 1, 1, "conv1x1"),
+    [(64, 64, 3, 1, "winograd"), (60, 64, 3, 1, "conv"), (64, 60, 5, 1, "conv"), (64, 64, 5, 1, "winograd"),
+     (64, 32, 1, 1, "conv1x1"),
      (3, 64, 7, 1, "few-channels"), (64, 64, 3, 64, "depthwise"), (64, 64, 3, 32, "grouped")],
 )  # fmt: skip
 def test_kinds_of_convolutions(ci: int, co: int, kernel: int, group: int, kind: str) -> None:
@@ -81,14 +83,15 @@ def test_a_look_up_reads_only_its_rows() -> None:
     assert cost.intensity == math.inf
 
 
-def test_a_recurrent_layer_reads_its_weights_at_every_step() -> None:
+def test_a_recurrent_layer_reads_its_recurrent_weights_at_every_step() -> None:
     graph = Graph()
     x = graph.add_input("x", TensorType(F32, (35, symbol("N"), 20)))
     w = graph.add_constant(np.zeros((1, 40, 20), np.float32))
     r = graph.add_constant(np.zeros((1, 40, 10), np.float32))
     cost = node_cost(graph.add_node(lookup("", "LSTM")(hidden_size=10), [x, w, r]), {"N": 2})
     assert cost.flops == 2 * 35 * 2 * 40 * 30
-    assert cost.weight_nbytes == 35 * 4 * 40 * 30
+    assert cost.weight_nbytes == 4 * 40 * (20 + 35 * 10)
+    assert cost.parallel_items == 1
 
 
 def test_bounds() -> None:
@@ -127,4 +130,9 @@ MOVES_DATA = {
 
 def test_kinds_are_listed() -> None:
     assert len(set(KINDS)) == len(KINDS)
-    assert Cost(1, 2, 3, 4, 1, "conv").far_nbytes == 9
+
+
+def test_results_cross_to_memory_twice() -> None:
+    """Once to be fetched, once to be written back."""
+    assert Cost(1, 2, 3, 4, 1, "conv").far_nbytes == 2 + 2 * 3 + 4
+    assert Cost(1, 2, 3, 4, 1, "conv", near_nbytes=5, near_weight_nbytes=4).far_nbytes == 0

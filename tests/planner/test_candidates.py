@@ -15,7 +15,7 @@ from parax.compiler.planner.candidate import (
     sequential_candidates,
 )
 from parax.compiler.planner.planner import Planner, worth_running
-from parax.compiler.planner.predict import Predictor, cache_share, fewest_rows
+from parax.compiler.planner.predict import Predictor, fewest_rows
 from parax.runtime.cut import row_ranges
 
 MACHINE = Machine("four", 4, 100e9, 10e9, 20e9, l2_nbytes=1 << 20, l3_nbytes=8 << 20)
@@ -96,9 +96,9 @@ def test_weights_that_no_cache_holds_make_a_single_row_wait_for_memory() -> None
 
 
 def test_each_instance_has_its_part_of_the_last_cache() -> None:
-    assert cache_share(MACHINE, 1, 4) == 4 * (1 << 20) + (8 << 20)
-    assert cache_share(MACHINE, 4, 1) == (1 << 20) + (2 << 20)
-    assert cache_share(MACHINE, 1, 1) == (1 << 20) + (8 << 20)
+    assert MACHINE.caches(1, 4) == (4 << 20, 8 << 20)
+    assert MACHINE.caches(4, 1) == (1 << 20, 2 << 20)
+    assert MACHINE.caches(1, 1) == (1 << 20, 8 << 20)
 
 
 def test_an_instance_is_not_woken_for_less_than_its_hand_off() -> None:

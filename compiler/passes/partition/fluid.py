@@ -26,18 +26,17 @@ class Task:
     """Something that runs on cores of its own once others are done.
 
     Attributes:
-        busy: seconds that it takes at endless bandwidth. far: bytes from memory, of one copy.
+        alone: seconds that it takes with the memory for itself. far: bytes from memory, of one copy.
         after: numbers of the tasks that must end first. cores: how many share its bandwidth (0: none).
-        links: link → part of its bytes that crosses it. limit: bytes per second that its cores can take.
+        links: link → part of its bytes that crosses it.
         copies: how many equal tasks, on other cores, this one stands for.
     """
 
-    busy: float
+    alone: float
     far: float
     after: tuple[int, ...]
     cores: int
     links: Mapping[int, float] = field(default_factory=dict)
-    limit: float = math.inf
     copies: int = 1
 
 
@@ -117,11 +116,10 @@ def share(running: Sequence[tuple[int, Task]], links: Sequence[float]) -> tuple[
     rates: dict[int, float] = {}
     flows: list[tuple[float, int, Task]] = []
     for i, t in running:
-        if t.far <= 0 or not t.links:
-            rates[i] = 1 / t.busy if t.busy > 0 else AT_ONCE
+        if t.far <= 0 or not t.links or t.alone <= 0:
+            rates[i] = 1 / t.alone if t.alone > 0 else AT_ONCE
         else:
-            wanted = min(t.far / t.busy if t.busy > 0 else math.inf, t.limit)
-            flows.append((wanted / max(1, t.cores), i, t))
+            flows.append((t.far / t.alone / max(1, t.cores), i, t))
     flows.sort(key=lambda flow: flow[:2])
     free = list(links)
     weights = [0.0] * len(links)  # cores whose bytes cross the link, of the flows that still grow

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...ir.machine import Machine
-from .works import Work, busy_seconds, seconds_alone
+from .works import Work, seconds_alone
 
 AT_ONCE = 1e15  # progress per second of what takes no time
 
@@ -47,7 +47,7 @@ class Latencies:
         self.on_one = [seconds_alone(cost, machine, 1) for cost in costs]
         self.end_barrier = machine.barrier(n_cores)
         self._costs = costs
-        self._busy: list[dict[int, float]] = [{} for _ in works]
+        self._alone: list[dict[int, float]] = [{} for _ in works]
         self._known: dict[frozenset[int], float] = {}
         self.followers: list[list[int]] = [[] for _ in works]
         for i, before in enumerate(self.after):
@@ -76,10 +76,10 @@ class Latencies:
         seconds, peak = self._greedy(range(len(self.on_all)), record)
         return seconds + self.end_barrier, _place(record, self.n_cores), peak
 
-    def _busy_on(self, work: int, n_cores: int) -> float:
-        known = self._busy[work]
+    def _alone_on(self, work: int, n_cores: int) -> float:
+        known = self._alone[work]
         if n_cores not in known:
-            known[n_cores] = busy_seconds(self._costs[work], self.machine, n_cores)
+            known[n_cores] = seconds_alone(self._costs[work], self.machine, n_cores)
         return known[n_cores]
 
     def _greedy(
@@ -95,14 +95,14 @@ class Latencies:
             if n == 0:
                 ready.append(i)
         free, now, peak = self.n_cores, 0.0, 0.0
-        running: dict[int, tuple[int, float, float]] = {}  # work → cores, start, seconds at endless bandwidth
+        running: dict[int, tuple[int, float, float]] = {}  # work → cores, start, seconds alone
         left: dict[int, float] = {}
         while ready or running:
             if ready and free:
                 for i, n in self._split(ready, free):
                     free -= n
                     ready.remove(i)
-                    running[i] = (n, now, self._busy_on(i, n))
+                    running[i] = (n, now, self._alone_on(i, n))
                     left[i] = 1.0
             rates, used = self._rates(running)
             peak = max(peak, used)
@@ -146,17 +146,15 @@ class Latencies:
 
     def _rates(self, running: dict[int, tuple[int, float, float]]) -> tuple[dict[int, float], float]:
         """Progress per second of each running work, and the share of the bandwidth in use."""
-        far, per_core = self.far, self.machine.bandwidth_per_core
+        far = self.far
         rates: dict[int, float] = {}
         wanted: list[tuple[float, int, int]] = []
         total = 0.0
-        for i, (n, _, busy) in running.items():
-            nbytes = far[i]
-            if nbytes <= 0:
-                rates[i] = 1 / busy if busy > 0 else AT_ONCE
+        for i, (n, _, alone) in running.items():
+            if far[i] <= 0 or alone <= 0:
+                rates[i] = 1 / alone if alone > 0 else AT_ONCE
                 continue
-            cores = min(n, self.most[i])
-            flow = min(nbytes / busy if busy > 0 else self.bandwidth, cores * per_core, self.bandwidth)
+            cores, flow = min(n, self.most[i]), far[i] / alone
             wanted.append((flow / cores, cores, i))
             total += flow
         if total > self.bandwidth:

@@ -54,8 +54,7 @@ class Operators:
         cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], measured: Measured | None = None
     ) -> Operators:
         """The operators as they cost with these sizes."""
-        sockets = -(-n_cores // machine.cores_per_socket)
-        works = graph_works(graph, symbols, cache_nbytes=sockets * machine.l3_nbytes + n_cores * machine.l2_nbytes)
+        works = graph_works(graph, symbols, caches=machine.caches(1, n_cores))
         dag, groups, free = contract_views(works)
         nodes = list(graph)
         known = [(measured or {}).get(nodes[group[0]].output.name, {}) for group in groups]

@@ -20,7 +20,7 @@ from ...ir.costs import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
-from .works import CostRule, Work, busy_seconds, far_limit, graph_works, seconds_alone
+from .works import CostRule, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [
     "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy", "Sequential",
@@ -188,9 +188,8 @@ class _Plan:
             far = cost.far_nbytes
             if shares_weights and len(copies) > 1:
                 far -= cost.far_weight_nbytes * (1 - 1 / len(copies))
-            task = Task(busy_seconds(cost, self.machine, n_cores), far, after, cores,
-                        links_of(self.machine, sockets, home), far_limit(self.machine, sockets, home),
-                        max(1, len(copies)))  # fmt: skip
+            alone = seconds_on(cost, self.machine, n_cores, sockets, home, far)
+            task = Task(alone, far, after, cores, links_of(self.machine, sockets, home), max(1, len(copies)))
             after = (self.add(task, _Placed(i, n_cores, copies or ((first_core, batch),))),)
         return after
 

@@ -7,7 +7,7 @@ import random
 from parax.compiler.ir.costs import Cost
 from parax.compiler.passes.partition.dag import Dag
 
-KINDS = ("conv", "conv1x1", "conv3x3", "pool", "elementwise", "depthwise")
+KINDS = ("conv", "conv1x1", "winograd", "pool", "elementwise", "depthwise")
 
 
 def random_cost(rng: random.Random) -> Cost:

@@ -24,7 +24,7 @@ from parax.compiler.passes.partition.simulate import Sequential, simulate
 from parax.compiler.passes.partition.works import graph_works
 
 SLOW = Machine("slow", cores_per_socket=4, flops_per_core=1e6, bandwidth_per_core=1e6, bandwidth_per_socket=4e6,
-               cache_bandwidth_per_core=1e6, barrier_seconds=1e-6)  # fmt: skip
+               l2_bandwidth_per_core=1e6, l3_bandwidth_per_core=1e6, barrier_seconds=1e-6)  # fmt: skip
 """So slow that barriers cost nothing: whatever can run side by side does."""
 
 TWO_CHAINS = """graph @g(%x: f32[N,8]) {
@@ -69,20 +69,21 @@ def test_a_chain_stays_sequential_and_as_it_is() -> None:
 
 
 def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> None:
-    data = {name: np.ones((2, 8, 1, 1), np.float32) for name in "abc"}
+    data = {name: np.ones((16, 8, 1, 1), np.float32) for name in "abc"}
     text = """graph @g(%x: f32[1,8,16,16]) {
-      %a = const f32[2,8,1,1] "a"
-      %b = const f32[2,8,1,1] "b"
-      %c = const f32[2,8,1,1] "c"
-      %1 = Conv(%x, %a) : f32[1,2,16,16]
-      %2 = Conv(%x, %b) : f32[1,2,16,16]
-      %3 = Conv(%x, %c) : f32[1,2,16,16]
+      %a = const f32[16,8,1,1] "a"
+      %b = const f32[16,8,1,1] "b"
+      %c = const f32[16,8,1,1] "c"
+      %1 = Conv(%x, %a) : f32[1,16,16,16]
+      %2 = Conv(%x, %b) : f32[1,16,16,16]
+      %3 = Conv(%x, %c) : f32[1,16,16,16]
       return %1, %2, %3
     }"""
 
     def convolutions(kernel_seconds: float, merge: bool) -> int:
         graph = parse_graph(text, data)
-        machine = Machine("m", 1, 1e9, 1e9, 1e9, cache_bandwidth_per_core=1e9, kernel_seconds=kernel_seconds)
+        machine = Machine("m", 1, 1e9, 1e9, 1e9, l2_bandwidth_per_core=1e9, l3_bandwidth_per_core=1e9,
+                          kernel_seconds=kernel_seconds)  # fmt: skip
         plan_layers(graph, machine, 1, {}, merge=merge)
         verify(graph)
         return sum(node.op.name == "Conv" for node in graph)

@@ -1,0 +1,180 @@
+"""One small kernel or two for each kind of work, ready to be timed: what share of the peak the kind gets in the caches.
+
+Owns the reference nodes and their memory. Knows no timing; calibration measures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ir.costs import Cost, node_cost
+from ..ir.graph import Graph, Node, Value
+from ..ir.ops import lookup
+from ..ir.target import Target
+from ..ir.types import F32, TensorType
+from .emit_llvm import ModuleEmitter
+from .jit import Loaded, compile_object
+from .lower import physical_array
+from .lowering import (
+    Common,
+    KernelCall,
+    LowerContext,
+    Meeting,
+    Operand,
+    Scratch,
+    Shifted,
+    Weight,
+    WeightStore,
+    lowering_of,
+)
+
+LAST = (0, 2, 3, 1)  # channels-last
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A node to be timed.
+
+    Attributes:
+        kind: of costs.KINDS. shapes: of the operands; `constants` of them are weights, from the second one on.
+        layout: of operands of rank 4 and of the result.
+    """
+
+    kind: str
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    constants: int = 0
+    layout: tuple[int, ...] | None = None
+    attributes: dict[str, object] = field(default_factory=dict)
+
+
+def _conv(kind: str, size: int, ci: int, co: int, kernel: int, group: int = 1, stride: int = 1) -> Reference:
+    attributes = {"pads": (kernel // 2,) * 4, "group": group, "strides": (stride, stride)}
+    return Reference(kind, "Conv", ((1, ci, size, size), (co, ci // group, kernel, kernel)), 1, LAST, attributes)
+
+
+REFERENCES = (
+    _conv("conv", 28, 72, 64, 5), _conv("conv1x1", 14, 256, 256, 1), _conv("conv1x1", 28, 64, 128, 1),
+    _conv("winograd", 28, 128, 128, 3), _conv("winograd", 56, 64, 64, 3), _conv("grouped", 14, 512, 512, 3, 32),
+    _conv("few-channels", 112, 3, 64, 7, stride=2), _conv("depthwise", 28, 96, 96, 3, 96),
+    Reference("conv-transpose", "ConvTranspose", ((1, 128, 16, 16), (128, 64, 2, 2)), 1, LAST, {"strides": (2, 2)}),
+    Reference("matmul", "MatMul", ((128, 256), (256, 256)), 1),
+    Reference("batched-matmul", "MatMul", ((12, 128, 64), (12, 64, 128))),
+    Reference("recurrent", "LSTM", ((16, 8, 128), (1, 512, 128), (1, 512, 128)), 2, None, {"hidden_size": 128}),
+    Reference("pool", "AveragePool", ((1, 64, 28, 28),), 0, LAST, {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
+    Reference("pool", "MaxPool", ((1, 64, 28, 28),), 0, LAST, {"kernel_shape": (3, 3), "strides": (2, 2)}),
+    Reference("reduce", "GlobalAveragePool", ((1, 512, 7, 7),), 0, LAST),
+    Reference("norm", "LayerNormalization", ((64, 256), (256,)), 1),
+    Reference("softmax", "Softmax", ((64, 128),)),
+    Reference("elementwise", "Sigmoid", ((16, 1024),)),
+)  # fmt: skip
+
+
+FAR_REFERENCES = (
+    Reference("movement", "Concat", ((8, 32, 128, 128), (8, 32, 128, 128)), 0, LAST, {"axis": 1}),
+    Reference("matmul", "MatMul", ((1, 4096), (4096, 4096)), 1),
+)
+"""Kernels that wait for memory: their data are larger than the caches."""
+
+
+@dataclass
+class Bound:
+    """A kernel on memory of its own: `run` does it once. Its cost is that of its node."""
+
+    kind: str
+    cost: Cost
+    run: Callable[[], None]
+
+
+def bind_references(target: Target, references: Sequence[Reference] = REFERENCES) -> list[Bound]:
+    """Compile references into one module and give them memory.
+
+    Raises:
+        InternalError: LLVM rejects a kernel.
+    """
+    context = LowerContext(target, (), WeightStore())
+    emitter = ModuleEmitter(target)
+    lowered: list[tuple[Reference, Node, list[KernelCall]]] = []
+    names: set[str] = set()
+    for reference in references:
+        node = _node(reference)
+        lowering = lowering_of(node.op)
+        assert lowering is not None
+        result = lowering(context, node)
+        calls = result if isinstance(result, list) else [result]
+        for call in calls:
+            if call.func.name not in names:
+                names.add(call.func.name)
+                emitter.export(call.func, f"reference_{call.func.name}")
+        lowered.append((reference, node, calls))
+    code = Loaded(compile_object(emitter.text(), target), [f"reference_{name}" for name in sorted(names)])
+    memory = _Memory(context.weights)
+    return [Bound(r.kind, node_cost(node, {}), _runner(calls, code, memory)) for r, node, calls in lowered]
+
+
+def _node(reference: Reference) -> Node:
+    rng = np.random.default_rng(0)
+    graph = Graph(reference.kind)
+    values = []
+    for i, shape in enumerate(reference.shapes):
+        if 1 <= i <= reference.constants:
+            values.append(graph.add_constant(rng.standard_normal(shape, np.float32)))
+        else:
+            layout = reference.layout if len(shape) == 4 else None
+            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layout)))
+    node = graph.add_node(lookup("", reference.op)(**reference.attributes), values)
+    node.output.type = node.output.tensor.with_layout(reference.layout)
+    graph.set_outputs([node.output])
+    return node
+
+
+class _Memory:
+    """Buffers for operands, aligned as the runtime aligns them."""
+
+    def __init__(self, weights: WeightStore) -> None:
+        self.weights = np.frombuffer(weights.to_bytes(), np.uint8)
+        self.buffers: dict[Value, np.ndarray] = {}
+
+    def of(self, operand: Operand) -> np.ndarray:
+        """The bytes of an operand; random numbers in those of values."""
+        if isinstance(operand, Weight):
+            return self.weights[operand.offset :]
+        if isinstance(operand, Shifted):
+            return self.of(operand.value)[operand.offset :]
+        if isinstance(operand, (Scratch, Common, Meeting)):  # working memory of one call
+            nbytes = 64 if isinstance(operand, Meeting) else int(operand.nbytes)  # type: ignore[arg-type]
+            return _aligned(nbytes)
+        if operand not in self.buffers:
+            self.buffers[operand] = _aligned(int(operand.tensor.nbytes))  # type: ignore[arg-type]
+            rng = np.random.default_rng(1)
+            floats = self.buffers[operand].view(np.float32)
+            random = rng.standard_normal(floats.size, np.float32)
+            floats[:] = random if operand.data is None else physical_array(operand).reshape(-1)
+        return self.buffers[operand]
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Zeros at a multiple of 64 bytes."""
+    whole = np.zeros(nbytes + 64, np.uint8)
+    start = -whole.ctypes.data % 64
+    return whole[start : start + nbytes]
+
+
+def _runner(calls: list[KernelCall], code: Loaded, memory: _Memory) -> Callable[[], None]:
+    dims, sync = np.zeros(8, np.int64), np.zeros(256, np.uint8)
+    bound = []
+    for call in calls:
+        held = [*(memory.of(o) for o in call.operands), dims, sync]
+        function = code.function(f"reference_{call.func.name}", None, *[ctypes.c_void_p] * len(held), ctypes.c_int64,
+                                 ctypes.c_int64)  # fmt: skip
+        bound.append((function, [ctypes.c_void_p(array.ctypes.data) for array in held], int(call.work), held))  # type: ignore[arg-type]
+
+    def run() -> None:
+        for function, pointers, work, _ in bound:
+            function(*pointers, 0, work)
+
+    return run

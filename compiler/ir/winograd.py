@@ -1,0 +1,106 @@
+"""How much Winograd's algorithms compute (Lavin and Gray, 2016) for a layer, and which of them serves it best.
+
+Owns counts for the cost model. They follow the choice that the backend's kernels make (backend/kernels/winograd.py): a
+test holds both against each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
+MOST_POINTS = 9  # of one phase along an axis
+TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
+GEMM_CYCLES = 1.06  # per multiply-add of a vector
+HIDDEN_NBYTES, CYCLES_PER_BYTE = 8 << 20, 0.13  # weights beyond so many are waited for
+WORTH = 0.95  # of the direct algorithm's time
+BLOCK = 64  # tiles of a work item, at most
+L2_NBYTES = 600 << 10  # of a core's cache for one block
+PANEL_WASTE = ((4, 1.0), (3, 1.01), (2, 1.05), (1, 1.3))  # vectors of a panel → cycles of one of them
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with one group: images, channels, and along both axes taps, strides and outputs."""
+
+    images: int
+    inputs: int
+    outputs: int
+    taps: tuple[int, int]
+    strides: tuple[int, int]
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """F(tile, taps). points: multiplications of a tile, per axis."""
+
+    tile: tuple[int, int]
+    points: tuple[int, int]
+
+    @property
+    def all_points(self) -> int:
+        return math.prod(self.points)
+
+
+def algorithms(layer: Layer) -> Iterator[Algorithm]:
+    """Those that save multiplications within the error bound."""
+    for tile in itertools.product(*(OUTPUTS if taps > 1 else (1,) for taps in layer.taps)):
+        phases = [_phases(m, taps, stride) for m, taps, stride in zip(tile, layer.taps, layer.strides)]
+        points = sum(phases[0]), sum(phases[1])
+        saves = math.prod(points) < math.prod(layer.taps) * math.prod(tile)
+        if saves and max(*phases[0], *phases[1]) <= MOST_POINTS:
+            yield Algorithm((tile[0], tile[1]), points)
+
+
+def _phases(outputs: int, taps: int, stride: int) -> list[int]:
+    """Multiplications of a tile along an axis, for each remainder of a tap by the stride."""
+    return [outputs + len(range(first, taps, stride)) - 1 for first in range(min(stride, taps))]
+
+
+def cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
+    """Of one core for a layer, about."""
+    pairs, points = layer.inputs * layer.outputs, algorithm.all_points
+    count = tiles(layer, algorithm)
+    transforms = TRANSFORM_CYCLES * points * count * (layer.inputs + layer.outputs) / lanes
+    waited = CYCLES_PER_BYTE * max(0, 4 * points * pairs - HIDDEN_NBYTES)
+    return GEMM_CYCLES * points * count * pairs / lanes + transforms + waited
+
+
+def tiles(layer: Layer, algorithm: Algorithm) -> int:
+    """Tiles of all images."""
+    return layer.images * math.prod(-(-n // m) for n, m in zip(layer.size, algorithm.tile))
+
+
+def best_algorithm(layer: Layer, lanes: int) -> Algorithm | None:
+    """The one that is expected to be fastest; None if the direct algorithm is."""
+    pixels = layer.images * math.prod(layer.size)
+    direct = math.prod(layer.taps) * pixels * layer.inputs * layer.outputs / lanes
+    found: Sequence[Algorithm] = sorted(algorithms(layer), key=lambda a: cycles(layer, a, lanes))
+    return found[0] if found and cycles(layer, found[0], lanes) < WORTH * direct else None
+
+
+def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> float:
+    """Of one core, weights from memory left out: tiles in whole register tiles, channels in whole panels."""
+    count = -(-tiles(layer, algorithm) // tile_rows) * tile_rows
+    whole = panel_vectors(layer, lanes)[1] * lanes
+    transforms = TRANSFORM_CYCLES * (layer.inputs + layer.outputs)
+    return algorithm.all_points * count * (GEMM_CYCLES * layer.inputs * whole + transforms) / lanes
+
+
+def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
+    """Vectors of a panel, and of all panels."""
+    needed = -(-layer.outputs // lanes)
+    width = min(PANEL_WASTE, key=lambda v: -(-needed // v[0]) * v[0] * v[1])[0]
+    return width, -(-needed // width) * width
+
+
+def items(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:
+    """Work items: blocks of tiles × panels."""
+    width, all_vectors = panel_vectors(layer, lanes)
+    block = L2_NBYTES // (4 * algorithm.all_points * (layer.inputs + width * lanes)) // tile_rows * tile_rows
+    blocks = -(-tiles(layer, algorithm) // max(2 * tile_rows, min(block, BLOCK)))
+    return blocks * (all_vectors // width)

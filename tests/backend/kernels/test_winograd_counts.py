@@ -1,0 +1,36 @@
+"""The cost model's counts of Winograd's algorithms follow the kernels' own choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parax.compiler.backend.fusion import Fusion
+from parax.compiler.backend.host import resolve_target
+from parax.compiler.backend.kernels import winograd as kernels
+from parax.compiler.backend.kernels.conv_weights import ConvShape
+from parax.compiler.backend.lowering import LowerContext, WeightStore
+from parax.compiler.ir import winograd as counts
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.ops import lookup
+from parax.compiler.ir.types import F32, TensorType
+
+
+@pytest.mark.parametrize(
+    ("ci", "co", "size", "kernel", "stride"),
+    [(64, 64, 56, 3, 1), (512, 512, 7, 3, 1), (16, 16, 32, 3, 1), (64, 96, 28, 3, 2), (48, 64, 25, 5, 1),
+     (128, 128, 12, 7, 1), (32, 32, 111, 3, 1), (256, 256, 14, 3, 1)],
+)  # fmt: skip
+def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, stride: int) -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType(F32, (1, ci, size, size), (0, 2, 3, 1)))
+    w = graph.add_constant(np.zeros((co, ci, kernel, kernel), np.float32))
+    node = graph.add_node(lookup("", "Conv")(pads=(kernel // 2,) * 4, strides=(stride, stride)), [x, w])
+    node.output.type = node.output.tensor.with_layout((0, 2, 3, 1))
+    fusion = Fusion.of(node)
+    context = LowerContext(resolve_target("x86-64-v4"), (), WeightStore())
+    chosen = next(iter(kernels.candidates(context, fusion, ConvShape.of(fusion))), None)
+    out = node.output.tensor.static_shape[2:]
+    layer = counts.Layer(1, ci, co, (kernel, kernel), (stride, stride), (out[0], out[1]))
+    best = counts.best_algorithm(layer, context.lanes)
+    assert (best and f"winograd{best.tile[0]}x{best.tile[1]}") == chosen
