@@ -49,8 +49,8 @@ def with_caches(
     for last in (False, True):  # the second round is the steady state
         for cost, own in zip(costs, touches):
             held = [[0.0, 0.0], [0.0, 0.0]]  # by level: activations, weights
-            for is_weight, (memory, begin, nbytes) in own:
-                for key, part in _blocks(memory, begin, nbytes, block):
+            for is_weight, (stretch, begin, nbytes) in own:
+                for key, part in _blocks(stretch, begin, nbytes, block):
                     for level, cache in enumerate(levels):
                         if cache.touch(key, part):
                             held[level][is_weight] += part
