@@ -71,11 +71,16 @@ class RecurrentEmitter:
         self._directions(self._end)
 
     def _step(self, step: KValue, in_chunk: KValue) -> None:
+        """Every other step goes through the blocks backwards: the second cache still has the last ones' weights."""
         before = 0
         for number, phase in enumerate(self.p.cell.phases):
             def blocks(d: KValue, low: KValue, high: KValue, number: int = number, phase: Phase = phase,
                        before: int = before) -> None:
-                self.k.for_(low, high, 1, [], lambda u, _: self._block(number, phase, before, step, in_chunk, d, u))
+                def block(u: KValue, _: list[KValue]) -> None:
+                    turned = self.k.select((step & 1) == 0, u, low + high - 1 - u)
+                    self._block(number, phase, before, step, in_chunk, d, turned)
+
+                self.k.for_(low, high, 1, [], block)
 
             self._directions(blocks)
             self._meet()
