@@ -77,6 +77,7 @@ def node_case(
     layouts: dict[int, tuple[int, ...]],
     constants: tuple[int, ...],
     out_layout: tuple[int, ...] | None = None,
+    domain: str = "",
     **attributes: object,
 ) -> Case:
     """Compile one operator and bind buffers to it."""
@@ -88,7 +89,7 @@ def node_case(
             values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
         else:
             values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
-    node = graph.add_node(lookup("", op)(**attributes), values)
+    node = graph.add_node(lookup(domain, op)(**attributes), values)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
     graph.set_outputs(node.outputs)
     ctx = LowerContext(target, (), WeightStore(), strict_fp=not WINOGRAD)
@@ -257,12 +258,22 @@ def depthwise_cases(target: Target) -> list[Case]:
 
 
 def attention_cases(target: Target) -> list[Case]:
-    """BERT-base's products of two activations: heads of 64 with batch 4, length 128."""
-    heads = (0, 2, 1, 3)
+    """BERT-base's products of two activations, heads of 64 with batch 4, length 128; whole attention, also ViT's."""
+    heads, keys = (0, 2, 1, 3), (0, 3, 1, 2)
+
+    def whole(n: int, s: int) -> Case:
+        shapes: list[tuple[int, ...]] = [(n, 12, s, 64), (n, 12, 64, s), (n, 12, s, 64), (n, 1, 1, s)]
+        layouts = {0: heads, 1: keys, 2: heads}
+        name = f"attention {n}x12x{s}x64"
+        return node_case(name, target, "DotProductAttention", shapes, layouts, (), heads, "parax", scale=0.125)
+
     return [
+        whole(4, 128),
+        whole(1, 197),
+        whole(1, 1024),
         node_case("attention PV", target, "MatMul", [(4, 12, 128, 128), (4, 12, 128, 64)], {1: heads}, (), heads),
         node_case(
-            "attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: (0, 3, 1, 2)}, ()
+            "attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: keys}, ()
         ),
     ]
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from . import winograd
 from .graph import Graph, Node, Value
 from .machine import Machine
+from .ops.attention import DotProductAttention
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
 from .ops.contraction import Conv, ConvTranspose, Gemm, MatMul
 from .ops.gathering import Gather, GatherElements, GatherND, Scatter
@@ -286,6 +287,12 @@ def _matmul(node: Node, sizes: Sizes) -> Counted:
     return 2 * y * depth, product_items(outer, max(1, y // max(1, columns * outer)), columns), kind
 
 
+def _attention(node: Node, sizes: Sizes) -> Counted:
+    q, kt, v = (sizes.shape(x) for x in node.operands[:3])
+    scores = math.prod(q[:-1]) * kt[-1]
+    return scores * (2 * (q[-1] + v[-1]) + SOFTMAX_FLOPS), math.prod(q[:-2]), "batched-matmul"
+
+
 def _recurrent(node: Node, sizes: Sizes) -> Counted:
     op = node.op
     assert isinstance(op, Recurrent)
@@ -351,6 +358,7 @@ def _composite(node: Node, sizes: Sizes) -> Counted:
 
 RULES: tuple[tuple[type[Operator], Callable[[Node, Sizes], Counted]], ...] = (
     (ConvTranspose, _conv_transpose), (Conv, _conv), (MatMul, _matmul), (Gemm, _matmul), (Recurrent, _recurrent),
+    (DotProductAttention, _attention),
     (Normalize, _per_line(NORM_FLOPS, "norm")), (BatchNormalization, _per_line(NORM_FLOPS, "norm")),
     (AlongAxis, _per_line(SOFTMAX_FLOPS, "softmax")), (Elementwise, _elementwise), (Window, _window),
     (Reduce, _reduce), (ArgReduce, _reduce), (CumSum, _reduce), (Gather, _lookup), (GatherElements, _lookup),

@@ -13,6 +13,7 @@ from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
+from .block.fuse_attention import FuseAttention
 from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
@@ -54,6 +55,8 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
          SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), FoldLookups(),
          OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
+        FuseAttention(),
+        DeadCode(),
         SinkConstants(),
         AssignLayouts(),
         FoldFlatten(),

@@ -108,10 +108,10 @@ def run_graph(graph: Graph, feeds: Mapping[str, np.ndarray], symbols: Mapping[st
 
 
 def expand_composites(graph: Graph) -> None:
-    """Replace Composite nodes by their expansion, until none is left."""
+    """Replace Composite nodes without a kernel by their expansion, until none is left."""
     node = graph.first
     while node is not None:
-        if isinstance(node.op, Composite):
+        if isinstance(node.op, Composite) and lowering_of(node.op) is None:
             builder = GraphBuilder(graph, before=node, name=node.name)
             before = node.prev
             results = node.op.expand(builder, *_padded_inputs(node))

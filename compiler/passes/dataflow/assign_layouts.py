@@ -65,7 +65,7 @@ class AssignLayouts(DataflowPass):
             _lines(node, rw)
         elif name == "MatMul":
             _inner_axis_kept(node, wishes, node.operands[1].tensor.rank > 1)
-        elif name in RECURRENT:
+        elif name in RECURRENT or name == "DotProductAttention":
             _inner_axis_kept(node, wishes, True)
         elif isinstance(node.op, Movement) and node.op.is_view:
             _view(node, rw)

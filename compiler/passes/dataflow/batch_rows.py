@@ -308,6 +308,16 @@ def _gather(node: Node, given: list[int | None], _: int) -> int | None:
     raise Mixed(f"{node.where}: gathers across the rows")
 
 
+def _attention(node: Node, given: list[int | None], _: int) -> int | None:
+    """Rows count heads, or batches of them, in queries, keys, values and, where it has them, the mask."""
+    rank, a = node.output.tensor.rank, given[0]
+    if a is None or a >= rank - 2 or given[1] != a or given[2] != a:
+        raise Mixed(f"{node.where}: rows attend to each other")
+    if len(given) > 3 and given[3] is not None and given[3] + rank - node.operands[3].tensor.rank != a:
+        raise Mixed(f"{node.where}: rows of the mask lie elsewhere")
+    return a
+
+
 def _recurrent(node: Node, given: list[int | None], output: int) -> int | None:
     """LSTM, GRU, RNN: X [S,N,I]; Y [S,D,N,H], states [D,N,H] (layout=0)."""
     row = {0: 1, 4: 0, 5: 1, 6: 1}
@@ -321,5 +331,5 @@ _RULES: dict[str, Rule] = {
     "Concat": _along_axis, "Split": _along_axis, "ArgMax": _arg_reduce, "ArgMin": _arg_reduce, "TopK": _along_axis,
     "LayerNormalization": _first_axes_norm, "RMSNormalization": _first_axes_norm, "Gather": _gather,
     "Slice": _same_extent, "Pad": _same_extent, "Expand": _same_extent, "Tile": _same_extent,
-    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+    "DotProductAttention": _attention, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }
