@@ -77,10 +77,9 @@ def node_case(
     layouts: dict[int, tuple[int, ...]],
     constants: tuple[int, ...],
     out_layout: tuple[int, ...] | None = None,
-    domain: str = "",
     **attributes: object,
 ) -> Case:
-    """Compile one operator and bind buffers to it."""
+    """Compile one operator (domain::name outside of ONNX's own) and bind buffers to it."""
     rng = np.random.default_rng(0)
     graph = Graph("bench")
     values = []
@@ -89,7 +88,7 @@ def node_case(
             values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
         else:
             values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
-    node = graph.add_node(lookup(domain, op)(**attributes), values)
+    node = graph.add_node(lookup(*op.rpartition("::")[::2])(**attributes), values)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
     graph.set_outputs(node.outputs)
     ctx = LowerContext(target, (), WeightStore(), strict_fp=not WINOGRAD)
@@ -264,8 +263,8 @@ def attention_cases(target: Target) -> list[Case]:
     def whole(n: int, s: int) -> Case:
         shapes: list[tuple[int, ...]] = [(n, 12, s, 64), (n, 12, 64, s), (n, 12, s, 64), (n, 1, 1, s)]
         layouts = {0: heads, 1: keys, 2: heads}
-        name = f"attention {n}x12x{s}x64"
-        return node_case(name, target, "DotProductAttention", shapes, layouts, (), heads, "parax", scale=0.125)
+        name, op = f"attention {n}x12x{s}x64", "parax::DotProductAttention"
+        return node_case(name, target, op, shapes, layouts, (), heads, scale=0.125)
 
     return [
         whole(4, 128),
