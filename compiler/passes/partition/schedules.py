@@ -6,8 +6,9 @@ through stages. It must not know kernels; what things cost is asked of the cost 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 
 from ...ir.graph import Graph, Node
@@ -149,38 +150,41 @@ def plan_pipeline(
     Args:
         batch: rows of a request. symbol: the dimension that counts rows. symbols: sizes of the others.
     """
+    @cache
+    def of(rows: int) -> Operators:
+        return Operators.of(graph, machine, n_cores, {**(symbols or {}), symbol: rows})
+
+    device = device_batch(lambda rows: sum(of(rows).prices.on(n_cores)), batch)
     most = min(n_cores, MOST_STAGES)
-    best: tuple[float, int, int, Operators, list[tuple[Mask, int]]] | None = None
+    best: tuple[float, int, Operators, list[tuple[Mask, int]]] | None = None
     for k in range(2, most + 1) if n_stages is None else (n_stages,):
-        n_micro = micro_batches(batch, device_batch(graph, machine, n_cores, batch, symbol, symbols or {}), k)
-        sizes = {**(symbols or {}), symbol: -(-batch // n_micro)}
-        operators = Operators.of(graph, machine, n_cores, sizes)
+        n_micro = micro_batches(batch, device, k)
+        operators = of(-(-batch // n_micro))
         if operators.dag.n < k:
             break
         stages = _stages(operators, n_cores, k)
         longest = max(sum(operators.prices.on(c)[i] for i in bits(mask)) for mask, c in stages)
         if best is None or (n_micro + k - 1) * longest < best[0]:
-            best = ((n_micro + k - 1) * longest, k, n_micro, operators, stages)
+            best = ((n_micro + k - 1) * longest, n_micro, operators, stages)
     if best is None:
         return sequential_schedule(graph, n_cores)
-    _, _, n_micro, operators, stages = best
-    firsts = [0, *accumulate(c for _, c in stages)]
+    _, n_micro, operators, stages = best
+    whole = options or LayerOptions()
+    each = replace(whole, most_evaluations=whole.most_evaluations // len(stages))
+    firsts = accumulate((c for _, c in stages), initial=0)
     return operators.write(
-        [(first, c, operators.layers(c, options or LayerOptions(), mask)) for first, (mask, c) in zip(firsts, stages)],
-        n_micro,
+        [(first, c, operators.layers(c, each, mask)) for first, (mask, c) in zip(firsts, stages)], n_micro
     )
 
 
-def device_batch(
-    graph: Graph, machine: Machine, n_cores: int, batch: int, symbol: str, symbols: Mapping[str, int]
-) -> int:
-    """Bdev: the fewest rows, a power of two, whose throughput is nearly that of a whole batch."""
-    def seconds_per_row(rows: int) -> float:
-        operators = Operators.of(graph, machine, n_cores, {**symbols, symbol: rows})
-        return sum(operators.prices.on(n_cores)) / rows
+def device_batch(seconds: Callable[[int], float], batch: int) -> int:
+    """Bdev: the fewest rows, a power of two, whose throughput is nearly that of a whole batch.
 
-    enough, rows = seconds_per_row(batch) / FULL, 1
-    while rows < batch and seconds_per_row(rows) > enough:
+    Args:
+        seconds: of a run with so many rows.
+    """
+    enough, rows = seconds(batch) / batch / FULL, 1
+    while rows < batch and seconds(rows) / rows > enough:
         rows *= 2
     return min(rows, batch)
 
