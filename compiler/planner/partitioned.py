@@ -117,8 +117,7 @@ def _sequential(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, i
 
 
 def _works(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int]) -> list[Work]:
-    sockets = -(-n_cores // machine.cores_per_socket)
-    return graph_works(graph, sizes, cache_nbytes=sockets * machine.l3_nbytes + n_cores * machine.l2_nbytes)
+    return graph_works(graph, sizes, caches=machine.caches(1, n_cores))
 
 
 def _predicted(
