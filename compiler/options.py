@@ -14,6 +14,7 @@ from .. import env
 from ..errors import UsageError
 
 HINTS = ("throughput", "latency")
+MODES = ("auto", "sequential", "layered", "pipelined")
 PRECISIONS = ("fp32",)
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -47,6 +48,11 @@ class CompileOptions:
         default="throughput",
         metadata=_doc("what to tune for: throughput (one instance a core) or latency (all cores on one)"),
     )
+    mode: str = field(
+        default="auto",
+        metadata=_doc("how the cores of an instance work together: sequential (on one kernel after the other), layered "
+                      "(on independent branches), pipelined (on stages of a batch), auto (what seems best)"),
+    )  # fmt: skip
     cores: tuple[int, ...] | None = field(
         default=None, metadata=_doc("the cores to plan for; None: all that this process may use")
     )
@@ -82,6 +88,7 @@ class CompileOptions:
         if self.opt_level not in range(4):
             raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=self.opt_level)
         _one_of("hint", self.hint, HINTS)
+        _one_of("mode", self.mode, MODES)
         _one_of("precision", self.precision, PRECISIONS)
         for name in ("instances", "jobs", "max_memory"):
             value = getattr(self, name)

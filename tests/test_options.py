@@ -31,7 +31,8 @@ def relu() -> object:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"opt_level": 4}, {"opt_level": -1}, {"hint": "fast"}, {"precision": "fp8"}, {"instances": 0}, {"jobs": 0},
+        {"opt_level": 4}, {"opt_level": -1}, {"hint": "fast"}, {"mode": "fast"},
+        {"precision": "fp8"}, {"instances": 0}, {"jobs": 0},
         {"max_memory": 0}, {"tune_seconds": -1.0}, {"tune_seconds": float("nan")},
         {"check": -1}, {"targets": ()}, {"cores": ()}, {"shapes": {"x": (-1, 2)}},
         {"shapes": {"x": ("a b",)}}, {"shapes": {"x": (True,)}}, {"dims": {"N": -1}}, {"dims": {"N": (0, 3)}},

@@ -9,8 +9,7 @@ from typing import Any
 
 from ... import env
 from ...errors import UsageError
-from ...runtime.modes import MODES
-from ..options import HINTS, PRECISIONS, CompileOptions, documentation
+from ..options import HINTS, MODES, PRECISIONS, CompileOptions, documentation
 
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -124,6 +123,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     add_sizes(group)
     group.add_argument("--hint", choices=HINTS, default=default.hint, help=f"{doc['hint']} (default {default.hint})")
+    group.add_argument("--mode", choices=MODES, default=default.mode, help=f"{doc['mode']} (default {default.mode})")
     group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
     group.add_argument("--instances", type=positive, metavar="N", help=doc["instances"])
     group.add_argument(
@@ -149,7 +149,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
         "tune_seconds": args.tune_seconds,
     }  # fmt: skip
     return CompileOptions(
-        opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint,
+        opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint, mode=args.mode,
         precision=args.precision, strict_fp=args.fp == "strict", cache=not args.no_cache,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
@@ -161,13 +161,8 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--instances", type=positive, metavar="N", help="instances (default: as the plan hints)")
     group.add_argument("--cores-per-instance", type=positive, metavar="X", help="cores of one instance")
     group.add_argument("--cores", type=cores, metavar="0-31", help="the cores to use (default: all that are allowed)")
-    add_mode(group)
-
-
-def add_mode(parser: argparse._ActionsContainer) -> None:
-    """--mode, for verbs that run plans."""
-    parser.add_argument("--mode", choices=MODES, help="how the cores of an instance work together, where the plan has "
-                        "a program for it (default: as the plan was compiled)")  # fmt: skip
+    group.add_argument("--mode", choices=MODES[1:], help="how the cores of an instance work together, where the "
+                       "plan has a program for it (default: as it was compiled)")  # fmt: skip
 
 
 def session_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def line_up(
     setups = [(args.instances or n // w, w) for w in widths]
     if any(instances * w > n or instances == 0 for instances, w in setups):
         raise UsageError("more cores wanted than there are", where="--instances, --cores-per-instance", found=n)
-    contestants = peers.parax(plan, inputs, rows, cores, setups)
+    contestants = peers.parax(plan, inputs, rows, cores, setups, mode=None if args.mode == "auto" else args.mode)
     for peer in dict.fromkeys(args.vs):
         assert model is not None
         contestants += (peers.onnxruntime if peer == "onnxruntime" else peers.openvino)(model, inputs, rows, cores)

@@ -101,10 +101,20 @@ def _facts(path: Path, plan: Plan) -> Table:
         ["model", plan.name], ["file", size(path.stat().st_size)], ["plan format", plan.json()["format"]],
         ["hint", manifest.hint], ["weights", size(manifest.weights.size)], ["symbols", ", ".join(symbols) or "none"],
         ["batch", f"{manifest.batch.symbol}: rows are independent" if manifest.batch else "not split"],
-        ["digests", "all right"],
+        ["mode", _mode(plan)], ["digests", "all right"],
         *([key, value] for key, value in manifest.provenance.items() if isinstance(value, (str, int, float))),
     ]  # fmt: skip
     return Table(str(path), ("", ""), facts)
+
+
+def _mode(plan: Plan) -> str:
+    """How instances use their cores, and how many they need for it."""
+    program = plan.manifest.scheduled
+    if program is None:
+        return "sequential"
+    parts = f"{program.micro_batches} micro-batches through stages on" if program.micro_batches else "layers on"
+    cores = " + ".join(str(stage.n_cores) for stage in program.stages)
+    return f"{program.mode}: {parts} {cores} cores; sequential on any other number than {program.n_cores}"
 
 
 def _signature(plan: Plan) -> Table:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...runtime.modes import wanted_program
 from ..contest import Call, Contestant
 
 if TYPE_CHECKING:
@@ -26,18 +27,32 @@ Inputs = Mapping[str, "np.ndarray"]
 
 def parax(
     plan: Plan, inputs: Inputs, rows: int, cores: Sequence[int], setups: Sequence[tuple[int, int]],
-    callers: int | None = None,
+    callers: int | None = None, *, mode: str | None = None,
 ) -> list[Contestant]:  # fmt: skip
-    """One contestant per (instances, cores per instance); as many clients as instances, or `callers`.
+    """One contestant per (instances, cores per instance) and mode; as many clients as instances, or `callers`.
 
     With fewer callers than instances, each request is split over the free instances along the batch.
+
+    Args:
+        mode: only set-ups in this mode; None: in each that the plan has a program for.
+
+    Raises:
+        UsageError: the plan has no program of that mode for any set-up.
     """
-    contestants = []
+    program, contestants = wanted_program(plan.manifest, mode), []
     for instances, width in setups:
-        session = plan.session(instances=instances, cores=cores[: instances * width], cores_per_instance=width)
-        call, clients = partial(session.run, dict(inputs)), callers or instances
-        setup = words(instances, width) + (", one caller" if clients == 1 < instances else "")
-        contestants.append(Contestant("parax", setup, [call] * clients, rows, session.close))
+        fits = [program.mode] if program is not None and program.n_cores == width else []
+        for each in dict.fromkeys((*(["sequential"] if mode in (None, "sequential") else []), *fits)):
+            session = plan.session(
+                instances=instances, cores=cores[: instances * width], cores_per_instance=width, mode=each
+            )
+            call, clients = partial(session.run, dict(inputs)), callers or instances
+            setup = words(instances, width) + ("" if each == "sequential" else f", {each}")
+            setup += ", one caller" if clients == 1 < instances else ""
+            contestants.append(Contestant("parax", setup, [call] * clients, rows, session.close))
+    if not contestants and program is not None:
+        raise UsageError("no set-up suits the mode", where=f"--mode {mode}",
+                         expected=f"{program.n_cores} cores an instance", found=list(setups))  # fmt: skip
     return contestants
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AccuracyMismatch, UsageError
+from ..options import CompileOptions
 from . import arguments
 from .console import Console, Table
 from .models import open_plan
@@ -47,7 +48,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         from . import demo
 
         return demo.execute(console)
-    plan = open_plan(args.plan, None, console)
+    options = CompileOptions(mode=args.mode) if args.mode else None
+    plan = open_plan(args.plan, options, console)
     _check_names(plan, args)
     inputs = gather(plan, args)
     with plan.session(**arguments.session_options(args)) as session:

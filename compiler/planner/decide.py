@@ -9,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...errors import UsageError
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.schedule import Schedule
 from ..options import CompileOptions
-from .candidate import LATENCY, Candidate, Load, micro_batches
-from .choice import Choice
-from .planner import Planner, fixed_sizes
+from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
+from .choice import Choice, Row
+from .planner import Planner, fixed_sizes, runs_in_steps
 
+AUTO = "auto"
 LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
 ROWS_AT_HAND = 64  # of a large request, which the rows a call are chosen for whatever the load
 EVEN = 0.01  # of a row's seconds: rows a call that take no more are equal, and the fewest are taken
@@ -54,9 +56,30 @@ def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int
     rows = planner.rows(load)
     if options.instances is not None:
         rows = [row for row in rows if row.candidate.instances == min(options.instances, n_cores)] or rows
-    if options.hint == LATENCY and options.opt_level >= LEAST_LEVEL_FOR_LAYERS:
+    if options.mode in (LAYERED, PIPELINED):
+        load, rows = _in_mode(planner, options.mode, load)
+    elif options.mode == AUTO and options.hint == LATENCY and options.opt_level >= LEAST_LEVEL_FOR_LAYERS:
         rows += planner.scheduled(load, rows)
     return followed(planner, planner.choose(rows, load))
+
+
+def _in_mode(planner: Planner, mode: str, load: Load) -> tuple[Load, list[Row]]:
+    """The candidates of a mode that somebody asked for, and their load: one row if layered, a batch if pipelined.
+
+    Raises:
+        UsageError: there are none.
+    """
+    batch = load.rows if load.rows > 1 else ROWS_AT_HAND
+    load = Load(planner.fixed_rows() or (1 if mode == LAYERED else batch))
+    steps = runs_in_steps(planner.graph)
+    found = [] if steps else [r for r in planner.scheduled(load, planner.rows(load)) if r.candidate.mode == mode]
+    if not found:
+        why = "some of its operators run on the host" if steps else {
+            LAYERED: "no branches that are worth running side by side",
+            PIPELINED: "no batch of independent rows, or no two cores and operators for stages",
+        }[mode]  # fmt: skip
+        raise UsageError("this model cannot run so", where=f"mode {mode}", found=why, hint="leave the mode to auto")
+    return load, found
 
 
 def followed(planner: Planner, choice: Choice) -> Decision:
