@@ -35,8 +35,10 @@ OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 ERROR_BOUND = 2e-5  # of the largest output, for up to 512 channels
 SMALL_ERROR_BOUND = 4e-6  # the same with two outputs along each axis
 MOST_POINTS = 9  # of one phase along an axis: beyond, the error passes the bound
-L2_SHARE = 0.6  # of the second-level cache for V and M of one block
+L2_SHARE = 0.72  # of the second-level cache for V and M of one block
 LONG_BLOCK = 64  # tiles, where the weights do not stay in the cache from block to block
+SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
+MIN_ITEMS = 8  # work items wanted of a single image
 STREAMED_NBYTES = 16 << 20  # transformed weights from this on do not
 HIDDEN_NBYTES = 8 << 20  # of weights whose way from memory hides behind multiply-adds
 GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
@@ -102,7 +104,7 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     for cost, axes in [pair for pair in found if pair[0] < most][:MOST_CANDIDATES]:
         counts.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))
     best = found[0][1]  # a block of other length may suit the caches better
-    if plan(s, ctx.target, best).block != LONG_BLOCK and found[0][0] < most:
+    if plan(s, ctx.target, best, ctx.rows).block != LONG_BLOCK and found[0][0] < most:
         long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=LONG_BLOCK)
         counts.append((math.inf, {f"{name_of(best)}-long": long}))
     ranked = sorted(counts, key=lambda pair: pair[0])
@@ -114,19 +116,31 @@ def _images(s: ConvShape, rows: int) -> int:
     return d if isinstance(d, int) else rows
 
 
-def plan(s: ConvShape, target: Target, axes: tuple[Axis, Axis]) -> Plan:
-    """Blocking of a layer."""
+def plan(s: ConvShape, target: Target, axes: tuple[Axis, Axis], rows: int = 1) -> Plan:
+    """Blocking of a layer, for calls that bring `rows` images where their number is symbolic."""
     lanes = target.f32_lanes
     needed = ceil_div(s.group_outputs, lanes)
     widest = 4 if target.n_registers >= 32 else 2
     vectors = min(range(1, widest + 1), key=lambda v: ceil_div(needed, v) * v * WASTE[v * 4 // widest])
-    rows = most_rows(target, vectors)
+    tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
+    height, panels = most_rows(target, vectors), ceil_div(needed, vectors)
     points = axes[0].points * axes[1].points
-    block = int(L2_SHARE * target.l2_nbytes) // (4 * points * (s.group_inputs + vectors * lanes)) // rows * rows
+    fits = int(L2_SHARE * target.l2_nbytes) // (4 * points * (s.group_inputs + vectors * lanes))
+    block = max(2 * height, min(fits // height * height, LONG_BLOCK))
     if 4 * points * s.group_inputs * s.group_outputs >= STREAMED_NBYTES:
         block = LONG_BLOCK
-    tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
-    return Plan(axes, tiles, max(2 * rows, min(block, LONG_BLOCK)), vectors, lanes, rows, ceil_div(needed, vectors))
+    elif isinstance(tiles[0], int) and isinstance(tiles[1], int):
+        items = MIN_ITEMS if _images(s, rows) == 1 else 1
+        block = _even_block(tiles[0] * tiles[1], max(fits, 2 * height), panels, items)
+    return Plan(axes, tiles, block, vectors, lanes, height, panels)
+
+
+def _even_block(tiles: int, most: int, panels: int, items: int) -> int:
+    """Tiles of a block: equal parts of an image, in a number of items that two cores share evenly, at least `items`."""
+    blocks = max(-(-tiles // min(most, LONG_BLOCK)), min(-(-items // panels), tiles // SHORT_BLOCK), 1)
+    if blocks * panels % 2 and tiles > SHORT_BLOCK:
+        blocks += 1
+    return -(-tiles // blocks)
 
 
 def transform_weights(w: np.ndarray, p: Plan) -> np.ndarray:
@@ -154,7 +168,7 @@ def lower_winograd(
     Args:
         block: tiles of a work item; 0: as planned.
     """
-    p = plan(s, ctx.target, axes)
+    p = plan(s, ctx.target, axes, ctx.rows)
     p = replace(p, block=block) if block else p
     assert s.w.data is not None
     bias = np.zeros(p.panels * p.width, np.float32)

@@ -157,3 +157,13 @@ def test_strict_floating_point_forbids_it() -> None:
         call = lower_conv(context, next(iter(graph)))
         names.append(call.func.name.partition("_")[0])
     assert names == ["winograd", "conv"]
+
+
+def test_blocks_are_equal_and_share_evenly() -> None:
+    for tiles, most, panels, items in [(196, 40, 1, 8), (196, 40, 1, 1), (49, 26, 2, 8), (16, 16, 4, 8), (5, 60, 1, 8)]:
+        block = winograd._even_block(tiles, most, panels, items)
+        blocks = -(-tiles // block)
+        assert block <= most
+        assert blocks * block - tiles < blocks, "no block is shorter than the others by more than a tile each"
+        assert blocks * panels % 2 == 0 or tiles <= winograd.SHORT_BLOCK
+        assert block >= min(tiles, winograd.SHORT_BLOCK)
