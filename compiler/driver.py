@@ -120,7 +120,7 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
-                                   low.expected_rows, tuner)  # fmt: skip
+                                   low.expected_rows, tuner, _core_counts(options))  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
             low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
@@ -154,6 +154,12 @@ def _expected_rows(low: Lowered, options: CompileOptions, decision: Decision) ->
     bounds = options.dims.get(low.rows.symbol)
     n_cores = len(options.cores or choose_cores(None))
     return min(decision.rows, -(-bounds[1] // n_cores)) if isinstance(bounds, tuple) else decision.rows
+
+
+def _core_counts(options: CompileOptions) -> tuple[int, ...]:
+    """Numbers of cores that instances on this machine may have: all of them, and powers of two below."""
+    n = _n_cores(options)
+    return tuple(sorted({n, *(1 << i for i in range(n.bit_length()))}))
 
 
 def build_plan(graph: Graph, run: Compilation) -> Plan:

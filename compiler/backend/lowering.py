@@ -141,6 +141,7 @@ class LowerContext:
         strict_fp: only kernels that sum the model's own products may be used (no Winograd).
         rows: of the batch that a call is expected to bring, where their number is symbolic.
         chooser: picks between candidates; None: the first.
+        cores: numbers of cores an instance may have; work is cut so that each of them finishes together.
     """
 
     target: Target
@@ -150,6 +151,7 @@ class LowerContext:
     strict_fp: bool = False
     rows: int = 1
     chooser: Chooser | None = None
+    cores: tuple[int, ...] = (1, 2, 4)
     functions: dict[tuple, KFunc] = field(default_factory=dict)
 
     @property

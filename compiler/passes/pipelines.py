@@ -14,6 +14,7 @@ from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
 from .block.fuse_attention import FuseAttention
+from .block.fuse_depthwise import FuseDepthwise
 from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
@@ -62,5 +63,6 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         FoldFlatten(),
         DeadCode(),
         FuseElementwise(),
+        FuseDepthwise(),
         DeadCode(),
     ])  # fmt: skip

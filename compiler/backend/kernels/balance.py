@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-CORES = (1, 2, 4)  # an instance may have any number of cores; these are what a cut is judged by
 TILE_CYCLES = 40  # to set up a tile and to finish it, besides its stores
 ITEM_CYCLES = 150  # to find an item's place
 ROW_CYCLES = 3  # to fill in a row's offset for one tap
@@ -29,7 +28,8 @@ class Shape:
 
     Attributes:
         rows, steps, taps: of the product; steps are taps × k. widths: vectors of each panel, in order.
-        height: rows of the tallest tile, per width. outer: independent products.
+        height: rows of the tallest tile, per width. cores: numbers of cores to judge a cut by.
+        outer: independent products.
     """
 
     rows: int
@@ -37,6 +37,7 @@ class Shape:
     taps: int
     widths: tuple[int, ...]
     height: tuple[tuple[int, int], ...]
+    cores: tuple[int, ...]
     outer: int = 1
 
     def item(self, rows: int, widths: Sequence[int]) -> int:
@@ -62,7 +63,7 @@ class Shape:
         n = len(sums) - 1
         return sum(
             cores * max(sums[n * (core + 1) // cores] - sums[n * core // cores] for core in range(cores))
-            for cores in CORES
+            for cores in self.cores
         )
 
 

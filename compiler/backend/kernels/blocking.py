@@ -179,11 +179,16 @@ def plan_product(
     p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment)
     if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
         return p
-    widths = tuple(kind.vectors for kind in kinds for _ in range(static(kind.count)))
-    heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
-    shape = Shape(hint, total_k, taps, widths, heights, n_outer)
-    block, together = best_cut(shape, (min(block, hint), together), most, 2 * m)
+    block, together = best_cut(product_shape(ctx, p), (min(block, hint), together), most, 2 * m)
     return replace(p, row_block=block, panels_per_item=together)
+
+
+def product_shape(ctx: LowerContext, p: Product) -> Shape:
+    """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
+    widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
+    heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
+    rows = p.segment or static(p.rows)
+    return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer))
 
 
 def best_lanes(target: Target, columns: Dim) -> int:

@@ -22,7 +22,7 @@ from ...ir.kernel_builder import F32PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.types import Dim, SymDim
 from ..fusion import Epilogue, Fusion, load, widen
-from ..lowering import KernelCall, LowerContext
+from ..lowering import KernelCall, LowerContext, Weight
 from .blocking import padded_columns, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand
 from .tail import round_like
@@ -49,46 +49,66 @@ class Line:
 
 def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
     """The kernel call; work items are output rows."""
-    g = s.geometry
-    lines = [Line(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
-    rows = lines[0] if s.rank == 2 else Line(1, 1, 1, 0, 1, 1)
-    channels = s.groups * s.group_outputs
-    padded = padded_columns(channels, ctx.lanes)
-    assert s.w.data is not None
-    w = np.zeros((s.taps, padded), np.float32)
-    w[:, :channels] = s.w.data.astype(np.float32).reshape(channels, s.taps).T
-    operands: list[NamedOperand] = [
-        ("x", PtrType(s.x.tensor.dtype), s.x),
-        ("w", F32PTR, ctx.weights.add(w)),
-        bias_operand(ctx, s),
-    ]
+    rows, line = lines_of(s)
+    w, padded = depthwise_weights(ctx, s)
+    operands: list[NamedOperand] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, w), bias_operand(ctx, s)]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        Depthwise(k, ctx, fusion, s, rows, lines[-1], padded).emit()
+        Depthwise(k, ctx, s, rows, line, padded, Epilogue(k, fusion), k["w"], k["bias"]).emit(k["begin"], k["end"])
         return k.func
 
     func = ctx.function("depthwise", fusion.node, build)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * rows.output)
 
 
+def lines_of(s: ConvShape) -> tuple[Line, Line]:
+    """The rows, and the line that runs lie along."""
+    g = s.geometry
+    lines = [Line(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
+    return lines[0] if s.rank == 2 else Line(1, 1, 1, 0, 1, 1), lines[-1]
+
+
+def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Weight, int]:
+    """The filters as [tap][channel], and the distance of taps."""
+    channels = s.groups * s.group_outputs
+    padded = padded_columns(channels, ctx.lanes)
+    assert s.w.data is not None
+    w = np.zeros((s.taps, padded), np.float32)
+    w[:, :channels] = s.w.data.astype(np.float32).reshape(channels, s.taps).T
+    return ctx.weights.add(w), padded
+
+
 class Depthwise:
-    """Emits one depthwise kernel."""
+    """Emits the loops of one depthwise convolution.
+
+    Args:
+        padded: distance of taps in `weights`. epilogue: receives the results. weights, bias: pointers.
+    """
 
     def __init__(
-        self, k: Builder, ctx: LowerContext, fusion: Fusion, s: ConvShape, rows: Line, line: Line, padded: int
+        self,
+        k: Builder,
+        ctx: LowerContext,
+        s: ConvShape,
+        rows: Line,
+        line: Line,
+        padded: int,
+        epilogue: Epilogue,
+        weights: KValue,
+        bias: KValue,
     ) -> None:
         self.k, self.s, self.rows, self.line, self.padded = k, s, rows, line, padded
+        self.epilogue, self.weights, self.bias = epilogue, weights, bias
         self.lanes = ctx.lanes
-        self.epilogue = Epilogue(k, fusion)
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
         free = ctx.target.n_registers - line.kernel - 2
         row = line.output if isinstance(line.output, int) else 4
         usual = 8 if line.stride == 1 else 6
         self.longest = max(1, min(row if row <= SHORT_ROW else usual, free))
 
-    def emit(self) -> None:
-        """The loop over output rows."""
+    def emit(self, begin: KValue, end: KValue) -> None:
+        """The loop over output rows, of all images."""
         k, rows = self.k, self.rows
 
         def row(item: KValue, _: list[KValue]) -> None:
@@ -100,7 +120,7 @@ class Depthwise:
             x_row = (image * size + top) * k.index(self.line.input) * self.inputs
             self.runs(item * k.index(self.line.output), x_row, first, last)
 
-        k.for_(k["begin"], k["end"], 1, [], row)
+        k.for_(begin, end, 1, [], row)
 
     def runs(self, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
         """Cut an output row into runs: edges apart, so that the middle needs no tests."""
@@ -146,7 +166,7 @@ class Depthwise:
         whole = self.channels // lanes * lanes
 
         def block(c: KValue, mask: KValue | None) -> None:
-            bias = k.load(k["bias"], c if self.s.b is not None else 0, lanes, mask)
+            bias = k.load(self.bias, c if self.s.b is not None else 0, lanes, mask)
             acc = k.for_(first, last, 1, [bias] * n, lambda kh, a: self.taps(start, n, place, x_row, kh, c, mask, a))
             for p, value in enumerate(acc):
                 self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
@@ -170,7 +190,7 @@ class Depthwise:
         k, line = self.k, self.line
         acc = list(acc)
         weights = [
-            k.load(k["w"], (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
+            k.load(self.weights, (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
             for j in range(line.kernel)
         ]
         corner = start * line.stride - k.index(line.pad)

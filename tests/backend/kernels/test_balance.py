@@ -49,7 +49,7 @@ def test_blocks_of_an_image_do_not_depend_on_the_batch() -> None:
 
 
 def test_a_cut_that_is_even_stays() -> None:
-    shape = Shape(rows=128, steps=256, taps=1, widths=(4,) * 8, height=((4, 6),))
+    shape = Shape(rows=128, steps=256, taps=1, widths=(4,) * 8, height=((4, 6),), cores=(1, 2, 4))
     assert best_cut(shape, (32, 2), 8, 12) == (32, 2)
 
 
@@ -71,7 +71,7 @@ def test_a_cut_is_never_worse_than_the_usual_one(
 ) -> None:
     widths = (4,) * (panels - 1) + (3 if narrow else 4,)
     usual = min(usual[0], rows), min(usual[1], panels)
-    shape = Shape(rows, steps, 1, widths, ((3, 7), (4, 6)), outer)
+    shape = Shape(rows, steps, 1, widths, ((3, 7), (4, 6)), (1, 2, 4), outer)
     block, together = best_cut(shape, usual, panels, 12)
     assert 1 <= block <= rows and 1 <= together <= panels
     assert shape.cost(block, together) <= shape.cost(*usual)

@@ -1,0 +1,142 @@
+"""A depthwise convolution and the 1×1 convolution that reads it, in one kernel.
+
+    for (image, band of output rows) in work items:
+        depthwise rows of the band → scratch [pixel][channel], with the depthwise tail      # in L2
+        for panel of the pointwise weights:  for tile of pixels:  tile(...), from scratch
+
+The tensor between the two is never stored: on large images that saves two passes over memory, and on all of them a
+barrier. A band is chosen so that its scratch stays in L2 beside a panel of weights, and that cores finish together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
+from ...ir.loops import KFunc
+from ...ir.ops.base import Contraction
+from ...ir.types import ceil_div, prod
+from ..fusion import Epilogue, Fusion, evaluate_body
+from ..lowering import KernelCall, LowerContext, Scratch
+from .blocking import Product, best_lanes, plan_product, product_shape, static
+from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
+from .depthwise import Depthwise, Line, depthwise_weights, lines_of
+from .gemm import Operands, ProductEmitter
+from .tail import tail_of
+from .tile import LINE
+
+PAD = 16  # f32 elements between pixels of the scratch, so that those of 2ⁿ channels do not meet in few sets of L1
+MOST_PIXELS = 512  # of a band
+LINE_CYCLES = 4  # to fetch a line of the input from L2 or beyond
+STREAM_CYCLES = 1  # that a line of weights which do not fit L2 delays the tiles, although it was asked for ahead
+
+
+@dataclass(frozen=True)
+class Separable:
+    """The two convolutions of a fused block, the depthwise one with its tail."""
+
+    depthwise: Fusion
+    pointwise: Fusion
+
+    @staticmethod
+    def of(node: Node) -> Separable | None:
+        """Take a block apart; None if it has one contraction only."""
+        nodes = list(node.body) if node.body is not None else []
+        roots = [i for i, n in enumerate(nodes) if isinstance(n.op, Contraction)]
+        if len(roots) < 2:
+            return None
+        assert node.body is not None
+        outer = dict(zip(node.body.inputs, node.operands))
+        _, second = roots
+        used = {v for n in nodes[second + 1 :] for v in n.inputs}
+        extras = [(b, outer[b]) for b in node.body.inputs if b in used]
+
+        def part(begin: int, end: int, extras: list[tuple[Value, Value]], outputs: list[tuple[Value, Value]]) -> Fusion:
+            root = nodes[begin]
+            inputs = [None if v is None else outer.get(v, v) for v in root.inputs]
+            return Fusion(node, root, nodes[begin + 1 : end], root.outputs[0], inputs, extras, outputs)
+
+        between = nodes[second].inputs[0]
+        assert between is not None
+        results = list(zip(node.body.outputs, node.outputs))
+        return Separable(part(0, second, [], [(between, between)]), part(second, len(nodes), extras, results))
+
+
+class ScratchEpilogue(Epilogue):
+    """Stores results of the depthwise part into the core's scratch; pixels count from `first` on."""
+
+    def __init__(self, k: Builder, fusion: Fusion, scratch: KValue, pitch: int, first: KValue) -> None:
+        super().__init__(k, fusion)
+        self.scratch, self.pitch, self.first = scratch, pitch, first
+
+    def apply(self, row: KValue, column: KValue, value: KValue, mask: KValue | None = None) -> None:
+        """See Epilogue."""
+        values = {self.fusion.result: value}
+        evaluate_body(self.k, self.fusion.tail, values)
+        ((result, _),) = self.fusion.outputs
+        at = (row - self.first) * self.pitch + column
+        self.k.store(self.scratch, at, self.k.splat(values[result], value.lanes), mask)
+
+
+def lower_separable(ctx: LowerContext, block: Separable) -> KernelCall:
+    """The kernel call; work items are bands of output rows."""
+    d, s = ConvShape.of(block.depthwise), ConvShape.of(block.pointwise)
+    rows, line = lines_of(d)
+    width, pixels = static(line.output), static(prod(s.geometry.output))
+    p = plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs, segment=pixels,
+                     lanes=best_lanes(ctx.target, s.group_outputs))  # fmt: skip
+    n_rows = band_rows(ctx, p, rows, line, d.groups)
+    p = replace(p, row_block=n_rows * width, panels_per_item=p.n_panels)
+    pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
+    weights, padded = depthwise_weights(ctx, d)
+    operands: list[NamedOperand] = [
+        ("x", F32PTR, d.x),
+        ("filter", F32PTR, weights),
+        ("start", *bias_operand(ctx, d)[1:]),
+        ("a", F32PTR, Scratch(n_rows * width * pitch * 4)),
+        *weight_operands(ctx, s, p, taps_outside=True),
+        bias_operand(ctx, s),
+        ("table", I64PTR, ctx.weights.add(np.arange(n_rows * width, dtype=np.int64) * pitch)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+    ]
+    fusion = block.pointwise
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+
+        def fill(outer: KValue, row0: KValue, count: KValue) -> None:
+            epilogue = ScratchEpilogue(k, block.depthwise, k["a"], pitch, row0)
+            top = k.udiv(row0, width)
+            part = Depthwise(k, ctx, d, rows, line, padded, epilogue, k["filter"], k["start"])
+            part.emit(top, top + k.udiv(count, width))
+
+        given = Operands(
+            a=k["a"], zero=k["a"], table=k["table"], partial=k["partial"], fill_table=fill,
+            panel=lambda group, kind, number, column: emit_panel(k, ctx, s, p, kind, group, column, taps_outside=True),
+            bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
+            row_base=lambda group: k.index(0), pitch=s.group_outputs,
+        )  # fmt: skip
+        ProductEmitter(k, ctx, p, tail_of(fusion, ctx.symbols), given).emit()
+        return k.func
+
+    func = ctx.function("separable", fusion.node, build)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def band_rows(ctx: LowerContext, p: Product, rows: Line, line: Line, channels: int) -> int:
+    """Output rows of a work item: tall bands read fewer input rows twice; short ones fit L2 and keep cores busy."""
+    shape, width = product_shape(ctx, p), static(line.output)
+    height, depth, columns = static(rows.output), static(p.kc), static(p.columns)
+    halo = max(0, rows.kernel - rows.stride) * static(line.input) * ceil_div(channels, LINE) * LINE_CYCLES
+    streams = depth * columns * 4 > ctx.target.l2_nbytes // 2
+    band = halo + (depth * columns // LINE * STREAM_CYCLES if streams else 0)
+
+    def cost(n: int) -> float:
+        return shape.cost(n * width, len(shape.widths)) + ceil_div(height, n) * band * len(ctx.cores)
+
+    room = ctx.target.l2_nbytes // 4
+    fits = [n for n in range(1, height + 1) if n * width <= MOST_PIXELS and n * width * channels * 4 <= room]
+    return min(fits or [1], key=cost)

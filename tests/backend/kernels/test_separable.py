@@ -1,0 +1,135 @@
+"""Depthwise and pointwise convolutions in one kernel against the two apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.harness import Program, default_target, host_targets, run_graph
+from backend.kernels.naive import check, conv, normal
+from parax.compiler.backend.kernels.blocking import plan_product
+from parax.compiler.backend.kernels.depthwise import Line
+from parax.compiler.backend.kernels.separable import MOST_PIXELS, band_rows
+from parax.compiler.backend.lowering import LowerContext, WeightStore
+from parax.compiler.ir.builder import GraphBuilder
+from parax.compiler.ir.graph import Graph, Value
+from parax.compiler.ir.target import TARGETS, Target
+from parax.compiler.ir.types import F32, Dim, TensorType, symbol
+from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
+from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
+from parax.compiler.passes.rewrite import Rewriter
+
+LAST = (0, 2, 3, 1)
+
+
+def last(v: Value) -> Value:
+    """The value, channels-last."""
+    v.type = v.tensor.with_layout(LAST)
+    return v
+
+
+def block(
+    n: Dim, channels: int, size: tuple[int, int], outputs: int, kernel: tuple[int, int], *, biased: bool = True,
+    relu: bool = True, residual: bool = False, **attributes: Any,
+) -> tuple[Graph, dict[str, np.ndarray]]:  # fmt: skip
+    """The fused graph and its weights."""
+    graph = Graph("separable")
+    x = graph.add_input("x", TensorType(F32, (n, channels, *size), LAST))
+    weights = {"w": normal(channels, 1, *kernel, seed=1), "v": normal(outputs, channels, 1, 1, seed=2)}
+    if biased:
+        weights |= {"b": normal(channels, seed=3), "c": normal(outputs, seed=4)}
+    g, consts = GraphBuilder(graph), {name: graph.add_constant(a, name) for name, a in weights.items()}
+    d = last(g.Conv(x, consts["w"], consts.get("b"), group=channels, **attributes))
+    d = last(g.Relu(d)) if relu else d
+    y = last(g.Conv(d, consts["v"], consts.get("c")))
+    if residual:
+        y = last(g.Add(y, graph.add_input("r", y.tensor)))
+    graph.set_outputs([last(g.Relu(y)) if relu else y])
+    rw = Rewriter(graph)
+    FuseElementwise().run(graph, rw)
+    assert FuseDepthwise(least_pixels=1).run(graph, rw), rw.misses
+    assert len(graph) == 1
+    return graph, weights
+
+
+def run_block(
+    n: int, channels: int, size: tuple[int, int], outputs: int, kernel: tuple[int, int], *, static: bool = False,
+    target: Target | None = None, biased: bool = True, relu: bool = True, residual: bool = False, **attributes: Any,
+) -> None:  # fmt: skip
+    graph, w = block(n if static else symbol("N"), channels, size, outputs, kernel, biased=biased, relu=relu,
+                     residual=residual, **attributes)  # fmt: skip
+    feeds = {"x": normal(n, channels, *size)}
+    full = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], **attributes}
+    d = conv(feeds["x"], w["w"], w.get("b"), group=channels, **full)
+    d = np.maximum(d, 0) if relu else d
+    y = conv(d, w["v"], w.get("c"), [1, 1], [0] * 4, [1, 1], 1)
+    if residual:
+        feeds["r"] = normal(*y.shape, seed=5)
+        y = y + feeds["r"]
+    (found,) = run_graph(graph, feeds, {} if static else {"N": n}, target)
+    check(found, np.maximum(y, 0) if relu else y, channels * kernel[0] * kernel[1])
+
+
+@settings(max_examples=40)
+@given(
+    data=st.data(),
+    n=st.integers(1, 3),
+    channels=st.sampled_from([3, 8, 16, 19, 40]),
+    outputs=st.sampled_from([1, 5, 16, 70]),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    biased=st.booleans(),
+    relu=st.booleans(),
+    residual=st.booleans(),
+    static=st.booleans(),
+)
+def test_any_block(
+    data: st.DataObject, n: int, channels: int, outputs: int, kernel: tuple[int, int], biased: bool, relu: bool,
+    residual: bool, static: bool,
+) -> None:  # fmt: skip
+    strides, dilations = (data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)) for _ in range(2))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))
+    size = data.draw(st.integers(9, 14)), data.draw(st.integers(9, 17))
+    run_block(n, channels, size, outputs, kernel, static=static, biased=biased, relu=relu, residual=residual,
+              strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_targets(target: Target, stride: int) -> None:
+    run_block(2, 40, (14, 14), 72, (3, 3), target=target, residual=True, strides=[stride] * 2, pads=[1] * 4)
+
+
+def test_one_call_does_both() -> None:
+    graph, _ = block(symbol("N"), 16, (14, 14), 24, (3, 3), pads=[1] * 4)
+    ((_, call),) = Program(graph, default_target(), ("N",)).calls
+    assert call.func.name.startswith("separable")
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+@pytest.mark.parametrize(("size", "stride", "channels", "outputs"),
+                         [(112, 1, 32, 64), (112, 2, 96, 24), (56, 1, 128, 128), (28, 2, 256, 512), (14, 1, 512, 512)])
+def test_bands_fit_the_cache_and_feed_two_cores(
+    name: str, size: int, stride: int, channels: int, outputs: int
+) -> None:  # fmt: skip
+    ctx = LowerContext(TARGETS[name], ("N",), WeightStore(), cores=(1, 2))
+    line = Line(3, stride, 1, 1, size, size // stride)
+    pixels = line.output * line.output
+    p = plan_product(ctx, 1, symbol("N") * pixels, outputs, 1, channels, segment=pixels)
+    n = band_rows(ctx, p, line, line, channels)
+    assert n * line.output <= MOST_PIXELS and n * line.output * channels * 4 <= ctx.target.l2_nbytes // 4
+    assert isinstance(line.output, int) and -(-line.output // n) >= 2
+
+
+def test_more_cores_get_more_bands() -> None:
+    line = Line(3, 1, 1, 1, 14, 14)
+
+    def bands(cores: tuple[int, ...]) -> int:
+        ctx = LowerContext(TARGETS["x86-64-v4"], ("N",), WeightStore(), cores=cores)
+        p = plan_product(ctx, 1, symbol("N") * 196, 512, 1, 512, segment=196)
+        return -(-14 // band_rows(ctx, p, line, line, 512))
+
+    assert bands((1, 2)) == 2 and bands((1, 2, 4, 8)) > 2

@@ -1,0 +1,93 @@
+"""Depthwise convolutions join the pointwise one behind them, and stay alone where the kernel could not help."""
+
+from __future__ import annotations
+
+import pytest
+
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
+from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
+from parax.compiler.passes.rewrite import Rewriter
+from passes.check import assert_equivalent, check_pass
+
+LAST = "{0,2,3,1}"
+HEAD = f"""graph @g(%x: f32[N,8,6,6]{LAST}, %r: f32[N,5,6,6]{LAST}) {{
+    %w = const f32[8,1,3,3] "w"\n %b = const f32[8] "b"\n %v = const f32[5,8,1,1] "v"
+    %d = Conv(%x, %w, %b) {{group=8,pads=[1,1,1,1]}} : f32[N,8,6,6]{LAST}
+"""
+SMALL = FuseDepthwise(least_pixels=16)
+
+
+def test_a_pair_becomes_one_block() -> None:
+    check_pass(SMALL, HEAD + f" %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}\n return %p\n}}",
+        f"""graph @g(%x: f32[N,8,6,6]{LAST}, %r: f32[N,5,6,6]{LAST}) {{
+        %w = const f32[8,1,3,3] "w"\n %b = const f32[8] "b"\n %v = const f32[5,8,1,1] "v"
+        %p = fused<DepthwisePointwise>(%x, %w, %b, %v) : f32[N,5,6,6]{LAST}
+          body(%x: f32[N,8,6,6]{LAST}, %w: f32[8,1,3,3], %b: f32[8], %v: f32[5,8,1,1]) {{
+            %d = Conv(%x, %w, %b) {{group=8,pads=[1,1,1,1]}} : f32[N,8,6,6]{LAST}
+            %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}
+            return %p
+          }}
+        return %p\n}}""")  # fmt: skip
+
+
+def test_tails_come_along() -> None:
+    text = (
+        HEAD
+        + f""" %zero = const f32[] 0.0\n %six = const f32[] 6.0
+        %a = Clip(%d, %zero, %six) : f32[N,8,6,6]{LAST}
+        %p = Conv(%a, %v) : f32[N,5,6,6]{LAST}
+        %s = Add(%p, %r) : f32[N,5,6,6]{LAST}
+        %q = Clip(%s, %zero, %six) : f32[N,5,6,6]{LAST}
+        return %q\n}}"""
+    )
+    graph = parse_graph(text)
+    rw = Rewriter(graph)
+    assert FuseElementwise().run(graph, rw) and SMALL.run(graph, rw)
+    (node,) = graph
+    assert node.body is not None
+    assert [n.op.name for n in node.body] == ["Conv", "Clip", "Conv", "Add", "Clip"]
+    assert_equivalent(parse_graph(text), graph, {}, -2.0, 2.0)
+    assert not SMALL.run(graph, rw)
+
+
+POINTWISE = f" %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}\n return %p\n}}"
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    (HEAD + f" %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}\n return %p, %d\n}}", "other readers"),
+    (HEAD + f" %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}\n %m = GlobalAveragePool(%d)\n return %p, %m\n}}",
+     "other readers"),
+    (HEAD + " %m = GlobalAveragePool(%d)\n return %m\n}", "no convolution"),
+    (HEAD + f" %u = const f32[5,8,3,3] \"u\"\n %p = Conv(%d, %u) {{pads=[1,1,1,1]}} : f32[N,5,6,6]{LAST}\n"
+     " return %p\n}", "not a depthwise and a pointwise"),
+    (HEAD + f" %p = Conv(%d, %v) {{strides=[2,2]}} : f32[N,5,3,3]{LAST}\n return %p\n}}",
+     "not a depthwise and a pointwise"),
+    (HEAD.replace("f32[8,1,3,3]", "f32[8,2,3,3]").replace("group=8", "group=4") + POINTWISE,
+     "not a depthwise and a pointwise"),
+    (HEAD + " %p = Conv(%d, %v) : f32[N,5,6,6]\n return %p\n}", "not channels-last"),
+    (HEAD.replace("6,6]", "H,6]") + POINTWISE.replace("6,6]", "H,6]"), "unknown size"),
+])  # fmt: skip
+def test_what_stays(text: str, reason: str) -> None:
+    check_pass(SMALL, text, None, refuses=reason)
+
+
+def test_small_images_stay() -> None:
+    check_pass(FuseDepthwise(), HEAD + POINTWISE, None, refuses="small images")
+
+
+def test_weights_that_are_computed_stay() -> None:
+    text = HEAD.replace("%r: f32[N,5,6,6]{0,2,3,1}", "%v: f32[5,8,1,1]").replace('%v = const f32[5,8,1,1] "v"', "")
+    check_pass(SMALL, text + POINTWISE, None, refuses="constant weights")
+
+
+def test_a_tail_that_reads_another_tensor_stays() -> None:
+    text = (
+        HEAD.replace("%r: f32[N,5,6,6]", "%r: f32[N,8,6,6]")
+        + f" %a = Add(%d, %r) : f32[N,8,6,6]{LAST}\n %p = Conv(%a, %v) : f32[N,5,6,6]{LAST}\n return %p\n}}"
+    )
+    graph = parse_graph(text)
+    rw = Rewriter(graph)
+    FuseElementwise().run(graph, rw)
+    assert not SMALL.run(graph, rw)
+    assert any("reads other tensors" in miss for miss in rw.misses)
