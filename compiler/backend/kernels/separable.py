@@ -127,15 +127,22 @@ def lower_separable(ctx: LowerContext, block: Separable) -> KernelCall:
 
 
 def band_rows(ctx: LowerContext, p: Product, rows: Line, line: Line, channels: int) -> int:
-    """Output rows of a work item: tall bands read fewer input rows twice; short ones fit L2 and keep cores busy."""
+    """Output rows of a work item.
+
+    Tall bands read fewer input rows twice and use the weights more often; short ones leave what they read and write in
+    half of L2 and keep cores busy.
+    """
     shape, width = product_shape(ctx, p), static(line.output)
     height, depth, columns = static(rows.output), static(p.kc), static(p.columns)
-    halo = max(0, rows.kernel - rows.stride) * static(line.input) * ceil_div(channels, LINE) * LINE_CYCLES
-    streams = depth * columns * 4 > ctx.target.l2_nbytes // 2
-    band = halo + (depth * columns // LINE * STREAM_CYCLES if streams else 0)
+    row = static(line.input) * channels  # elements of an input row
+    halo = max(0, (rows.kernel - 1) * rows.dilation + 1 - rows.stride) * row
+    streamed = depth * columns if depth * columns * 4 > ctx.target.l2_nbytes // 2 else 0
 
     def cost(n: int) -> float:
-        return shape.cost(n * width, len(shape.widths)) + ceil_div(height, n) * band * len(ctx.cores)
+        here = halo + n * (rows.stride * row + width * (channels + columns))
+        spilled = max(0, here - ctx.target.l2_nbytes // 8)
+        lines = (halo + spilled) * LINE_CYCLES + streamed * STREAM_CYCLES
+        return shape.cost(n * width, len(shape.widths)) + ceil_div(height, n) * len(ctx.cores) * lines / LINE
 
     room = ctx.target.l2_nbytes // 4
     fits = [n for n in range(1, height + 1) if n * width <= MOST_PIXELS and n * width * channels * 4 <= room]

@@ -72,6 +72,13 @@ def test_what_stays(text: str, reason: str) -> None:
     check_pass(SMALL, text, None, refuses=reason)
 
 
+def test_a_small_tensor_between_larger_ones_stays() -> None:
+    text = HEAD.replace("pads=[1,1,1,1]", "pads=[1,1,1,1],strides=[2,2]").replace("[N,8,6,6]", "[N,8,3,3]")
+    text = text.replace("%x: f32[N,8,3,3]", "%x: f32[N,8,6,6]").replace("f32[5,8,1,1]", "f32[16,8,1,1]")
+    text += f" %p = Conv(%d, %v) : f32[N,16,3,3]{LAST}\n return %p\n}}"
+    check_pass(FuseDepthwise(least_pixels=9), text, None, refuses="more memory")
+
+
 def test_small_images_stay() -> None:
     check_pass(FuseDepthwise(), HEAD + POINTWISE, None, refuses="small images")
 
