@@ -158,7 +158,7 @@ def _expected_rows(low: Lowered, options: CompileOptions, decision: Decision) ->
 
 def _core_counts(options: CompileOptions) -> tuple[int, ...]:
     """Numbers of cores that instances on this machine may have: all of them, and powers of two below."""
-    n = _n_cores(options)
+    n = len(options.cores or choose_cores(None))
     return tuple(sorted({n, *(1 << i for i in range(n.bit_length()))}))
 
 
