@@ -18,8 +18,8 @@ def training_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
 
     Contractions: dX = dY·Wᵀ and dW = Xᵀ·dY take the forward's arithmetic each, so 3 times the flops; x and w are read
     twice, dy twice, dx and dw written. Normalisations read x for the statistics and again to scale, x and dy twice in
-    the backward pass. Anything else: once more the flops, x or y and dy read, dx written. Update: w and its gradient
-    read, w written, two flops a weight.
+    the backward pass. Anything else: once more the flops, x or y and dy read, dx written. Weights are read forward and
+    backward; gradients of weights are results. Update: w and its gradient read, w written, two flops a weight.
     """
     forward = node_cost(node, symbols)
     if forward.kind == "view":
@@ -43,8 +43,8 @@ def training_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
         kernel_weight_nbytes=None,
         kind="conv" if forward.kind == "winograd" else forward.kind,
         read_nbytes=passes_in * read,
-        written_nbytes=passes_out * written,
-        weight_nbytes=(1 if forward.kind == "lookup" else 3) * forward.weight_nbytes + update,
+        written_nbytes=passes_out * written + parameters,
+        weight_nbytes=(1 if forward.kind == "lookup" else 2) * forward.weight_nbytes + update,
     )
 
 

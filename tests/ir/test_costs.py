@@ -107,7 +107,8 @@ def test_training_takes_three_times_the_arithmetic_and_an_update() -> None:
     forward, whole = node_cost(node, {"N": 4}), training_cost(node, {"N": 4})
     parameters = 16 * 16 * 9
     assert whole.flops == 3 * forward.flops + 2 * parameters
-    assert whole.weight_nbytes == (3 + 3) * 4 * parameters
+    assert whole.weight_nbytes == (2 + 3) * 4 * parameters, "two reads and the update"
+    assert whole.written_nbytes == 3 * forward.written_nbytes + 4 * parameters, "the gradient is a result"
     assert whole.nbytes > 3 * forward.nbytes
 
 

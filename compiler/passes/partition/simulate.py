@@ -186,7 +186,7 @@ class _Plan:
             cores = max(1, min(n_cores, cost.parallel_items))
             sockets = self.machine.sockets_of(first_core, cores)
             far = cost.far_nbytes
-            if shares_weights and len(copies) > 1:
+            if shares_weights and len(copies) > 1 and cost.kind != "lookup":  # each looks up rows of its own
                 far -= cost.far_weight_nbytes * (1 - 1 / len(copies))
             alone = seconds_on(cost, self.machine, n_cores, sockets, home, far)
             task = Task(alone, far, after, cores, links_of(self.machine, sockets, home), max(1, len(copies)))
