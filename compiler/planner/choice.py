@@ -12,7 +12,8 @@ from typing import Any
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 from .predict import Prediction
 
-TOLERANCE = 0.02  # candidates so near the best are equal: the simplest of them is taken
+TOLERANCE = 0.02  # modes and delays so near the best are equal: the simplest of them is taken
+EVEN = 0.01  # the same for instances and rows a call: those that need least memory are taken
 GAIN = 0.03  # what is not plain has to promise so much, as predictions err
 
 
@@ -46,7 +47,11 @@ class Row:
 
     def cost(self, load: Load) -> float:
         """What the choice makes small: a request's seconds, or under a saturated load the seconds an item."""
-        return 1.0 / self.items_per_second if load.saturated else self.seconds
+        if self.measured is not None:
+            return 1.0 / self.measured.items_per_second if load.saturated else self.measured.seconds
+        p = self.predicted
+        each = p.items_per_second * p.seconds  # items in a request's time
+        return (p.seconds + p.exposed_seconds) / (each if load.saturated else 1.0)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,8 @@ def choose(
 ) -> Choice:
     """Pick a row: of those measured if there are any, else of all.
 
-    Among rows within TOLERANCE of the best the simplest wins. By prediction alone, rows that are not `plain` must
-    promise GAIN over the best that is.
+    Among rows within TOLERANCE of the best the simplest win, and of these, within EVEN, that with least memory. By
+    prediction alone, rows that are not `plain` must promise GAIN over the best that is.
     """
     known = [row for row in rows if row.measured] or list(rows)
     best = min(row.cost(load) for row in known)
@@ -116,19 +121,19 @@ def choose(
         if best > least * (1 - GAIN):
             known, best = list(plain), least
     near = [row for row in known if row.cost(load) <= best * (1 + TOLERANCE)]
-    chosen = min(near, key=lambda row: (complexity(row.candidate, load), row.cost(load)))
+    simple = min(complexity(row.candidate) for row in near)
+    near = [row for row in near if complexity(row.candidate) == simple]
+    best = min(row.cost(load) for row in near)
+    even = [row for row in near if row.cost(load) <= best * (1 + EVEN)]
+    chosen = min(even, key=lambda row: (row.candidate.instances * (row.candidate.rows or load.rows), row.cost(load)))
     ordered = sorted(rows, key=lambda row: (row.measured is None, row.cost(load)))
     reasons = reasons_for(chosen, ordered, load)
     return Choice(load, hint, machine, n_cores, simulated, chosen, tuple(ordered), tuple(reasons))
 
 
-def complexity(candidate: Candidate, load: Load) -> tuple[int, int, int]:
-    """What makes one of two equal candidates preferable: a simple mode, few delays, little memory."""
-    return (
-        (SEQUENTIAL, LAYERED, PIPELINED).index(candidate.mode),
-        candidate.delay_groups,
-        candidate.instances * (candidate.rows or load.rows),
-    )
+def complexity(candidate: Candidate) -> tuple[int, int]:
+    """What makes one of two equal candidates preferable: a simple mode, few delays."""
+    return (SEQUENTIAL, LAYERED, PIPELINED).index(candidate.mode), candidate.delay_groups
 
 
 def reasons_for(chosen: Row, rows: Sequence[Row], load: Load) -> list[str]:

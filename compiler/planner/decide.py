@@ -15,14 +15,12 @@ from ..ir.machine import Machine
 from ..ir.schedule import Schedule
 from ..options import CompileOptions
 from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
-from .choice import Choice, Row
+from .choice import EVEN, Choice, Row
 from .planner import Planner, fixed_sizes, runs_in_steps
 
 AUTO = "auto"
 LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
 ROWS_AT_HAND = 64  # of a large request, which the rows a call are chosen for whatever the load
-EVEN = 0.01  # of a row's seconds: rows a call that take no more are equal, and the fewest are taken
-EXPOSED = 0.2  # of the time to move what a row takes from memory: the part that arithmetic does not hide
 
 
 @dataclass(frozen=True)
@@ -89,23 +87,15 @@ def followed(planner: Planner, choice: Choice) -> Decision:
 
 
 def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:
-    """Of large requests, with the candidate's instances and cores: the fewest that are nearly as quick as any.
-
-    The model hides memory behind arithmetic wherever arithmetic takes longer; a part of it is counted here, so that
-    among rows a call of equal seconds those win that read weights seldom and keep activations in the caches.
-    """
+    """Of large requests, with the candidate's instances and cores: the fewest that are nearly as quick as any."""
     most = planner.most_rows()
     if most is None:
         return None
-    predictor, k, x = planner.predictor, candidate.instances, candidate.cores_each
-
-    def seconds(rows: int) -> float:
-        works = predictor.works(rows, predictor.machine.caches(k, x))
-        far = sum(work.cost.far_nbytes for work in works) / predictor.machine.bandwidth * k
-        run = predictor.run(k, x, rows).total_seconds - predictor.machine.call_seconds
-        return (run + EXPOSED * far) / rows
-
-    cost = {rows: seconds(rows) for rows in micro_batches(min(most, ROWS_AT_HAND))}
+    load = Load(ROWS_AT_HAND, saturated=True)
+    cost = {}
+    for rows in micro_batches(min(most, ROWS_AT_HAND)):
+        alike = Candidate(candidate.instances, candidate.cores_each, rows)
+        cost[rows] = Row(alike, planner.predictor.predict(alike, load)).cost(load)
     return min(rows for rows in cost if cost[rows] <= min(cost.values()) * (1 + EVEN))
 
 

@@ -26,6 +26,7 @@ from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 Caches = tuple[float, float]
 """See Machine.caches."""
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
+EXPOSED = 0.2  # of the time to move what a call takes from memory: the part that arithmetic does not hide
 SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
 
@@ -40,6 +41,8 @@ class Prediction:
         utilisation: arithmetic done, over the cores' peak.
         timeline: of one call on every instance that takes part. active: how many do.
         calls: one after the other on an instance. works: what the timeline's spans are of.
+        exposed_seconds: of a request, to add where candidates are compared: the model hides memory behind arithmetic
+            wherever that takes longer, but some of it shows, and decides between candidates of equal seconds.
     """
 
     seconds: float
@@ -52,6 +55,7 @@ class Prediction:
     active: int
     calls: int
     works: Sequence[Work] = ()
+    exposed_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,9 @@ class Predictor:
         seconds = each / queues + head_start + call
         items = load.rows * (active if load.saturated else 1) / seconds
         shares = self._shares(candidate, last, works, active)
-        return Prediction(seconds, items, *shares, last, active, -(-len(sizes) // queues), works)
+        far = sum(work.cost.far_nbytes for work in works) * active / self.machine.bandwidth
+        calls = -(-len(sizes) // queues)
+        return Prediction(seconds, items, *shares, last, active, calls, works, EXPOSED * far * calls)
 
     def _pipeline(self, candidate: Candidate, load: Load) -> Prediction:
         found = self._schedule(self.pipelined(candidate.cores_each, load.rows), candidate)

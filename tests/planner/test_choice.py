@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -32,8 +33,14 @@ def test_the_quickest_wins() -> None:
 
 
 def test_of_equals_the_one_with_least_memory_wins() -> None:
-    assert chosen(row(NARROW, 1.0), row(SMALL, 1.015), row(WIDE, 1.0)) == SMALL
+    assert chosen(row(NARROW, 1.0), row(SMALL, 1.005), row(WIDE, 1.0)) == SMALL
     assert chosen(row(NARROW, 1.0), row(SMALL, 1.03), row(WIDE, 1.0)) in (NARROW, WIDE)
+
+
+def test_traffic_that_shows_decides_between_equals() -> None:
+    busy = row(SMALL, 1.0)
+    busy = replace(busy, predicted=replace(busy.predicted, exposed_seconds=0.05))
+    assert chosen(busy, row(WIDE, 1.0)) == WIDE
 
 
 def test_what_was_measured_counts_more_than_predictions() -> None:
