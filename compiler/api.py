@@ -53,7 +53,7 @@ def compile(
         given["targets"] = (target,) if isinstance(target, str) else tuple(target)
     chosen = replace(options or CompileOptions(), **given)
     decision = None
-    if chosen.opt_level == SEARCHES:
+    if chosen.opt_level == SEARCHES and chosen.mode == "auto" and chosen.instances is None:
         tell = progress or (lambda phase, done: None)
         decision = Study(model, chosen, None, tell).verified(MOST_MEASURED, BUDGET_SECONDS)
     plan = driver.compile_model(model, chosen, progress, decision=decision)
