@@ -137,14 +137,24 @@ def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
     if node.body is not None and not isinstance(node.op, Control):
         root, *tail = node.body
     read, weights = _traffic(node, root, sizes)
-    count = next((rule for class_, rule in RULES if isinstance(root.op, class_)), _moves)
-    flops, items, kind = count(root, sizes)
+    flops, items, kind = _count(root, sizes)
     after = sum(_elementwise_flops(n, sizes) for n in tail)
+    inner = [_count(n, sizes) for n in tail if not isinstance(n.op, Elementwise)]
+    if inner:  # several contractions in one kernel: it is of the heaviest's kind
+        heaviest = max([(flops, items, kind), *inner], key=lambda counted: counted[0])
+        flops, (_, items, kind) = flops + sum(counted[0] for counted in inner), heaviest
+        written = sum(sizes.nbytes(v) for v in node.outputs)
+        return Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
     written = sum(sizes.nbytes(v) for v in node.outputs)
     cost = Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
     if isinstance(root.op, Recurrent):
         return replace(cost, meetings=_steps(root, sizes) * sizes.shape(root.operands[2])[0])
     return _as_the_kernel(cost, root, sizes, after) if isinstance(root.op, Conv) else cost
+
+
+def _count(node: Node, sizes: Sizes) -> Counted:
+    """By the first rule that fits."""
+    return next((rule for class_, rule in RULES if isinstance(node.op, class_)), _moves)(node, sizes)
 
 
 @dataclass(frozen=True)
@@ -303,6 +313,8 @@ def _recurrent(node: Node, sizes: Sizes) -> Counted:
 
 
 def _elementwise_flops(node: Node, sizes: Sizes) -> float:
+    if not isinstance(node.op, Elementwise):
+        return 0.0
     each = EXPENSIVE if node.op.name in TRANSCENDENTAL else 1
     return 0.0 if isinstance(node.op, Copy) else each * sizes.numel(node.output)
 

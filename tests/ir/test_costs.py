@@ -137,3 +137,17 @@ def test_results_cross_to_memory_twice() -> None:
     """Once to be fetched, once to be written back."""
     assert Cost(1, 2, 3, 4, 1, "conv").far_nbytes == 2 + 2 * 3 + 4
     assert Cost(1, 2, 3, 4, 1, "conv", near_nbytes=5, near_weight_nbytes=4).far_nbytes == 0
+
+
+def test_two_convolutions_in_one_kernel_both_count() -> None:
+    graph = Graph("g")
+    x = graph.add_input("x", TensorType(F32, (1, 32, 14, 14)))
+    d = graph.add_constant(np.zeros((32, 1, 3, 3), np.float32))
+    w = graph.add_constant(np.zeros((64, 32, 1, 1), np.float32))
+    inner = Graph("body")
+    a, b, c = (inner.add_input(n, v.type) for n, v in (("a", x), ("b", d), ("c", w)))
+    first = inner.add_node(lookup("", "Conv")(pads=(1, 1, 1, 1), group=32), [a, b]).output
+    inner.set_outputs([inner.add_node(lookup("", "Conv")(), [first, c]).output])
+    both = node_cost(graph.add_node(lookup("parax", "Fused")(kind="Conv"), [x, d, w], bodies={"body": inner}), {})
+    assert both.flops == 2 * 14 * 14 * (32 * 9 + 32 * 64)
+    assert both.kind == "conv1x1"
