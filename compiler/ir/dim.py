@@ -265,6 +265,8 @@ def floor_div(a: Dim, b: Dim) -> Dim:
     if isinstance(rest, int):
         if rest == 0 or (isinstance(b, int) and 0 <= rest < b) or (rest > 0 and lower_bound(b) > rest):
             return whole
+        if rest < 0 and lower_bound(b) >= -rest:
+            return whole - 1
         return whole + _atom("//", rest, b)
     if isinstance(b, SymDim):
         if lower_bound(rest) >= 0 and lower_bound(b - rest) >= 1:

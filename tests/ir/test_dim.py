@@ -111,6 +111,10 @@ def test_constant_results_are_ints() -> None:
     assert prod([]) == 1
     assert prod([2, S, 3]) == 6 * S
     assert ceil_div(S, 2) == (S + 1) // 2
+    assert ceil_div(S, S) == 1
+    assert ceil_div(S * S, S) == S
+    assert (S - 1) // S == 0
+    assert -1 // (S + 1) == -1
     assert dims_equal(2 * (S + 1), 2 + 2 * S)
     assert not dims_equal(S, N)
 
