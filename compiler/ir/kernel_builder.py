@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import InternalError
-from .dim import lower_bound
-from .dim_text import dim_from_json
+from .kernel_dims import dim_value
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 from .types import BOOL, F32, F64, I32, I64, U8, Dim, DType, SymDim
 
@@ -110,28 +109,8 @@ class Builder:
         if isinstance(value, KValue):
             return value
         if isinstance(value, SymDim):
-            return self._dim(value.to_json(), dims)
+            return dim_value(self, value.to_json(), dims)
         return KValue(INDEX, self, const=int(value))
-
-    def _dim(self, form: Any, dims: str) -> KValue:
-        if isinstance(form, int):
-            return self.index(form)
-        if isinstance(form, str):
-            return self.load(self.params[dims], self.symbols[form])
-        op, *args = form
-        values = [self._dim(a, dims) for a in args]
-        if op in ("//", "%") and lower_bound(dim_from_json(args[0])) < 0:
-            return self._floored(op, *values)
-        code = {"+": "add", "*": "mul", "//": "udiv", "%": "urem", "max": "max", "min": "min"}[op]
-        out = values[0]
-        for v in values[1:]:
-            out = self.binary(code, out, v)
-        return out
-
-    def _floored(self, op: str, a: KValue, b: KValue) -> KValue:
-        """a // b or a % b as Python rounds them, for b > 0 and any a; hardware rounds towards zero."""
-        down = self.binary("div", self.select(a < 0, a - (b - 1), a), b)
-        return down if op == "//" else a - down * b
 
     def _pair(self, a: Any, b: Any) -> tuple[KValue, KValue]:
         if not isinstance(a, KValue):

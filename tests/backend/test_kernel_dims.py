@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.dim import SymDim, evaluate, symbol
