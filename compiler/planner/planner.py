@@ -98,7 +98,7 @@ class Planner:
         found = []
         for row in list(best.values())[:MOST_LAYERED]:
             c = row.candidate
-            if self.predictor.layered(c.cores_each, c.rows or load.rows) is not None:
+            if self.predictor.layered(c.cores_each, c.rows or load.rows, row.predicted.active) is not None:
                 found.append(replace(c, mode=LAYERED))
         if self.symbol is not None and load.rows > 1 and self.n_cores > 1:
             pipeline = self.predictor.pipelined(self.n_cores, load.rows)

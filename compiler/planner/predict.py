@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...errors import InternalError
@@ -102,13 +102,17 @@ class Predictor:
         """All symbols' sizes for a call of `rows` rows."""
         return {**self.symbols, self.symbol: rows} if self.symbol is not None else dict(self.symbols)
 
-    def layered(self, cores: int, rows: int) -> Scheduled | None:
-        """The graph in layers on so many cores, for calls of `rows` rows; None where no layer has several branches."""
-        key = LAYERED, cores, rows, 1
+    def layered(self, cores: int, rows: int, instances: int = 1) -> Scheduled | None:
+        """The graph in layers on so many cores, for calls of `rows` rows; None where no layer has several branches.
+
+        Args:
+            instances: that run it side by side and share the memory's bandwidth.
+        """
+        key = LAYERED, cores, rows, instances
         if key not in self._scheduled:
             graph = self.graph.clone()
             schedule = plan_layers(graph, self.machine, cores, self.sizes(rows))
-            self._scheduled[key] = self._run_schedule(graph, schedule, rows)
+            self._scheduled[key] = self._run_schedule(graph, schedule, rows, instances)
         return self._scheduled[key]
 
     def pipelined(self, cores: int, rows: int) -> Scheduled | None:
@@ -121,11 +125,13 @@ class Predictor:
             self._scheduled[key] = self._run_schedule(graph, schedule, micro)
         return self._scheduled.get(key)
 
-    def _run_schedule(self, graph: Graph, schedule: Schedule, rows: int) -> Scheduled | None:
+    def _run_schedule(self, graph: Graph, schedule: Schedule, rows: int, instances: int = 1) -> Scheduled | None:
         if schedule.mode == SEQUENTIAL:
             return None
-        works = graph_works(graph, self.sizes(rows), caches=self.machine.caches(1, schedule.n_cores))
-        return Scheduled(schedule, works, simulate(works, self.machine, policy_of(graph, schedule)))
+        beside = -(-instances // self.machine.n_sockets)
+        machine = replace(self.machine, bandwidth_per_socket=self.machine.bandwidth_per_socket / beside)
+        works = graph_works(graph, self.sizes(rows), caches=self.machine.caches(instances, schedule.n_cores))
+        return Scheduled(schedule, works, simulate(works, machine, policy_of(graph, schedule)))
 
     def run(self, instances: int, cores: int, rows: int, delay: tuple[int, float] = (1, 0.0)) -> Timeline:
         """One call of `rows` rows on each of so many instances at the same time."""
@@ -156,7 +162,7 @@ class Predictor:
         queues = 1 if load.saturated or candidate.rows is None else active
         head_start = (candidate.delay_groups - 1) * candidate.delay_seconds
         if candidate.mode == LAYERED:
-            found = self._schedule(self.layered(candidate.cores_each, candidate.rows or load.rows), candidate)
+            found = self._schedule(self.layered(candidate.cores_each, candidate.rows or load.rows, active), candidate)
             works, last = found.works, found.timeline
             each = len(sizes) * (last.total_seconds - call)
         else:

@@ -83,6 +83,14 @@ def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> No
     assert decided(machine, hint="latency", opt_level=1).scheduler is None
 
 
+def test_layered_instances_share_the_memory() -> None:
+    eight = Machine("eight", 8, 100e9, 2e9, 4e9, l2_nbytes=1 << 12, l3_nbytes=1 << 15, l3_bandwidth_per_core=200e9)
+    planner = Planner(graph_of(branchy(), parax.CompileOptions()), eight, 8, "throughput")
+    alone, beside = (planner.predictor.layered(2, 4, n) for n in (1, 4))
+    assert alone is not None and beside is not None
+    assert beside.timeline.total_seconds > 1.2 * alone.timeline.total_seconds
+
+
 def test_instances_that_the_user_asks_for_are_kept() -> None:
     decision = decided(Machine("four", 4, 100e9, 15e9, 40e9), instances=2)
     assert decision.arrangement() == {"cores": 4, "instances": 2, "cores_each": 2}
