@@ -84,8 +84,8 @@ VARIABLES: dict[str, Variable] = {
                  "Write the graph after every pass, the LLVM IR and the assembly to it.", Path),
         Variable("PARAX_DEBUG", "0..5", 0, "How much the compiler tells on stderr; see the ladder below.", _level),
         Variable("PARAX_TARGET", "target name", "native", "The target to compile for when none is given.", str),
-        Variable("PARAX_CACHE_DIR", "folder", None, "Where measured machine facts and compiled plans are kept; "
-                 "unset: `$XDG_CACHE_HOME/parax` or `~/.cache/parax`.", Path),
+        Variable("PARAX_CACHE_DIR", "folder", None, "Where measured machine facts, times of kernels and compiled "
+                 "code are kept; unset: `$XDG_CACHE_HOME/parax` or `~/.cache/parax`.", Path),
         Variable("PARAX_CORES", "core list", None, "The cores a session may use, like `0-3,8`; unset: every core "
                  "that the affinity mask and the cgroup quota allow.", parse_cores),
         Variable("PARAX_MODELS", "folder", None, "Where the tests look for real models with reference data.", Path),
