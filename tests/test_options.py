@@ -89,16 +89,15 @@ def test_equal_compilations_give_equal_bytes(tmp_path: Path) -> None:
 
 def test_choices_of_kernels_reach_the_plan(tmp_path: Path) -> None:
     def choices(**options: Any) -> list[dict[str, Any]]:
-        plan = parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(cache_dir=tmp_path, **options))
+        fixed = {"instances": 1, "mode": "sequential"}  # else the rows a call may bring depend on times measured
+        plan = parax.compile(BUNDLED / "digits.onnx", options=CompileOptions(cache_dir=tmp_path, **fixed, **options))
         found: list[dict[str, Any]] = plan.manifest.provenance["choices"]
         return found
 
     model = choices(cache=False)
     assert model and {choice["by"] for choice in model} == {"model"}
     measured = choices(opt_level=3)
-    # what one candidate of the planner measured, the next finds in the cache
-    assert measured and {choice["by"] for choice in measured} <= {"measured", "cache"}
-    assert all(seconds > 0 for choice in measured for seconds in choice["seconds"].values())
+    assert "measured" in {choice["by"] for choice in measured} <= {"measured", "cache"}
     cached = choices()
     assert {choice["by"] for choice in cached} == {"cache"}
     assert [(c["kernel"], c["seconds"]) for c in cached] == [(c["kernel"], c["seconds"]) for c in measured]
