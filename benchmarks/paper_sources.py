@@ -27,4 +27,6 @@ UTILISATIONS, STAGE_SUM = (0.5, 0.4, 0.3, 0.4, 0.5, 0.4), 1.0
 MICRO_BATCHES = {2: 5, 3: 6, 4: 6, 5: 7, 6: 7, 7: 8, 8: 8}  # stages → micro-batches at B = 256, Bdev = 64
 MICRO_BATCH_SIZES = (43, 43, 43, 43, 42, 42)
 PIPELINE_IDLE = (0.5, 0.25)  # "more than" the first without micro-batches, about the second with
-BLOCK_SPEED_UP = 0.36 / 0.34  # an Inception block in layers over without
+BLOCK_MS = (0.36, 0.34)  # an Inception block, its operators one by one and in layers
+BLOCK_USE = ((0.95, 0.20), (0.70, 0.50))  # its utilisation in both ways: two figures each
+LAYERS_SPEED_UP = 1.05  # Inception-v3 in layers over without

@@ -11,11 +11,12 @@ COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#f
 Series = Sequence[tuple[float, float]]
 
 
-def lines(title: str, x_label: str, y_label: str, series: Mapping[str, Series]) -> str:
+def lines(title: str, x_label: str, y_label: str, series: Mapping[str, Series], ticks: int | None = None) -> str:
     """An SVG document; the y axis begins at 0.
 
     Args:
         series: name → points (x, y), at least one point in all.
+        ticks: how many even parts of the x axis are labelled; None: each x of a point.
     """
     points = [point for own in series.values() for point in own]
     x0, x1 = min(x for x, _ in points), max(x for x, _ in points)
@@ -37,9 +38,10 @@ def lines(title: str, x_label: str, y_label: str, series: Mapping[str, Series]) 
         (left, height), (right, _) = at(x0, y), at(x1, y)
         parts.append(f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{height:.1f}" y2="{height:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 6:.1f}" y="{height + 4:.1f}" text-anchor="end">{y:.3g}</text>')
-    for x in sorted({x for x, _ in points}):
+    marks = {x for x, _ in points} if ticks is None else {x0 + (x1 - x0) * k / ticks for k in range(ticks + 1)}
+    for x in sorted(marks):
         across, foot = at(x, 0.0)
-        parts.append(f'<text x="{across:.1f}" y="{foot + 16:.1f}" text-anchor="middle">{x:g}</text>')
+        parts.append(f'<text x="{across:.1f}" y="{foot + 16:.1f}" text-anchor="middle">{x:.4g}</text>')
     for number, (name, own) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{across:.1f},{height:.1f}" for across, height in (at(x, y) for x, y in own))

@@ -7,7 +7,13 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from benchmarks.paper import Row, idle_of_pipeline, partition_checks
+from benchmarks.paper_block import Curve, drawn, first_block, run_block
 from benchmarks.plot import lines
+from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.machine import Machine
+from parax.compiler.passes.partition.simulate import Work
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_errors_are_relative_to_the_source() -> None:
@@ -28,5 +34,54 @@ def test_a_pipelines_idle_share_is_its_bubble(stages: int, micro: int) -> None:
 def test_plots_are_well_formed() -> None:
     text = lines("a < b", "x", "y", {"one & two": [(1, 0), (2, 3)], "flat": [(1, 1)]})
     root = ElementTree.fromstring(text)
-    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
+    assert len(root.findall(f"{SVG}polyline")) == 2
     assert "a &lt; b" in text
+
+
+def test_ticks_replace_the_points_labels() -> None:
+    root = ElementTree.fromstring(lines("t", "x", "y", {"s": [(0, 0), (1, 1), (10, 2)]}, ticks=2))
+    labels = [text.text for text in root.findall(f"{SVG}text") if text.get("text-anchor") == "middle"]
+    assert labels[3:] == ["0", "5", "10"]
+
+
+def forked_works() -> list[Work]:
+    """A stem, four equal branches that share eight cores badly, and what joins them."""
+    stem, branch, join = (Cost(flops, 4e3, 4e3, 0.0, items, "conv") for flops, items in ((8e6, 8), (6e6, 2), (8e6, 8)))
+    branches = [Work(f"branch{k}", branch, (0,)) for k in range(4)]
+    return [Work("stem", stem), *branches, Work("join", join, (1, 2, 3, 4))]
+
+
+def test_the_first_block_is_what_lies_between_stem_and_join() -> None:
+    block = first_block(forked_works())
+    assert [work.name for work in block] == [f"branch{k}" for k in range(4)]
+    assert all(work.after == () for work in block)
+
+
+def test_a_model_without_branches_has_no_block() -> None:
+    stem = forked_works()[0]
+    with pytest.raises(ValueError, match="branches"):
+        first_block([stem, Work("next", stem.cost, (0,))])
+
+
+def test_layers_raise_the_use_of_cores_and_keep_the_work() -> None:
+    machine = Machine("box", 8, 1e10, 1e11, 1e11)
+    block = first_block(forked_works())
+    ways = run_block(block, machine)
+    assert ways.layers == (4,)
+    one, layered = ways.curves
+    assert layered.times[-1] < 0.5 * one.times[-1]
+    for curve in ways.curves:
+        work = curve.mean(curve.cores) * curve.times[-1] * machine.flops * machine.share("conv")
+        assert work == pytest.approx(sum(w.cost.arithmetic for w in block))
+        assert curve.mean(curve.bandwidth) * curve.times[-1] * machine.bandwidth == pytest.approx(
+            sum(w.cost.far_nbytes for w in block)
+        )
+    assert len(drawn(ways)) == 2
+    for text in drawn(ways).values():
+        assert len(ElementTree.fromstring(text).findall(f"{SVG}polyline")) == 2
+
+
+def test_the_use_reached_for_a_share_of_the_time() -> None:
+    curve = Curve((0.0, 1.0, 4.0, 5.0), (0.9, 0.5, 0.1), (0.0, 0.0, 0.0))
+    assert [curve.reached(share) for share in (0.1, 0.5, 0.9)] == [0.9, 0.5, 0.1]
+    assert curve.mean(curve.cores) == pytest.approx(0.5)
