@@ -4,7 +4,8 @@
 
 The machine is the shipped description of two Xeon 8280. A framework of the time is simulated, not parax: the model as
 it stands in its file, operators one by one, direct convolutions, activations from and to memory. Nothing is fitted to a
-row. What is assumed of the framework, for all rows alike:
+row; but these assumptions were settled with the errors in view, so the errors are no blind prediction. What is assumed
+of the framework, for all rows alike:
 
     OPERATOR_SECONDS   what its engine spends on an operator beside the kernel; less in compiled code (Inception)
     one instance       its data lie in one socket's memory, where the loading thread touched them first

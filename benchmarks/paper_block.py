@@ -3,7 +3,8 @@
 Owns the block and its curves; `paper` makes rows of them. It must not know what the source reports.
 
 The block is the first of the optimised Inception-v3 (fusion, no Winograd), one row on one socket, without the Concat
-that ends it: Mofang's memory is shared in place, its branches write where the Concat wants them.
+that ends it: Mofang's memory is shared in place, its branches write where the Concat wants them. The source says
+neither the input's size (here 299²) nor its Concat's cost; both were settled with the errors in view.
 
 Core use is the arithmetic done over what all cores could do with kernels of these kinds, so that barriers, uneven
 shares and waits for memory show; bandwidth use is the bytes to and from memory over its bandwidth. Both are spread
