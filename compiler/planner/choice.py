@@ -48,10 +48,11 @@ class Row:
     def cost(self, load: Load) -> float:
         """What the choice makes small: a request's seconds, or under a saturated load the seconds an item."""
         if self.measured is not None:
-            return 1.0 / self.measured.items_per_second if load.saturated else self.measured.seconds
+            m = self.measured
+            return 1.0 / m.items_per_second if load.saturated and m.items_per_second > 0 else m.seconds
         p = self.predicted
-        each = p.items_per_second * p.seconds  # items in a request's time
-        return (p.seconds + p.exposed_seconds) / (each if load.saturated else 1.0)
+        each = p.items_per_second * p.seconds  # items in a request's time; none where a batch is fixed to 0 rows
+        return (p.seconds + p.exposed_seconds) / (each if load.saturated and each > 0 else 1.0)
 
 
 @dataclass(frozen=True)

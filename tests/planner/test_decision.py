@@ -73,6 +73,17 @@ def test_barriers_dearer_than_the_work_leave_a_request_to_one_core() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("hint", ("throughput", "latency"))
+@pytest.mark.parametrize("opt_level", (2, 3))
+def test_a_batch_fixed_to_no_rows_can_be_planned(hint: Any, opt_level: int) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> m (float[0, 3] x) => (float[0, 3] y) { y = Softmax(x) }'
+    )
+    options = parax.CompileOptions(hint=hint, opt_level=opt_level)
+    with parax.compile(model, options=options).session() as session:
+        assert session.run({"x": np.zeros((0, 3), np.float32)})["y"].shape == (0, 3)
+
+
 def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> None:
     machine = replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4)
     decision = decided(machine, hint="latency")
