@@ -42,7 +42,8 @@ def _cells(row: Json, is_chosen: bool, saturated: bool) -> list[str]:
     p, m = row["predicted"], row.get("measured")
     measured: Sequence[str] = ("", "", "", "")
     if m:
-        off = p["items_per_second"] / m["items_per_second"] if saturated else p["seconds"] / m["seconds"]
+        by_items = saturated and m["items_per_second"] > 0  # a batch may be fixed to no rows
+        off = p["items_per_second"] / m["items_per_second"] if by_items else p["seconds"] / m["seconds"]
         measured = (
             duration(m["seconds"]), f"{m['items_per_second']:,.4g}", f"±{m['spread'] / 2:.0%}", f"{off - 1:+.0%}",
         )  # fmt: skip
