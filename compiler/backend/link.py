@@ -23,7 +23,7 @@ from ..ir.target import Target
 from .emit_llvm import ModuleEmitter
 from .link_calls import run_call, segment_builder, share_of
 from .link_schedule import schedule_functions, schedule_text, wait_text
-from .llvm_meeting import declare_waiting
+from .llvm_meeting import declare_waiting, waiting_text
 from .lower import PlacedCall, Segment
 
 SPINS = 20000  # iterations of `pause` before a waiting core yields
@@ -47,25 +47,8 @@ open:
   %next = add i32 %mine, 1
   store atomic i32 %next, ptr %generation release, align 4
   ret void
-wait:
-  %spins = phi i32 [ 0, %arrive ], [ %more, %again ], [ 0, %yield ]
-  %seen = load atomic i32, ptr %generation acquire, align 4
-  %go = icmp ne i32 %seen, %mine
-  br i1 %go, label %done, label %pause
-pause:
-  call void @llvm.x86.sse2.pause()
-  %more = add i32 %spins, 1
-  %tired = icmp ugt i32 %more, {SPINS}
-  br i1 %tired, label %yield, label %again
-again:
-  br label %wait
-yield:
-  %ignored = call i32 @sched_yield()
-  br label %wait
-done:
-  ret void
-}}
-"""
+""" + waiting_text("arrive", """  %seen = load atomic i32, ptr %generation acquire, align 4
+  %closed = icmp eq i32 %seen, %mine""", SPINS)
 
 
 def segment_function(segment: Segment, number: int, symbols: tuple[str, ...], trace: bool = False) -> KFunc:

@@ -24,6 +24,7 @@ from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_sl
 from ..ir.kernel_builder import Builder
 from ..ir.loops import KFunc
 from .link_calls import run_call, segment_builder, share_of
+from .llvm_meeting import waiting_text
 from .lower import PlacedBranch, PlacedCall, PlacedStage, ScheduledSegment, Segment
 
 PARTS_PER_FUNCTION = 64  # layers; LLVM takes quadratic time over functions of thousands of calls
@@ -34,29 +35,10 @@ _ARGUMENTS = "ptr %weights, ptr %arena, ptr %dims, ptr %sync, i64 %tid, i64 %nt"
 
 def wait_text(n_spins: int) -> str:
     """parax_wait(ptr progress, i64 least): return once the count there is at least that; spin, then yield."""
-    return f"""
-define internal void @parax_wait(ptr %progress, i64 %least) noinline nounwind {{
-entry:
-  br label %look
-look:
-  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ 0, %yield ]
-  %done = load atomic i64, ptr %progress acquire, align 8
-  %enough = icmp sge i64 %done, %least
-  br i1 %enough, label %out, label %check
-check:
-  %tired = icmp uge i64 %spins, {n_spins}
-  br i1 %tired, label %yield, label %pause
-pause:
-  call void @llvm.x86.sse2.pause()
-  %more = add i64 %spins, 1
-  br label %look
-yield:
-  %ignored = call i32 @sched_yield()
-  br label %look
-out:
-  ret void
-}}
-"""
+    look = """  %count = load atomic i64, ptr %progress acquire, align 8
+  %closed = icmp slt i64 %count, %least"""
+    head = "define internal void @parax_wait(ptr %progress, i64 %least) noinline nounwind {"
+    return f"{head}\nentry:\n  br label %wait\n{waiting_text('entry', look, n_spins)}"
 
 
 @dataclass(frozen=True)

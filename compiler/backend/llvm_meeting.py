@@ -17,7 +17,33 @@ if TYPE_CHECKING:
 
 SPINS = 4000  # iterations of `pause`, some 50 µs, before a waiting core yields
 
-_MEET = f"""define internal void @parax_meet(ptr %word, i64 %items, i64 %all) noinline nounwind {{
+
+def waiting_text(before: str, look: str, n_spins: int) -> str:
+    """Blocks from `wait`, entered from block `before`, to the return: spin, then yield, while a condition holds.
+
+    Args:
+        look: instructions that leave in `%closed` whether to wait on.
+    """
+    return f"""wait:
+  %spins = phi i32 [ 0, %{before} ], [ %more, %pause ], [ 0, %yield ]
+{look}
+  br i1 %closed, label %again, label %done
+again:
+  %more = add i32 %spins, 1
+  %tired = icmp ugt i32 %more, {n_spins}
+  br i1 %tired, label %yield, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  br label %wait
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %wait
+done:
+  ret void
+}}"""
+
+
+_MEET = """define internal void @parax_meet(ptr %word, i64 %items, i64 %all) noinline nounwind {
 entry:
   %alone = icmp uge i64 %items, %all
   br i1 %alone, label %done, label %arrive
@@ -33,25 +59,9 @@ open:
   %empty = shl i64 %next, 32
   store atomic i64 %empty, ptr %word release, align 8
   ret void
-wait:
-  %spins = phi i32 [ 0, %arrive ], [ %more, %pause ], [ 0, %yield ]
-  %seen = load atomic i64, ptr %word acquire, align 8
+""" + waiting_text("arrive", """  %seen = load atomic i64, ptr %word acquire, align 8
   %now = lshr i64 %seen, 32
-  %closed = icmp eq i64 %now, %round
-  br i1 %closed, label %again, label %done
-again:
-  %more = add i32 %spins, 1
-  %tired = icmp ugt i32 %more, {SPINS}
-  br i1 %tired, label %yield, label %pause
-pause:
-  call void @llvm.x86.sse2.pause()
-  br label %wait
-yield:
-  %ignored = call i32 @sched_yield()
-  br label %wait
-done:
-  ret void
-}}"""
+  %closed = icmp eq i64 %now, %round""", SPINS)
 
 
 def declare_waiting(module: ModuleEmitter) -> None:
