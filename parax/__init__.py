@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .compiler import onnx_backend as onnx_backend
@@ -32,7 +33,6 @@ if not os.path.isdir(os.path.join(__path__[0], "compiler")):
     # A checkout, found before any installation because it is the current folder: the rooms lie beside this folder.
     __path__.append(os.path.dirname(os.path.abspath(__path__[0])))
 
-# public name → the module it lives in; a name equal to the module's last part is the module itself
 _HOMES = {
     "compile": ".compiler.api",
     "onnx_backend": ".compiler.onnx_backend",
@@ -49,16 +49,7 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = ["__version__", *_HOMES]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'parax' has no attribute {name!r}")
-    module = import_module(home, __name__)
-    value = module if home.endswith(f".{name}") else getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

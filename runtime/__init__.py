@@ -5,8 +5,9 @@ Re-exports only, each loaded when first used, because `load` wants to start work
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from .loading import load as load
@@ -16,10 +17,4 @@ if TYPE_CHECKING:
 _HOMES = {"Plan": ".plan", "TensorSpec": ".manifest", "load": ".loading"}
 __all__ = ["Plan", "TensorSpec", "load"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_attributes(__name__, _HOMES)

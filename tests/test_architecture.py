@@ -18,10 +18,11 @@ ROOMS = ("parax", "compiler", "runtime")
 GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
 
 # Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
-BASE = {"parax/errors", "parax/env"}
+BASE = {"parax/errors", "parax/env", "parax/lazy"}
 MAY_IMPORT = {
     "parax/errors": set(),
     "parax/env": {"parax/errors"},
+    "parax/lazy": set(),
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
     "compiler/options": BASE,

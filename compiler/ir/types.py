@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,13 +31,8 @@ from .dim import (
 )
 from .dim_text import dim_from_json, parse_dim
 
-_ml: ModuleType | None = None
-try:  # numpy's own types cover most models; onnx brings ml_dtypes along for the rest
-    import ml_dtypes
-
-    _ml = ml_dtypes
-except ImportError:
-    pass
+# numpy's own types cover most models; onnx brings ml_dtypes along for the rest
+_ml = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
 
 __all__ = [
     "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",
