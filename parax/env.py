@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import UsageError
 
@@ -57,8 +56,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(cores))
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """One environment variable.
 
     Args:

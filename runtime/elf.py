@@ -16,7 +16,6 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..errors import IncompatiblePlan
 
@@ -44,16 +43,13 @@ _KINDS = {
 _FITS = {4: (-(1 << 31), 1 << 31), 8: (-(1 << 63), 1 << 64)}
 
 
-@dataclass
 class _Section:
-    kind: int
-    flags: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    place: int = -1  # in the region, once laid out
+    """A section's header, and where the section is in the region once it is laid out (before: −1)."""
+
+    def __init__(self, kind: int, flags: int, offset: int, size: int, link: int, info: int, align: int) -> None:
+        self.kind, self.flags, self.offset, self.size = kind, flags, offset, size
+        self.link, self.info, self.align = link, info, align
+        self.place = -1
 
 
 class LoadedObject:

@@ -1,14 +1,15 @@
-"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 1; does no input or output.
+"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 2; does no input or output.
 
 Value ids are strings. The plan's inputs and outputs go by their own names; values that only cross steps are listed in
-`values`, constants that host steps read in `constants`.
+`values`, constants that host steps read in `constants`. Named tuples, because making sixteen frozen data classes takes
+a tenth of a cold start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from .dtypes import numpy_dtype
 FORMAT = 2
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """A tensor of the plan's signature.
 
     Attributes:
@@ -47,8 +47,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype}{'[*]' if self.dims is None else shape_text(self.dims)}"
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A dimension known at run time: taken from axis `axis` of input `input`, or bound by a host step (input None)."""
 
     name: str
@@ -58,8 +57,7 @@ class Symbol:
     max: int | None
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(NamedTuple):
     """`left op right` must hold for the symbols' values; `text` says it in the model's words."""
 
     op: str
@@ -68,8 +66,7 @@ class Constraint:
     text: str
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Object code for one kind of CPU: the features it needs, the member that holds it, its SHA-256."""
 
     name: str
@@ -79,8 +76,7 @@ class Target:
     digest: str
 
 
-@dataclass(frozen=True)
-class NativeStep:
+class NativeStep(NamedTuple):
     """One call of `parax_run_<segment>`; it needs `arena` bytes, and behind them `scratch` bytes per core."""
 
     segment: int
@@ -90,8 +86,7 @@ class NativeStep:
     scratch: Dim = 0
 
 
-@dataclass(frozen=True)
-class Bind:
+class Bind(NamedTuple):
     """A symbol's value read off a host step's output: the length of `axis`, or the integer at flat index `element`."""
 
     symbol: str
@@ -100,9 +95,12 @@ class Bind:
     element: int | None
 
 
-@dataclass(frozen=True)
-class HostStep:
-    """An operator that Python executes; an omitted optional input is None."""
+class HostStep(NamedTuple):
+    """An operator that Python executes; an omitted optional input is None.
+
+    Attributes:
+        bodies: of If, Loop and Scan, which run them; operands and body inputs end with what the bodies capture.
+    """
 
     op: str
     domain: str
@@ -110,10 +108,10 @@ class HostStep:
     inputs: tuple[str | None, ...]
     outputs: tuple[str | None, ...]
     binds: tuple[Bind, ...]
+    bodies: Mapping[str, Block] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Steps that run together: a whole plan, or a body of a control step.
 
     Attributes:
@@ -129,18 +127,10 @@ class Block:
     constraints: tuple[Constraint, ...] = ()
 
 
-@dataclass(frozen=True)
-class ControlStep(HostStep):
-    """If, Loop or Scan: an operator that runs bodies. Operands and body inputs end with what the bodies capture."""
-
-    bodies: Mapping[str, Block] = field(default_factory=dict)
-
-
 Step = NativeStep | HostStep
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(NamedTuple):
     """A constant that a host step reads: a range of the weights, or (strings only) its elements in `data`."""
 
     dtype: str
@@ -149,8 +139,7 @@ class Constant:
     data: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class StageSpec:
+class StageSpec(NamedTuple):
     """A pipeline stage's cores, counted from an instance's first, and how many layers it runs."""
 
     first_core: int
@@ -158,8 +147,7 @@ class StageSpec:
     n_layers: int
 
 
-@dataclass(frozen=True)
-class Scheduled:
+class Scheduled(NamedTuple):
     """A program that does what the plan's only step does, on several cores in another way.
 
     Attributes:
@@ -176,8 +164,7 @@ class Scheduled:
     micro_batches: int | None
 
 
-@dataclass(frozen=True)
-class Arrangement:
+class Arrangement(NamedTuple):
     """Where sessions have `cores` cores: so many instances of `cores_each`."""
 
     cores: int
@@ -185,8 +172,7 @@ class Arrangement:
     cores_each: int
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Rows are independent along these axes, so a request may be cut into pieces.
 
     Attributes:
@@ -200,8 +186,7 @@ class Batch:
     min_rows: int
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """The size in bytes of weights.bin, its SHA-256, and its fast checksum (checksums.py)."""
 
     size: int
@@ -209,8 +194,7 @@ class Weights:
     checksum: str
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """Everything a plan says about itself."""
 
     name: str
@@ -230,7 +214,7 @@ class Manifest:
     errors: Mapping[int, str]
     graph: str | None
     graph_digest: str
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = MappingProxyType({})
     scheduled: Scheduled | None = None
     arrangement: Arrangement | None = None
     choice: Mapping[str, Any] | None = None
@@ -238,7 +222,7 @@ class Manifest:
     def rescheduled(self) -> Manifest:
         """The same plan with the scheduled program as its only step."""
         assert self.scheduled is not None
-        return replace(self, steps=(self.scheduled.step,), scheduled=None)
+        return self._replace(steps=(self.scheduled.step,), scheduled=None)
 
     def main(self) -> Block:
         """The plan's own steps as a block."""
@@ -253,7 +237,7 @@ class Manifest:
             step = pending.pop()
             if isinstance(step, NativeStep):
                 found.append(step)
-            elif isinstance(step, ControlStep):
+            else:
                 pending += [inner for block in step.bodies.values() for inner in block.steps]
         return found
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..errors import CorruptPlan
 from .dims import Dim, symbols_of
-from .manifest import Block, ControlStep, HostStep, Manifest, NativeStep, Scheduled
+from .manifest import Block, HostStep, Manifest, NativeStep, Scheduled
 
 
 def _unique(names: list[str], what: str) -> None:
@@ -42,10 +40,7 @@ def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:
     """A scheduled program does the same as the plan's only step, on groups of cores that do not overlap."""
     where = "manifest.schedule"
     only = manifest.steps[0] if len(manifest.steps) == 1 else None
-    same = isinstance(only, NativeStep) and replace(
-        scheduled.step, segment=only.segment, arena=only.arena, scratch=only.scratch
-    ) == only
-    if not same or not isinstance(only, NativeStep) or only.segment == scheduled.step.segment:
+    if not isinstance(only, NativeStep) or not _is_twin(only, scheduled.step):
         expected = "another segment with the inputs and outputs of the only step"
         raise CorruptPlan("a scheduled program does something else", where=where, expected=expected)
     _check_native(manifest, scheduled.step, {s.name for s in manifest.symbols if s.input is not None}, where)
@@ -60,6 +55,11 @@ def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:
         raise CorruptPlan("wrong stages", where=f"{where}.stages", expected=expected, found=len(scheduled.stages))
     if scheduled.mode == "pipelined" and manifest.batch is None:
         raise CorruptPlan("a pipeline needs a batch that may be cut", where=f"{where}.mode")
+
+
+def _is_twin(step: NativeStep, other: NativeStep) -> bool:
+    """Whether the other is another native function of the same values."""
+    return step.segment != other.segment and (step.inputs, step.outputs) == (other.inputs, other.outputs)
 
 
 def _check_steps(manifest: Manifest) -> None:
@@ -81,10 +81,9 @@ def _check_block(manifest: Manifest, block: Block, constants: set[str], bound: s
         missing = [name for name in step.inputs if name is not None and name not in defined]
         if missing:
             raise CorruptPlan("a step reads a value that nothing has written", where=at, found=missing[0])
-        if isinstance(step, ControlStep):
+        if isinstance(step, HostStep):
             for name, body in step.bodies.items():
                 _check_block(manifest, body, constants, bound, f"{at}.bodies.{name}")
-        if isinstance(step, HostStep):
             bound |= {bind.symbol for bind in step.binds}
         else:
             _check_native(manifest, step, bound, at)

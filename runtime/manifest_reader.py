@@ -17,7 +17,6 @@ from .manifest import (
     Block,
     Constant,
     Constraint,
-    ControlStep,
     HostStep,
     Manifest,
     NativeStep,
@@ -201,9 +200,8 @@ class ManifestReader:
         attrs = fields.get_object("attrs")
         operands = fields.items("inputs", _optional_name)
         op, domain = fields.text("op"), fields.text("domain", "")
-        if kind == "host":
-            return HostStep(op, domain, attrs, operands, results, binds)
-        return ControlStep(op, domain, attrs, operands, results, binds, self.bodies(fields))
+        bodies = self.bodies(fields) if kind == "control" else {}
+        return HostStep(op, domain, attrs, operands, results, binds, bodies)
 
     def bodies(self, fields: Fields) -> dict[str, Block]:
         """The bodies of a control step."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .control import CONTROL_OPS, Body, ControlOp
 from .dims import evaluate, symbols_of
 from .executor import Executor
 from .instance import Instance
-from .manifest import Bind, Block, Constraint, ControlStep, HostStep, NativeStep, Step, TensorSpec
+from .manifest import Bind, Block, Constraint, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of
 from .plan import Plan
 from .tensors import is_fit
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from .host_ops import HostOp
 
 
-@dataclass(frozen=True)
-class PreparedStep:
+class PreparedStep(NamedTuple):
     """A step with what it needs to run.
 
     Attributes:
@@ -45,8 +43,7 @@ class PreparedStep:
     constraints: list[Constraint]
 
 
-@dataclass(frozen=True)
-class PreparedBlock:
+class PreparedBlock(NamedTuple):
     """A block with its steps made ready, and the constraints that hold from the beginning."""
 
     block: Block
@@ -86,12 +83,12 @@ class Program:
         for step, dead in zip(block.steps, self._last_uses(block), strict=True):
             bodies: dict[str, PreparedBlock] = {}
             host = control = None
-            if isinstance(step, ControlStep):
-                control = _control_op(step)
-                bodies = {name: self._prepare(body, bound) for name, body in step.bodies.items()}
-            elif isinstance(step, HostStep):
-                host = _host_op(step)
             if isinstance(step, HostStep):
+                if step.bodies:
+                    control = _control_op(step)
+                else:
+                    host = _host_op(step)
+                bodies = {name: self._prepare(body, bound) for name, body in step.bodies.items()}
                 bound |= {bind.symbol for bind in step.binds}
             steps.append(PreparedStep(step, host, control, bodies, dead, checkable()))
         return PreparedBlock(block, steps, first)
@@ -265,7 +262,7 @@ class _Run:
         return array if is_fit(array) else np.require(array, requirements=["C", "A"])
 
 
-def _control_op(step: ControlStep) -> ControlOp:
+def _control_op(step: HostStep) -> ControlOp:
     try:
         return CONTROL_OPS[step.op]
     except KeyError:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..env import parse_cores, read
 from ..errors import UsageError
@@ -18,8 +18,7 @@ from ..errors import UsageError
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(NamedTuple):
     """One cache: its level, size in bytes, and the cores that share it."""
 
     level: int
@@ -27,8 +26,7 @@ class Cache:
     shared_by: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(NamedTuple):
     """One logical CPU: its number, NUMA node, package, and the lowest-numbered logical CPU of its physical core."""
 
     number: int
@@ -37,8 +35,7 @@ class Core:
     physical: int
 
 
-@dataclass(frozen=True)
-class Topology:
+class Topology(NamedTuple):
     """What this process may use.
 
     Attributes:
