@@ -94,7 +94,7 @@ def run_block(block: Sequence[Work], machine: Machine) -> Ways:
     """The works, a block's or a whole model's without views of its inputs, on all cores of the machine in both ways."""
     n = machine.n_cores
     dag, groups, _ = contract_views(block)
-    prices = Prices([block[group[0]].cost for group in groups], machine)
+    prices = Prices([block[group[0]] for group in groups], machine)
     branches = Branches(dag, prices, n)
     layers = tuple(
         tuple(Part(first, cores, tuple(w for i in bits(part) for w in groups[i]))

@@ -9,13 +9,12 @@ group that is done first (Graham's LPT rule), and the groups' sizes follow what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.costs import Cost
 from ...ir.machine import Machine
 from .dag import Dag, Mask, bits
-from .works import seconds_alone
+from .works import BESIDE, Work, seconds_alone
 
 
 @dataclass(frozen=True)
@@ -27,33 +26,21 @@ class Arrangement:
 
 
 class Prices:
-    """Seconds of each operator alone on any number of cores, remembered.
+    """Seconds of each operator alone on any number of cores, as predicted or measured, remembered."""
 
-    Args:
-        measured: for each operator number of cores → seconds, where they are known; other numbers of cores are
-            predicted and scaled by what the prediction was off at the nearest measured one.
-    """
-
-    def __init__(
-        self, costs: Sequence[Cost], machine: Machine, measured: Sequence[Mapping[int, float]] | None = None
-    ) -> None:
-        self.costs, self.machine = costs, machine
-        self.measured = measured or [{}] * len(costs)
-        self.far = [cost.far_nbytes for cost in costs]
+    def __init__(self, works: Sequence[Work], machine: Machine) -> None:
+        self.works, self.machine = works, machine
+        self.far = [work.cost.far_nbytes for work in works]
         self._on: dict[int, list[float]] = {}
 
     def on(self, n_cores: int) -> list[float]:
         """Seconds of every operator on that many cores."""
         if n_cores not in self._on:
-            self._on[n_cores] = [self._seconds(*known, n_cores) for known in zip(self.costs, self.measured)]
+            self._on[n_cores] = [
+                seconds_alone(work.cost, self.machine, n_cores) * work.correction(self.machine, n_cores)
+                for work in self.works
+            ]
         return self._on[n_cores]
-
-    def _seconds(self, cost: Cost, measured: Mapping[int, float], n_cores: int) -> float:
-        predicted = seconds_alone(cost, self.machine, n_cores)
-        if not measured or predicted <= 0:
-            return predicted
-        nearest = min(measured, key=lambda n: (abs(n - n_cores), n))
-        return measured[nearest] * predicted / seconds_alone(cost, self.machine, nearest)
 
 
 class Branches:
@@ -110,7 +97,7 @@ class Branches:
         for group, c in zip(groups, cores, strict=True):
             parts.append((first, c, group))
             first += c
-        return Arrangement(max(seconds, least) + self.barrier, tuple(parts))
+        return Arrangement(max(seconds * BESIDE, least) + self.barrier, tuple(parts))
 
     def _chain(self, part: Mask, n_cores: int) -> float:
         on = self.prices.on(n_cores)

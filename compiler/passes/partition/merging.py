@@ -15,7 +15,7 @@ from ..block.merge_convolutions import MergeConvolutions
 from ..rewrite import Rewriter
 from .branches import Branches, Prices
 from .dag import Dag
-from .works import seconds_alone
+from .works import Work, seconds_alone
 
 
 def merge_where_it_pays(graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int]) -> bool:
@@ -34,7 +34,8 @@ def merge_where_it_pays(graph: Graph, machine: Machine, n_cores: int, symbols: M
         return replace(found, near_nbytes=near) if near <= cache else found
 
     def pays(before: Sequence[Node], after: Sequence[Node]) -> bool:
-        siblings = Branches(Dag([[]] * len(before)), Prices([cost(n) for n in before], machine), n_cores)
+        works = [Work(node.output.name, cost(node)) for node in before]
+        siblings = Branches(Dag([[]] * len(before)), Prices(works, machine), n_cores)
         merged = sum(seconds_alone(cost(node), machine, n_cores) for node in after)
         return merged < siblings.seconds(siblings.dag.everything)
 

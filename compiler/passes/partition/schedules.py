@@ -22,15 +22,12 @@ from .layers import LayerOptions, layer_partition
 from .merging import merge_where_it_pays
 from .micro_batches import micro_batches
 from .result_nodes import ResultNodes
-from .simulate import Layers, Part, Pipeline, Sequential
+from .simulate import Layers, Part, Pipeline, Policy, Sequential, simulate
 from .stages import balanced_stages
-from .works import graph_works
+from .works import Measured, Work, graph_works
 
 MOST_STAGES = 8  # of a pipeline: the bubble grows with each
 FULL = 0.95  # of the throughput of a whole batch: a micro-batch with as much fills the device
-
-Measured = Mapping[str, Mapping[int, float]]
-"""Name of a node's first output → number of cores → seconds that it took there."""
 
 Parts = list[tuple[int, int, Mask]]
 """A layer: first core, number of cores, operators."""
@@ -42,6 +39,7 @@ class Operators:
 
     Attributes:
         nodes: of each operator, its views included. free: views of graph inputs, which wait for nothing.
+        works: one for each operator.
     """
 
     graph: Graph
@@ -49,18 +47,19 @@ class Operators:
     prices: Prices
     nodes: list[list[Node]]
     free: list[Node]
+    works: list[Work]
 
     @classmethod
     def of(
         cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], measured: Measured | None = None
     ) -> Operators:
         """The operators as they cost with these sizes."""
-        works = graph_works(graph, symbols, caches=machine.caches(1, n_cores))
+        works = graph_works(graph, symbols, caches=machine.caches(1, n_cores), measured=measured)
         dag, groups, free = contract_views(works)
         nodes = list(graph)
-        known = [(measured or {}).get(nodes[group[0]].output.name, {}) for group in groups]
-        prices = Prices([works[group[0]].cost for group in groups], machine, known)
-        return cls(graph, dag, prices, [[nodes[i] for i in group] for group in groups], [nodes[i] for i in free])
+        own = [replace(works[group[0]], after=tuple(bits(before))) for group, before in zip(groups, dag.before)]
+        return cls(graph, dag, Prices(own, machine), [[nodes[i] for i in group] for group in groups],
+                   [nodes[i] for i in free], own)  # fmt: skip
 
     def layers(self, n_cores: int, options: LayerOptions, within: Mask | None = None) -> list[Parts]:
         """The layers of the graph, or of some of its operators; sequential ones that follow one another are one."""
@@ -75,6 +74,10 @@ class Operators:
             else:
                 found.append(parts)
         return found
+
+    def seconds(self, policy: Policy) -> float:
+        """What the simulator of the whole says, which lets operators side by side share the memory as they run."""
+        return simulate(self.works, self.prices.machine, policy).total_seconds
 
     def write(self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None) -> Schedule:
         """Bring the graph's nodes into the order of the layers and insert the `Result` nodes.
@@ -115,7 +118,8 @@ def plan_layers(
     """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
 
     The graph must be optimised and final: what is added later has no place in the schedule. It stays as it is where
-    nothing is better than one node after the other on all cores; the schedule is "sequential" then.
+    nothing is better than one node after the other on all cores, as the search sees it part by part or as the simulator
+    sees the whole; the schedule is "sequential" then.
 
     Args:
         n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
@@ -127,6 +131,10 @@ def plan_layers(
     operators = Operators.of(graph, machine, n_cores, symbols, measured)
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):
+        return sequential_schedule(graph, n_cores)
+    side_by_side = Layers(tuple(tuple(Part(first, n, tuple(bits(mask))) for first, n, mask in parts)
+                                for parts in layers))  # fmt: skip
+    if operators.seconds(side_by_side) >= operators.seconds(Sequential(n_cores)):
         return sequential_schedule(graph, n_cores)
     return operators.write([(0, n_cores, layers)])
 

@@ -20,7 +20,7 @@ from ...ir.costs import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
-from .works import CostRule, Work, graph_works, seconds_alone, seconds_on
+from .works import BESIDE, CostRule, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [
     "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy", "Sequential",
@@ -80,9 +80,13 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Layers:
-    """Branches of a layer run side by side; the next layer begins when all are done."""
+    """Branches of a layer run side by side; the next layer begins when all are done.
+
+    `beside`: times as long as alone a work takes beside others, whatever they need of the memory.
+    """
 
     layers: tuple[tuple[Part, ...], ...]
+    beside: float = BESIDE
 
 
 Policy = Sequential | Greedy | Instances | Pipeline | Layers
@@ -177,8 +181,11 @@ class _Plan:
     def chain(
         self, works: Sequence[int], first_core: int, n_cores: int, after: tuple[int, ...] = (), batch: int = 0,
         home: int | None = None, copies: tuple[tuple[int, int], ...] = (), shares_weights: bool = False,
+        slower: float = 1.0,
     ) -> tuple[int, ...]:  # fmt: skip
-        """Works one after the other on the same cores; returns what to wait for (`after` if there are no works)."""
+        """Works one after the other on the same cores, `slower` times as long as alone; returns what to wait for
+        (`after` if there are no works).
+        """
         for i in works:
             cost = self.works[i].cost
             if cost.kind == "view":
@@ -188,7 +195,8 @@ class _Plan:
             far = cost.far_nbytes
             if shares_weights and len(copies) > 1 and cost.kind != "lookup":  # each looks up rows of its own
                 far -= cost.far_weight_nbytes * (1 - 1 / len(copies))
-            alone = seconds_on(cost, self.machine, n_cores, sockets, home, far)
+            alone = seconds_on(cost, self.machine, n_cores, sockets, home, far) * slower
+            alone *= self.works[i].correction(self.machine, n_cores)
             task = Task(alone, far, after, cores, links_of(self.machine, sockets, home), max(1, len(copies)))
             after = (self.add(task, _Placed(i, n_cores, copies or ((first_core, batch),))),)
         return after
@@ -236,7 +244,8 @@ def _layers(plan: _Plan, policy: Layers) -> None:
     """A barrier of all cores ends each layer that has several branches."""
     after: tuple[int, ...] = ()
     for layer in policy.layers:
-        ends = [plan.chain(part.works, part.first_core, part.n_cores, after) for part in layer]
+        slower = policy.beside if len(layer) > 1 else 1.0
+        ends = [plan.chain(part.works, part.first_core, part.n_cores, after, slower=slower) for part in layer]
         after = tuple(sorted({end for part_end in ends for end in part_end}))
         if len(layer) > 1:
             meeting = plan.machine.barrier(sum(part.n_cores for part in layer))

@@ -12,6 +12,7 @@ from parax.compiler.passes.partition.branches import Branches, Prices, share_cor
 from parax.compiler.passes.partition.dag import Dag, bits, mask_of
 from parax.compiler.passes.partition.layers import LayerOptions, imbalance, layer_partition, pieces
 from parax.compiler.passes.partition.optimal import closed_sets, optimal_layers
+from parax.compiler.passes.partition.works import Work
 from parax.errors import ResourceLimit
 from passes.partition.random_dags import inception_block, random_cost, random_dag
 
@@ -19,7 +20,7 @@ MACHINE = Machine("test", cores_per_socket=8, flops_per_core=100e9, bandwidth_pe
 
 
 def branches_of(dag: Dag, rng: random.Random, n_cores: int) -> Branches:
-    return Branches(dag, Prices([random_cost(rng) for _ in range(dag.n)], MACHINE), n_cores)
+    return Branches(dag, Prices([Work(str(i), random_cost(rng)) for i in range(dag.n)], MACHINE), n_cores)
 
 
 def partition(branches: Branches, options: LayerOptions | None = None) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,11 +50,15 @@ def test_two_chains_run_side_by_side() -> None:
 schedule layered on 2 cores {
   stage 0 on cores 0-1 {
     layer 0 {
-      core 0: %v %c %d %e
-      core 1: %a %b
+      cores 0-1: %v %c
       result: %1 %2
     }
     layer 1 {
+      core 0: %a %b
+      core 1: %d %e
+      result: %3 %4
+    }
+    layer 2 {
       cores 0-1: %f
     }
   }
@@ -160,8 +165,7 @@ def test_random_graphs_keep_their_results_bit_for_bit(data: st.DataObject, n_cor
     if schedule.mode == "layered":
         before = simulate(graph_works(graph, {}), SLOW, Sequential(n_cores)).total_seconds
         after = simulate(graph_works(graph, {}), SLOW, policy_of(graph, schedule)).total_seconds
-        # the search adds up prices of parts; the simulator of the whole has come out 3.6 % above them (seen once)
-        assert after <= before * 1.05
+        assert after <= before * 1.001
     if schedule.mode == "pipelined":
         assert sum(stage.n_cores for stage in schedule.stages) <= n_cores
 
@@ -176,6 +180,6 @@ def test_a_graph_of_wide_cells_is_planned_in_seconds(n_cores: int) -> None:
         previous, current = current, g.Slice(g.Concat(*sums, previous, axis=1), [0], [64], [1])
     graph.set_outputs([current])
     start = time.process_time()
-    schedule = plan_layers(graph, SLOW, n_cores, {})
+    schedule = plan_layers(graph, replace(SLOW, cores_per_socket=8, barrier_seconds=0.02), n_cores, {})
     assert time.process_time() - start < 5
     assert schedule.mode == "layered" and len(graph) > 300

@@ -93,7 +93,7 @@ def test_greedy_sees_through_views() -> None:
 def test_bandwidth_is_shared_max_min_fairly() -> None:
     """Three cores want 0.5, 2 and 2 of 4 bytes a second: the small one gets its wish, the others 1.75 each."""
     works = [work(8, 4, items=1), work(0, 7, items=1), work(0, 7, items=1)]
-    layers = Layers(((Part(0, 1, (0,)), Part(1, 1, (1,)), Part(2, 1, (2,))),))
+    layers = Layers(((Part(0, 1, (0,)), Part(1, 1, (1,)), Part(2, 1, (2,))),), beside=1.0)
     for found in (simulate(works, BOX, layers), simulate(works, BOX, Greedy(4))):
         ends = {s.work: s.end for s in found.spans}
         assert ends == pytest.approx({0: 8.0, 1: 4.0, 2: 4.0})
@@ -157,9 +157,19 @@ def test_a_pipeline_waits_for_a_free_buffer() -> None:
 
 def test_layers_meet_at_their_end() -> None:
     works = [work(2, items=1), work(1, items=1), work(4, after=(0, 1))]
-    layers = Layers(((Part(0, 1, (0,)), Part(1, 3, (1,))), (Part(0, 4, (2,)),)))
+    layers = Layers(((Part(0, 1, (0,)), Part(1, 3, (1,))), (Part(0, 4, (2,)),)), beside=1.5)
     found = simulate(works, replace(BOX, barrier_seconds=0.5), layers)
-    assert starts(found)[2, 0] == pytest.approx(2 + 2 * 0.5)
+    assert starts(found)[2, 0] == pytest.approx(2 * 1.5 + 2 * 0.5)
+    assert found.total_seconds == pytest.approx(2 * 1.5 + 2 * 0.5 + 1 + 2 * 0.5 + BOX.call_seconds)
+
+
+def test_measured_seconds_replace_predicted_ones() -> None:
+    """A work that took twice the predicted time on one core is taken to do so on two; the nearest number decides."""
+    slow = replace(work(4), measured={1: 8.0})
+    assert simulate([slow], BOX, Sequential(1)).total_seconds == pytest.approx(8)
+    assert simulate([slow], BOX, Sequential(2)).total_seconds == pytest.approx(4)
+    uneven = replace(work(4), measured={1: 4.0, 4: 3.0})
+    assert [simulate([uneven], BOX, Sequential(n)).total_seconds for n in (1, 4)] == pytest.approx([4, 3])
 
 
 @pytest.mark.parametrize(
