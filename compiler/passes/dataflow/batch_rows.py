@@ -54,7 +54,8 @@ def batch_rows(graph: Graph, misses: list[str] | None = None) -> BatchRows | Non
 def _candidates(graph: Graph) -> list[str]:
     found: dict[str, None] = {}
     for v in graph.inputs:
-        for d in v.tensor.dims[:2]:
+        dims = v.type.dims[:2] if isinstance(v.type, TensorType) else ()
+        for d in dims:
             if isinstance(d, SymDim) and str(d).isidentifier():
                 found[str(d)] = None
     return list(found)
