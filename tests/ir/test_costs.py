@@ -13,7 +13,6 @@ from parax.compiler.ir.machine import load_machine
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import CATALOGUE
 from parax.compiler.ir.text import parse_graph
-from parax.compiler.ir.training_costs import training_cost
 from parax.compiler.ir.types import F32, I64, TensorType, symbol
 
 
@@ -100,16 +99,6 @@ def test_bounds() -> None:
     assert node_cost(conv(1, 8, 8, 7, 3), {"N": 1}).bound(machine) == "call"
     relu = text_node("graph @g(%x: f32[64,64,56,56]) {\n  %y = Relu(%x) : f32[64,64,56,56]\n  return %y\n}")
     assert node_cost(relu, {}).bound(machine) == "memory"
-
-
-def test_training_takes_three_times_the_arithmetic_and_an_update() -> None:
-    node = conv(4, 16, 16, 8, 3)
-    forward, whole = node_cost(node, {"N": 4}), training_cost(node, {"N": 4})
-    parameters = 16 * 16 * 9
-    assert whole.flops == 3 * forward.flops + 2 * parameters
-    assert whole.weight_nbytes == (2 + 3) * 4 * parameters, "two reads and the update"
-    assert whole.written_nbytes == 3 * forward.written_nbytes + 4 * parameters, "the gradient is a result"
-    assert whole.nbytes > 3 * forward.nbytes
 
 
 def test_sizes_known_only_at_run_time_are_typical() -> None:

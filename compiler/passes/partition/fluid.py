@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ....errors import InternalError
 from ...ir.machine import Machine
+from .works import SPREAD
 
 EPSILON = 1e-9  # rounding: of a task left, of cores on a link
 AT_ONCE = 1e15  # progress per second of what takes no time
@@ -58,15 +59,17 @@ def links_of(machine: Machine, sockets: Sequence[tuple[int, int]], home: int | N
     """The links that the bytes of a task on these (socket, cores) cross.
 
     Args:
-        home: the socket in whose memory all of them are; None: each socket's part is in its own memory.
+        home: the socket in whose memory all of them are; None: each socket's part is in its own memory; SPREAD.
     """
     cores = sum(n for _, n in sockets)
     links: dict[int, float] = {}
     for socket, n in sockets:
-        memory = socket if home is None else home
-        links[memory] = links.get(memory, 0.0) + n / cores
-        if memory != socket:
-            links[machine.n_sockets + socket] = n / cores
+        homes = [s for s, _ in sockets] if home == SPREAD else [socket if home is None else home]
+        for memory in homes:
+            part = n / cores / len(homes)
+            links[memory] = links.get(memory, 0.0) + part
+            if memory != socket:
+                links[machine.n_sockets + socket] = links.get(machine.n_sockets + socket, 0.0) + part
     return links
 
 

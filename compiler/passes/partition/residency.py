@@ -44,7 +44,7 @@ def with_caches(
     touches = list(_touches(graph, costs, symbols, memory.offsets))
     total = sum(nbytes for own in touches for _, (_, _, nbytes) in own)
     block = max(BLOCK, int(total / MOST_TOUCHES))
-    levels = [_Cache(l2_nbytes), _Cache(max(l2_nbytes, l3_nbytes))]
+    levels = [Cache(l2_nbytes), Cache(max(l2_nbytes, l3_nbytes))]
     found: list[Cost] = []
     for last in (False, True):  # the second round is the steady state
         for cost, own in zip(costs, touches):
@@ -110,7 +110,7 @@ def _blocks(memory: object, begin: int, nbytes: float, block: int) -> Iterator[t
         yield (memory, number), min(end, (number + 1) * block) - max(begin, number * block)
 
 
-class _Cache:
+class Cache:
     """Which blocks an LRU cache of `nbytes` holds."""
 
     def __init__(self, nbytes: float) -> None:

@@ -20,11 +20,12 @@ from ...ir.costs import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
-from .works import BESIDE, CostRule, Work, graph_works, seconds_alone, seconds_on
+from .works import BESIDE, SPREAD, CostRule, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [
-    "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy", "Sequential",
-    "Span", "Timeline", "Work", "graph_works", "lat_greedy", "lat_sequential", "seconds_alone", "simulate",
+    "SPREAD", "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy",
+    "Sequential", "Span", "Timeline", "Work", "graph_works", "lat_greedy", "lat_sequential", "seconds_alone",
+    "simulate",
 ]  # fmt: skip
 
 
@@ -39,7 +40,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Sequential:
-    """One work at a time. `home`: the socket whose memory holds everything; None: spread over those in use."""
+    """One work at a time. `home`: the socket whose memory holds everything; None: every socket's part lies in its own;
+    SPREAD: in all, no matter which socket needs it.
+    """
 
     n_cores: int
     home: int | None = None

@@ -14,6 +14,8 @@ from ...ir.machine import Machine
 from ...ir.views import MemoryPlan
 from .residency import memory_of, with_caches
 
+SPREAD = -1
+"""The home of data whose pages lie in the memories of all sockets in use, no matter which of them needs them."""
 SHIFTED = 0.3
 """Of the activations in the caches: the share that lies with whichever core wrote it, wherever it is read. Kernels cut
 their rows alike, so a core reads mostly what it has written itself. Measured, as the median over layers of ten models
@@ -59,7 +61,7 @@ def graph_works(
     """The works of a graph, one for each node in order, views included (they cost nothing).
 
     Args:
-        symbols: sizes of the symbolic dimensions. cost: node_cost or training_cost.
+        symbols: sizes of the symbolic dimensions. cost: what a node costs.
         caches: bytes of the second-level cache of a core and of its part of the last one (`Machine.caches`); None:
             everything comes from memory. memory: where values lie, if the caller knows.
         measured: what nodes took with these sizes, where somebody ran them.
@@ -89,7 +91,7 @@ def seconds_on(
     barrier.
 
     Args:
-        home: the socket whose memory holds all the data; None: every socket's part lies in its own memory.
+        home: the socket whose memory holds all the data; None: every socket's part lies in its own memory; SPREAD.
         far_nbytes: what comes from memory, if not what the cost says.
     """
     if cost.kind == "view":
@@ -113,7 +115,9 @@ def far_limit(machine: Machine, sockets: Sequence[tuple[int, int]], home: int | 
     shares = []
     for socket, n in sockets:
         limit = min(n * machine.bandwidth_per_core, machine.bandwidth_per_socket)
-        if home is not None and socket != home:
+        if home == SPREAD and len(sockets) > 1:
+            limit = min(limit, machine.remote_bandwidth * len(sockets) / (len(sockets) - 1))
+        elif home not in (None, SPREAD, socket):
             limit = min(limit, machine.remote_bandwidth)
         shares.append(limit * cores / n)  # all finish together: the slowest socket decides
     return min(shares)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from parax.compiler.ir.costs import Cost
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import (
+    SPREAD,
     Greedy,
     Instances,
     Latencies,
@@ -137,6 +138,16 @@ def test_data_on_one_socket_is_slow_for_the_other() -> None:
     job = [work(0, 8)]
     assert simulate(job, TWO_SOCKETS, Sequential(4)).total_seconds == pytest.approx(1)
     assert simulate(job, TWO_SOCKETS, Sequential(4, home=0)).total_seconds == pytest.approx(4), "4 of 8 at 1 a second"
+
+
+def test_spread_data_cross_between_sockets_half_of_the_time() -> None:
+    job = [work(0, 8)]
+    near = simulate(job, TWO_SOCKETS, Sequential(4)).total_seconds
+    spread = simulate(job, TWO_SOCKETS, Sequential(4, home=SPREAD)).total_seconds
+    assert spread == pytest.approx(2), "each socket takes 4, 2 of them at 1 a second from the other"
+    assert near < spread < simulate(job, TWO_SOCKETS, Sequential(4, home=0)).total_seconds
+    one_socket = simulate(job, TWO_SOCKETS, Sequential(2, home=SPREAD)).total_seconds
+    assert one_socket == simulate(job, TWO_SOCKETS, Sequential(2)).total_seconds
 
 
 def test_a_pipeline_has_its_bubble() -> None:
