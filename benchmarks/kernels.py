@@ -185,12 +185,14 @@ def conv_case(
     group: int = 1,
     batch: int = 1,
     plain_input: bool = False,
+    dilation: int = 1,
 ) -> Case:
     """A square convolution with "same" padding."""
-    pad = kernel // 2
+    pad = kernel // 2 * dilation
     name = (
         f"conv{kernel}x{kernel}/{stride} {batch}x{h}²x{cin}→{cout}"
         + (f" g{group}" if group > 1 else "")
+        + (f" d{dilation}" if dilation > 1 else "")
         + (" nchw" if plain_input else "")
     )
     return node_case(
@@ -203,8 +205,17 @@ def conv_case(
         LAST,
         pads=[pad] * 4,
         strides=[stride] * 2,
+        dilations=[dilation] * 2,
         group=group,
     )
+
+
+def transposed_case(target: Target, h: int, cin: int, cout: int, kernel: int, stride: int) -> Case:
+    """A square transposed convolution whose result is `stride` times as large (one less where the kernel is odd)."""
+    name = f"convT{kernel}x{kernel}/{stride} {h}²x{cin}→{cout}"
+    shapes: list[tuple[int, ...]] = [(1, cin, h, h), (cin, cout, kernel, kernel), (cout,)]
+    pads = [(kernel - stride + 1) // 2] * 4
+    return node_case(name, target, "ConvTranspose", shapes, {0: LAST}, (1, 2), LAST, pads=pads, strides=[stride] * 2)
 
 
 def conv_cases(target: Target) -> list[Case]:
@@ -227,8 +238,7 @@ def conv_cases(target: Target) -> list[Case]:
         (14, 96, 576, 1, 1),
         (56, 144, 24, 1, 1),
     ]
-    grouped = [conv_case(target, 28, 256, 256, 3, group=32), conv_case(target, 56, 128, 128, 3, group=32)]  # ResNeXt
-    return [conv_case(target, *s) for s in shapes] + grouped
+    return [conv_case(target, *s) for s in shapes]
 
 
 def first_cases(target: Target) -> list[Case]:
@@ -239,6 +249,50 @@ def first_cases(target: Target) -> list[Case]:
         conv_case(target, 224, 3, 64, 3, 1, plain_input=True),
         conv_case(target, 224, 3, 64, 7, 2),
     ]
+
+
+def grouped_cases(target: Target) -> list[Case]:
+    """ResNeXt's layers (32 groups), AlexNet's (2), ShuffleNet's pointwise ones (3, 4, 8)."""
+    shapes = [
+        (56, 128, 128, 3, 1, 32),
+        (56, 256, 256, 3, 2, 32),
+        (28, 256, 256, 3, 1, 32),
+        (14, 512, 512, 3, 1, 32),
+        (7, 1024, 1024, 3, 1, 32),
+        (27, 96, 256, 5, 1, 2),
+        (13, 384, 256, 3, 1, 2),
+        (28, 240, 60, 1, 1, 3),
+        (28, 272, 68, 1, 1, 4),
+        (28, 384, 96, 1, 1, 8),
+        (28, 96, 384, 1, 1, 8),
+    ]
+    return [conv_case(target, h, i, o, kernel, stride, group) for h, i, o, kernel, stride, group in shapes]
+
+
+def odd_cases(target: Target) -> list[Case]:
+    """Few input channels, small maps, columns that fill no register, groups, dilations, transposed convolutions."""
+    image = [(224, 3, 64, 7, 2), (224, 3, 32, 3, 2), (299, 3, 32, 3, 2), (224, 3, 96, 11, 4), (224, 1, 64, 3, 1)]
+    shapes = [
+        (56, 64, 128, 3, 2),
+        (7, 512, 2048, 1, 1),
+        (7, 2048, 512, 1, 1),
+        (7, 160, 960, 1, 1),
+        (28, 64, 100, 1, 1),
+        (28, 48, 57, 3, 1),
+        (35, 192, 48, 1, 1),
+        (56, 144, 24, 1, 1),
+        (17, 128, 192, 7, 1),
+    ]
+    dilated = [conv_case(target, 28, 128, 128, 3, dilation=d) for d in (2, 4)]
+    upward = [(28, 128, 64, 2, 2), (112, 64, 32, 2, 2), (8, 512, 256, 4, 2), (32, 128, 64, 4, 2), (28, 64, 64, 3, 2)]
+    return (
+        [conv_case(target, *s, plain_input=True) for s in image]
+        + [conv_case(target, *s) for s in shapes]
+        + dilated
+        + [transposed_case(target, *s) for s in upward]
+        + [transposed_case(target, 64, 64, 3, 4, 2), transposed_case(target, 56, 21, 21, 4, 2)]
+        + grouped_cases(target)
+    )
 
 
 def depthwise_cases(target: Target) -> list[Case]:
@@ -281,6 +335,7 @@ GROUPS = {
     "gemm": gemm_cases,
     "conv": conv_cases,
     "first": first_cases,
+    "odd": odd_cases,
     "depthwise": depthwise_cases,
     "attention": attention_cases,
 }

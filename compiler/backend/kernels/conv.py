@@ -3,7 +3,8 @@
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
 1×1 kernels without padding are the same product with one tap. Few input channels or an input that is not
-channels-last: `conv_gather`. One channel per group: `depthwise`. Other element types and layouts: the plain kernel.
+channels-last: `conv_gather`. One channel per group: `depthwise`, a few: `conv_groups`. Other element types and layouts:
+the plain kernel.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
 from . import winograd
 from .blocking import PanelKind, Product, best_lanes, plan_product
 from .conv_gather import lower_gathered
+from .conv_groups import arrangement, lower_groups
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
@@ -67,9 +69,11 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
         return {"depthwise": lambda c: lower_depthwise(c, fusion, s)}
     wide = s.merge_groups(ctx.lanes)
     indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
+    small = arrangement(s, ctx.target)
+    groups: Candidates = {"groups": lambda c: lower_groups(c, fusion, s, small)} if small is not None else {}
     if not indirect:
-        return {"gathered": lambda c: lower_gathered(c, fusion, wide)}
-    direct: Candidates = {"direct": lambda c: lower_indirect(c, fusion, wide)}
+        return {**groups, "gathered": lambda c: lower_gathered(c, fusion, wide)}
+    direct: Candidates = {**groups, "direct": lambda c: lower_indirect(c, fusion, wide)}
     if s.constant:
         direct["direct-short"] = lambda c: lower_indirect(c, fusion, wide, row_share=0.5)
         direct["direct-long"] = lambda c: lower_indirect(c, fusion, wide, row_share=2)

@@ -133,6 +133,43 @@ def test_depthwise(
     )
 
 
+@settings(max_examples=25)
+@given(
+    data=st.data(),
+    inputs=st.sampled_from([2, 4, 8, 16]),
+    outputs=st.sampled_from([2, 4, 8, 16]),
+    group=st.sampled_from([2, 3, 6, 8]),
+    kernel=st.tuples(st.sampled_from([1, 3]), st.sampled_from([2, 3, 5])),
+    symbols=st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2}, {"W": 3}]),
+    bias=st.booleans(),
+    target=st.sampled_from(host_targets()),
+)
+def test_few_channels_per_group(
+    data: st.DataObject,
+    inputs: int,
+    outputs: int,
+    group: int,
+    kernel: tuple[int, int],
+    symbols: dict[str, int],
+    bias: bool,
+    target: Target,
+) -> None:
+    strides, dilations = (data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)) for _ in range(2))
+    pads = data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4))
+    h, w = data.draw(st.integers(11, 13)), data.draw(st.integers(11, 40))
+    run_conv(
+        (2, group * inputs, h, w),
+        (group * outputs, inputs, *kernel),
+        bias=bias,
+        symbols=symbols,
+        target=target,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=group,
+    )
+
+
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "pointwise": ((2, 16, 9, 8), (70, 16, 1, 1), {}),
     "blocks within an image": ((3, 40, 7, 7), (200, 40, 1, 1), {"symbols": {"N": 0}}),
@@ -144,6 +181,8 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "grouped": ((2, 32, 9, 8), (48, 16, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),
     "small groups": ((2, 24, 9, 8), (24, 4, 3, 3), {"pads": [1, 1, 1, 1], "group": 6}),
     "groups side by side": ((2, 64, 9, 8), (64, 4, 3, 3), {"pads": [1, 1, 1, 1], "group": 16}),
+    "groups of 8": ((2, 64, 9, 15), (64, 8, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2], "group": 8}),
+    "grouped signal": ((2, 24, 37), (24, 4, 5), {"pads": [2, 2], "group": 6}),
     "pointwise groups": ((2, 64, 9, 8), (64, 16, 1, 1), {"group": 4}),
     "odd small groups": ((2, 15, 9, 8), (10, 3, 3, 3), {"pads": [1, 1, 1, 1], "group": 5}),
     "depthwise": ((2, 40, 14, 15), (40, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 40}),
@@ -172,7 +211,7 @@ def test_auto_pad_with_symbolic_size_equals_static(auto_pad: str) -> None:
     np.testing.assert_allclose(fixed, symbolic, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels, group", [(3, 1), (16, 1), (16, 16)])
+@pytest.mark.parametrize("channels, group", [(3, 1), (16, 1), (16, 4), (16, 16)])
 def test_half_precision(channels: int, group: int) -> None:
     x, w = normal(1, channels, 9, 9).astype(np.float16), normal(16, channels // group, 3, 3).astype(np.float16)
     (y,) = run_node(op("Conv", group=group), [x, w], constants=[1], layouts=[last(4)], out_layouts=[last(4)])
