@@ -5,6 +5,7 @@ Owns the rule of choice and what a plan stores of it; runs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +16,14 @@ from .predict import Prediction
 TOLERANCE = 0.02  # modes and delays so near the best are equal: the simplest of them is taken
 EVEN = 0.01  # the same for instances and rows a call: those that need least memory are taken
 GAIN = 0.03  # what is not plain has to promise so much, as predictions err
+MOST_DOUBT = 0.5  # of measured seconds; disturbed runs tell no less than this
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What running a candidate took: medians over interleaved rounds, and (greatest − least) / median."""
+    """What running a candidate took: medians over the quicker half of interleaved rounds, and (greatest − least) /
+    median of these.
+    """
 
     seconds: float
     items_per_second: float
@@ -113,23 +117,48 @@ def choose(
     """Pick a row: of those measured if there are any, else of all.
 
     Among rows within TOLERANCE of the best the simplest win, and of these, within EVEN, that with least memory. By
-    prediction alone, rows that are not `plain` must promise GAIN over the best that is.
+    prediction alone, rows that are not `plain` must promise GAIN over the best that is. Where measured times are
+    spread, predictions decide between all that may be the best.
     """
-    known = [row for row in rows if row.measured] or list(rows)
-    best = min(row.cost(load) for row in known)
-    if plain and not known[0].measured:
-        least = min(row.cost(load) for row in plain)
-        if best > least * (1 - GAIN):
-            known, best = list(plain), least
-    near = [row for row in known if row.cost(load) <= best * (1 + TOLERANCE)]
+    known = [row for row in rows if row.measured]
+    rivals = rivals_of_best(known, load)
+    if known and max(doubt(row) for row in rivals) <= TOLERANCE:
+        chosen = _simplest(known, load)
+    else:
+        able = {row.candidate for row in rivals} or {row.candidate for row in rows}
+        open_, own = ([replace(row, measured=None) for row in some if row.candidate in able] for some in (rows, plain))
+        least = min((row.cost(load) for row in own), default=math.inf)
+        promising = min(row.cost(load) for row in open_) <= least * (1 - GAIN)
+        candidate = _simplest(open_ if promising or not own else own, load).candidate
+        chosen = next(row for row in rows if row.candidate == candidate)
+    ordered = sorted(rows, key=lambda row: (row.measured is None, row.cost(load)))
+    reasons = reasons_for(chosen, ordered, load)
+    return Choice(load, hint, machine, n_cores, simulated, chosen, tuple(ordered), tuple(reasons))
+
+
+def rivals_of_best(known: Sequence[Row], load: Load) -> list[Row]:
+    """Of measured rows, those that may be the best: it lies within what their times and its own are spread."""
+    if not known:
+        return []
+    best = min(known, key=lambda row: row.cost(load))
+    return [row for row in known if row.cost(load) <= best.cost(load) * (1 + max(doubt(row), doubt(best)))]
+
+
+def doubt(row: Row) -> float:
+    """Of a measured row's cost, the share that it may be off by."""
+    assert row.measured is not None
+    return min(MOST_DOUBT, row.measured.spread / 2)
+
+
+def _simplest(rows: Sequence[Row], load: Load) -> Row:
+    """Of the rows within TOLERANCE of the best the simplest, and of these, within EVEN, that with least memory."""
+    best = min(row.cost(load) for row in rows)
+    near = [row for row in rows if row.cost(load) <= best * (1 + TOLERANCE)]
     simple = min(complexity(row.candidate) for row in near)
     near = [row for row in near if complexity(row.candidate) == simple]
     best = min(row.cost(load) for row in near)
     even = [row for row in near if row.cost(load) <= best * (1 + EVEN)]
-    chosen = min(even, key=lambda row: (row.candidate.instances * (row.candidate.rows or load.rows), row.cost(load)))
-    ordered = sorted(rows, key=lambda row: (row.measured is None, row.cost(load)))
-    reasons = reasons_for(chosen, ordered, load)
-    return Choice(load, hint, machine, n_cores, simulated, chosen, tuple(ordered), tuple(reasons))
+    return min(even, key=lambda row: (row.candidate.instances * (row.candidate.rows or load.rows), row.cost(load)))
 
 
 def complexity(candidate: Candidate) -> tuple[int, int]:

@@ -1,6 +1,7 @@
-"""Candidates as they run: interleaved rounds over sessions of their plans, medians, within a budget of seconds.
+"""Candidates as they run: a race in interleaved rounds over sessions of their plans, within a budget of seconds.
 
-Owns the measuring of candidates; how fair rounds are held is `contest`'s.
+Owns the measuring of candidates: who still runs, when it is settled, and what counts of each one's rounds; what one
+round of a candidate is, is `contest`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from ...runtime.plan import Plan
     from ...runtime.session import Session
 
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 15
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 30
+SETTLED_ROUNDS = 7  # after which a lonely leader, or candidates with little spread, need no more
+LITTLE_SPREAD = 0.02
+LEFT_BEHIND = 1.15  # times the leader's: who never came nearer in FEWEST_ROUNDS runs no more
 SLICE_SECONDS = 0.03  # of a candidate in a round, at least one request
 WARM_UPS = 2
+LONG_SECONDS = 0.3  # of a request that needs one warm-up only
 Inputs = Mapping[str, "np.ndarray"]
 Tell = Callable[[str, float], None]
 
@@ -63,44 +68,87 @@ def trial(row: Row, load: Load) -> Trial:
     return Trial(min(rows, whole), 1, whole / min(rows, whole))
 
 
+@dataclass
+class Racer:
+    """A candidate in the race.
+
+    Attributes:
+        items: rows of all its clients' requests. times: its median seconds of a request, in each of its rounds.
+        behind: whether it runs no more.
+    """
+
+    contestant: Contestant
+    items: int
+    times: list[float] = field(default_factory=list)
+    behind: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Of a request: the median of the quicker half of the rounds, as whatever disturbs one adds to its time."""
+        return median(quicker_half(self.times))
+
+    @property
+    def spread(self) -> float:
+        """(greatest − least) / median of the quicker half of the rounds."""
+        quick = quicker_half(self.times)
+        return (quick[-1] - quick[0]) / self.seconds
+
+    def each(self, seconds: float) -> float:
+        """Seconds an item, where a request takes `seconds`."""
+        return seconds / max(1, self.items)
+
+
+def quicker_half(times: Sequence[float]) -> list[float]:
+    """The lesser half of some times in order, at least two of them if there are."""
+    return sorted(times)[: max(2, (len(times) + 1) // 2)]
+
+
 def measure(
     rows: Sequence[Row], plan_of: Callable[[Candidate], Plan], inputs_of: Callable[[int], Inputs], load: Load,
     cores: Sequence[int], budget_seconds: float, tell: Tell,
 ) -> list[Row]:  # fmt: skip
-    """Run the rows' candidates in turn, round after round, until the budget is spent; the rows with the medians.
+    """Run the rows' candidates in turn, round after round, until the budget is spent or it is clear what they take.
 
     Args:
         plan_of: what a candidate runs. inputs_of: a request of so many rows. tell: progress, (what, fraction done).
     """
     trials = [trial(row, load) for row in rows]
     with ExitStack() as stack:
-        contestants: list[Contestant] = []
+        racers: list[Racer] = []
         for row, each in zip(rows, trials, strict=True):
             session = stack.enter_context(open_session(plan_of(row.candidate), row.candidate, cores))
             calls = [partial(session.run, inputs_of(each.rows))] * each.clients
-            contestants.append(Contestant("parax", row.candidate.name, calls, each.rows))
-        seconds = _rounds(contestants, budget_seconds, tell)
+            contestant = Contestant("parax", row.candidate.name, calls, each.rows)
+            racers.append(Racer(contestant, each.rows * each.clients))
+        race(racers, budget_seconds, tell)
     found = []
-    for row, each, times in zip(rows, trials, seconds, strict=True):
-        middle = median(times)
-        spread = (max(times) - min(times)) / middle
-        items = each.rows * each.clients / middle
-        found.append(replace(row, measured=Measured(middle * each.parts, items, spread, len(times))))
+    for row, each, racer in zip(rows, trials, racers, strict=True):
+        seconds, items = racer.seconds, each.rows * each.clients
+        figures = Measured(seconds * each.parts, items / seconds, racer.spread, len(racer.times))
+        found.append(replace(row, measured=figures))
     return found
 
 
-def _rounds(contestants: Sequence[Contestant], budget_seconds: float, tell: Tell) -> list[list[float]]:
-    """Every contestant's median seconds of a call, in each round."""
-    for contestant in contestants:
-        tell(f"warming up {contestant.setup}", 0.0)
+def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell) -> None:
+    """Rounds in which each one runs once. After FEWEST_ROUNDS those that were never near the leader drop out; the rest
+    go on, longer if their times are spread.
+    """
+    for racer in racers:
+        tell(f"warming up {racer.contestant.setup}", 0.0)
         for _ in range(WARM_UPS):
-            contestant.run_for(0.0)
+            if racer.contestant.run_for(0.0)[1][0] > LONG_SECONDS:
+                break
     began, n = time.perf_counter(), 0
-    medians: list[list[float]] = [[] for _ in contestants]
     while n < FEWEST_ROUNDS or (n < MOST_ROUNDS and time.perf_counter() - began < budget_seconds):
-        for place, contestant in enumerate(contestants):
+        racing = [racer for racer in racers if not racer.behind]
+        if n >= SETTLED_ROUNDS and (len(racing) == 1 or all(racer.spread <= LITTLE_SPREAD for racer in racing)):
+            break
+        for racer in racing:
             done = (time.perf_counter() - began) / budget_seconds
-            tell(f"round {n + 1}: {contestant.setup}", min(1.0, max(done, n / MOST_ROUNDS)))
-            medians[place].append(median(contestant.run_for(SLICE_SECONDS)[1]))
+            tell(f"round {n + 1}: {racer.contestant.setup}", min(1.0, max(done, n / MOST_ROUNDS)))
+            racer.times.append(median(racer.contestant.run_for(SLICE_SECONDS)[1]))
         n += 1
-    return medians
+        if n >= FEWEST_ROUNDS:
+            leader = min(racer.each(racer.seconds) for racer in racing)
+            for racer in racing:
+                racer.behind = racer.each(min(racer.times)) > LEFT_BEHIND * leader

@@ -20,11 +20,11 @@ def quiet(what: str, done: float) -> None:
 @pytest.fixture(scope="module")
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> planner.Verdict:
     path = planner.model_file("mlp", tmp_path_factory.mktemp("models"), small=True)
-    return planner.judge(Study(path, CompileOptions(hint="latency"), None, quiet), "mlp", 4, 0.1)
+    return planner.judge(Study(path, CompileOptions(hint="latency"), None, quiet), "mlp", 4, 0.1, 1.0)
 
 
 def test_every_candidate_is_measured_and_the_best_is_the_measure(verdict: planner.Verdict) -> None:
-    assert verdict.left_out == 0
+    assert verdict.left_out == ()
     assert all(row.measured is not None for row in verdict.measured)
     assert verdict.best.seconds == min(row.seconds for row in verdict.measured)
     assert verdict.verified[1] >= 1.0
