@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ def cells(v: Verdict) -> list[str]:
     """A verdict's line in the table."""
     ran = f"{len(v.candidates)}" + (f", {len(v.left_out)} too long" if v.left_out else "")
     return [v.model, str(v.rows), v.best, amount(v.seconds), f"±{v.spread / 2:.0%}", f"{v.off_by:+.0%}",
-            v.predicted[0], f"{v.predicted[1]:.3f}", f"{v.verified[1]:.3f}", ran, "miss" if v.missed else ""]  # fmt: skip
+            v.predicted[0], f"{v.predicted[1]:.3f}", f"{v.verified[1]:.3f}", ran,
+            "miss" if v.missed else ""]  # fmt: skip
 
 
 COLUMNS = ("model", "rows", "best measured", "seconds", "spread", "predicted off by", "chosen by prediction",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 9  # of one phase along an axis
@@ -18,7 +18,10 @@ GEMM_CYCLES = 1.06  # per multiply-add of a vector
 HIDDEN_NBYTES, CYCLES_PER_BYTE = 8 << 20, 0.13  # weights beyond so many are waited for
 WORTH = 0.95  # of the direct algorithm's time
 BLOCK = 64  # tiles of a work item, at most
-L2_NBYTES = 600 << 10  # of a core's cache for one block
+SHORT_BLOCK = 12  # tiles: shorter ones are not made for the sake of more work items
+MIN_ITEMS = 8  # work items wanted of a single image
+STREAMED_NBYTES = 16 << 20  # of weights that do not stay in the cache from block to block
+L2_NBYTES = 737 << 10  # of a core's cache for one block
 PANEL_WASTE = ((4, 1.0), (3, 1.01), (2, 1.05), (1, 1.3))  # vectors of a panel → cycles of one of them
 
 
@@ -84,11 +87,14 @@ def best_algorithm(layer: Layer, lanes: int) -> Algorithm | None:
 
 
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> float:
-    """Of one core, weights from memory left out: tiles in whole register tiles, channels in whole panels."""
-    count = -(-tiles(layer, algorithm) // tile_rows) * tile_rows
+    """Of one core, weights from memory left out: channels in whole panels; of a register tile that is not full, half
+    of what is missing.
+    """
+    exact = tiles(layer, algorithm)
+    count = (exact + -(-exact // tile_rows) * tile_rows) / 2
     whole = panel_vectors(layer, lanes)[1] * lanes
-    transforms = TRANSFORM_CYCLES * (layer.inputs + layer.outputs)
-    return algorithm.all_points * count * (GEMM_CYCLES * layer.inputs * whole + transforms) / lanes
+    each = GEMM_CYCLES * layer.inputs * whole + TRANSFORM_CYCLES * (layer.inputs + layer.outputs)
+    return algorithm.all_points * count * each / lanes
 
 
 def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
@@ -98,9 +104,22 @@ def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
     return width, -(-needed // width) * width
 
 
+def block_tiles(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:
+    """Tiles of a work item: equal parts of an image that fit the cache, in a number that cores share evenly."""
+    width, all_vectors = panel_vectors(layer, lanes)
+    points, panels, of_image = algorithm.all_points, all_vectors // width, tiles(replace(layer, images=1), algorithm)
+    if 4 * points * layer.inputs * layer.outputs >= STREAMED_NBYTES:
+        return BLOCK
+    fits = max(2 * tile_rows, L2_NBYTES // (4 * points * (layer.inputs + width * lanes)))
+    wanted = -(-MIN_ITEMS // panels) if layer.images == 1 else 1
+    blocks = max(-(-of_image // min(fits, BLOCK)), min(wanted, of_image // SHORT_BLOCK), 1)
+    if blocks * panels % 2 and of_image > SHORT_BLOCK:
+        blocks += 1
+    return -(-of_image // blocks)
+
+
 def items(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:
     """Work items: blocks of tiles × panels."""
     width, all_vectors = panel_vectors(layer, lanes)
-    block = L2_NBYTES // (4 * algorithm.all_points * (layer.inputs + width * lanes)) // tile_rows * tile_rows
-    blocks = -(-tiles(layer, algorithm) // max(2 * tile_rows, min(block, BLOCK)))
+    blocks = -(-tiles(layer, algorithm) // block_tiles(layer, algorithm, lanes, tile_rows))
     return blocks * (all_vectors // width)

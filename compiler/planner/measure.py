@@ -30,6 +30,7 @@ SETTLED_ROUNDS = 7  # after which a lonely leader, or candidates with little spr
 LITTLE_SPREAD = 0.02
 LEFT_BEHIND = 1.15  # times the leader's: who never came nearer in FEWEST_ROUNDS runs no more
 SLICE_SECONDS = 0.03  # of a candidate in a round, at least one request
+WHOLE_SECONDS = 0.4  # up to which a request is run whole: one in parts gives less memory for results back and forth
 WARM_UPS = 2
 LONG_SECONDS = 0.3  # of a request that needs one warm-up only
 Inputs = Mapping[str, "np.ndarray"]
@@ -58,12 +59,12 @@ class Trial:
 
 
 def trial(row: Row, load: Load) -> Trial:
-    """The trial of a candidate: whole calls on every instance that takes part, SLICE_SECONDS of them if there are."""
+    """The trial of a candidate: the request, or if that is long, SLICE_SECONDS of whole calls on every instance."""
     c, p = row.candidate, row.predicted
     if c.rows is None:
         return Trial(load.rows, c.instances if load.saturated else 1, 1.0)
     whole = load.rows * (p.active if load.saturated else 1)
-    calls = math.ceil(SLICE_SECONDS * p.calls / p.seconds)
+    calls = p.calls if p.seconds <= WHOLE_SECONDS else math.ceil(SLICE_SECONDS * p.calls / p.seconds)
     rows = whole if calls >= p.calls else p.active * c.rows * max(1, calls)
     return Trial(min(rows, whole), 1, whole / min(rows, whole))
 

@@ -5,6 +5,7 @@ Owns that procedure. It must not know how plans are compiled or stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -132,15 +133,18 @@ class Planner:
         return choose(rows, plain, load, self.hint, self.machine.name, self.n_cores, self.machine.simulated)
 
 
-def worth_running(rows: Sequence[Row], load: Load, most: int) -> list[Row]:
-    """The best few by prediction, first one of every arrangement and mode, then the next best of any."""
+def worth_running(rows: Sequence[Row], load: Load, most: int, longest_seconds: float = math.inf) -> list[Row]:
+    """The best few by prediction, first one of every arrangement and mode, then the next best of any; none whose native
+    calls take longer than `longest_seconds`.
+    """
     best_first = sorted(rows, key=lambda row: row.cost(load))
     best = best_first[0].cost(load)
+    able = [row for row in best_first if row.predicted.seconds <= longest_seconds * row.predicted.calls]
     firsts: dict[tuple[int, int, str], Row] = {}
-    for row in best_first:
+    for row in able:
         if row.cost(load) <= best * WORTH_A_TRY:
             firsts.setdefault((row.candidate.instances, row.candidate.cores_each, row.candidate.mode), row)
-    others = [row for row in best_first if row.cost(load) <= best * WORTH_RUNNING and row not in firsts.values()]
+    others = [row for row in able if row.cost(load) <= best * WORTH_RUNNING and row not in firsts.values()]
     return [*firsts.values(), *others][:most]
 
 

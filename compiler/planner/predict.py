@@ -26,6 +26,7 @@ from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 Caches = tuple[float, float]
 """See Machine.caches."""
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
+CUT_SECONDS = 8e-6  # measured: a request in pieces against a whole one, on however many instances
 EXPOSED = 0.2  # of the time to move what a call takes from memory: the part that arithmetic does not hide
 SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
@@ -171,7 +172,7 @@ class Predictor:
             each = sum(runs[n].total_seconds - call - head_start for n in sizes)
             works = self.works(max(sizes), self.machine.caches(active, candidate.cores_each))
             last = runs[max(sizes)]
-        seconds = each / queues + head_start + call
+        seconds = each / queues + head_start + call + (CUT_SECONDS if len(sizes) > 1 else 0.0)
         items = load.rows * (active if load.saturated else 1) / seconds
         shares = self._shares(candidate, last, works, active)
         far = sum(work.cost.far_nbytes for work in works) * active / self.machine.bandwidth

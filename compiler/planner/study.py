@@ -21,7 +21,7 @@ from ..ir.machine import load_machine
 from ..options import CompileOptions
 from ..samples import random_inputs
 from .candidate import Candidate, Load
-from .choice import Choice, Row
+from .choice import Choice, Row, amount
 from .decide import Decision, followed, options_load, rows_a_call
 from .draw import Panel, svg
 from .here import machine_here
@@ -32,6 +32,7 @@ from .timeline import measured_panel, predicted_panel, recorded_spans
 if TYPE_CHECKING:
     from ...runtime.plan import Plan
 
+CALLS_IN_BUDGET = 8  # candidates with longer native calls are not run
 SEED = 0  # of the inputs that candidates run on
 
 
@@ -81,7 +82,10 @@ class Study:
         known += planner.scheduled(load, known)
         refusal = ""
         if most_measured and self.cores:
-            best = worth_running(known, load, most_measured)
+            longest = budget_seconds / CALLS_IN_BUDGET
+            best = worth_running(known, load, most_measured, longest)
+            if not best:
+                refusal = f"nothing was run: every call takes longer than {amount(longest)}"
             try:
                 run = self.measured(best, load, budget_seconds)
                 known = [*run, *(row for row in known if row not in best)]

@@ -15,7 +15,7 @@ from parax.compiler.planner.candidate import (
     sequential_candidates,
 )
 from parax.compiler.planner.planner import Planner, worth_running
-from parax.compiler.planner.predict import Predictor, fewest_rows
+from parax.compiler.planner.predict import CUT_SECONDS, Predictor, fewest_rows
 from parax.runtime.cut import row_ranges
 
 MACHINE = Machine("four", 4, 100e9, 10e9, 20e9, l2_nbytes=1 << 20, l3_nbytes=8 << 20)
@@ -69,7 +69,7 @@ def test_a_request_takes_the_sum_of_its_pieces_and_one_call() -> None:
     found = predictor.predict(Candidate(2, 2, 3), Load(14))
     sizes = [n for _, n in row_ranges(14, 2, 3)]
     each = [predictor.run(2, 2, n).total_seconds - MACHINE.call_seconds for n in sizes]
-    assert found.seconds == pytest.approx(sum(each) / 2 + MACHINE.call_seconds)
+    assert found.seconds == pytest.approx(sum(each) / 2 + MACHINE.call_seconds + CUT_SECONDS)
     assert (found.active, found.calls) == (2, len(sizes) // 2)
     assert found.items_per_second == pytest.approx(14 / found.seconds)
 

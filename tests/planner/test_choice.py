@@ -53,6 +53,17 @@ def test_what_is_not_plain_must_promise_more_than_predictions_err() -> None:
     assert chosen(row(WIDE, 1.0, 1.0), row(BRANCHES, 0.98, 0.97)) == BRANCHES
 
 
+def spread(candidate: Candidate, predicted: float, measured: float, by: float) -> Row:
+    return replace(row(candidate, predicted), measured=Measured(measured, 8 / measured, by, 5))
+
+
+def test_predictions_decide_between_times_that_are_spread() -> None:
+    assert chosen(spread(WIDE, 1.0, 1.5, 0.9), spread(SMALL, 1.8, 1.4, 0.01)) == WIDE  # a neighbour took its time
+    assert chosen(spread(WIDE, 1.0, 1.5, 0.02), spread(SMALL, 1.8, 1.4, 0.01)) == SMALL
+    assert chosen(spread(WIDE, 1.0, 3.0, 0.9), spread(SMALL, 1.8, 1.4, 0.01)) == SMALL  # no doubt is that great
+    assert chosen(spread(BRANCHES, 0.99, 1.0, 0.2), spread(WIDE, 1.0, 1.05, 0.2)) == WIDE  # the simpler of equals
+
+
 def test_a_saturated_load_counts_items() -> None:
     alone = Row(NARROW, row(NARROW, 1.0).predicted, Measured(1.5, 16.0, 0.0, 5))
     assert chosen(row(WIDE, 1.0, 1.0), alone, load=Load(8, saturated=True)) == NARROW

@@ -95,7 +95,7 @@ def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> No
 
 
 def test_layered_instances_share_the_memory() -> None:
-    eight = Machine("eight", 8, 100e9, 2e9, 4e9, l2_nbytes=1 << 12, l3_nbytes=1 << 15, l3_bandwidth_per_core=200e9)
+    eight = Machine("eight", 8, 100e9, 2e9, 4e9, l2_nbytes=1 << 16, l3_nbytes=1 << 19, l3_bandwidth_per_core=200e9)
     planner = Planner(graph_of(branchy(), parax.CompileOptions()), eight, 8, "throughput")
     alone, beside = (planner.predictor.layered(2, 4, n) for n in (1, 4))
     assert alone is not None and beside is not None
@@ -139,7 +139,7 @@ def test_a_plan_keeps_the_choice_and_gives_it_back(tmp_path: Path) -> None:
     manifest = parax.load(tmp_path / "plan.bin").manifest
     assert manifest.choice == json.loads(json.dumps(decision.choice.to_json()))
     assert manifest.arrangement is not None
-    assert vars(manifest.arrangement) == decision.arrangement()
+    assert manifest.arrangement._asdict() == decision.arrangement()
     assert manifest.micro_batch == decision.rows
 
 

@@ -62,9 +62,9 @@ def with_caches(
 def _with_held(
     cost: Cost, own: Sequence[tuple[bool, Touched]], held: list[list[float]], l2: float, l3: float
 ) -> Cost:  # fmt: skip
-    """Bytes found in the caches, by level, as part of a cost. Later time steps find the weights of the first."""
-    once = sum(nbytes for is_weight, (_, _, nbytes) in own if is_weight)
-    again = max(0.0, cost.streamed_nbytes - once)
+    """Bytes found in the caches, by level, as part of a cost. Later time steps find the R that the first has read."""
+    again = max(0.0, cost.streamed_nbytes - sum(nbytes for is_weight, (_, _, nbytes) in own if is_weight))
+    once = again / max(1, cost.meetings - 1)
     near_weights = held[1][True] + (again if once <= l3 else 0.0)
     in_l2 = held[0][False] + held[0][True] + (again if once <= l2 else 0.0)
     return replace(cost, near_nbytes=held[1][False], near_weight_nbytes=near_weights, l2_nbytes=in_l2)

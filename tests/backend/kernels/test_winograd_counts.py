@@ -35,3 +35,10 @@ def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, 
     layer = counts.Layer(1, ci, co, (kernel, kernel), (stride, stride), (out[0], out[1]))
     best = counts.best_algorithm(layer, context.lanes)
     assert (f"winograd{best.tile[0]}x{best.tile[1]}" if best else "direct") == chosen
+    if best is None:
+        return
+    shape = ConvShape.of(fusion)
+    assert shape is not None
+    axes = next(a for a in kernels.algorithms(shape) if (a[0].outputs, a[1].outputs) == best.tile)
+    work = kernels.plan(shape, context.target, axes).work(1)
+    assert counts.items(layer, best, context.lanes, 6) == pytest.approx(work, rel=0.34)
