@@ -16,6 +16,7 @@ from .block.fold_pad import FoldPad
 from .block.fuse_attention import FuseAttention
 from .block.fuse_depthwise import FuseDepthwise
 from .block.fuse_elementwise import FuseElementwise
+from .block.fuse_expansion import FuseExpansion
 from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
 from .block.simplify_movements import SimplifyMovements
@@ -64,5 +65,6 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         DeadCode(),
         FuseElementwise(),
         FuseDepthwise(),
+        FuseExpansion(),
         DeadCode(),
     ])  # fmt: skip

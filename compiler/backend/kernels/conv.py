@@ -30,7 +30,8 @@ from .conv_tables import fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
-from .separable import Separable, lower_separable
+from .inverted import lower_inverted
+from .separable import chained, lower_separable
 from .tail import tail_of
 from .tile import most_rows
 
@@ -47,12 +48,13 @@ def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:
 @lowers(Conv)
 def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) convolution."""
-    block = Separable.of(node)
-    if block is not None:
-        parts = [(part.result.tensor, part.root_inputs[1]) for part in (block.depthwise, block.pointwise)]
-        flops = sum(2 * prod(y.dims) * prod(w.tensor.dims[1:]) for y, w in parts if w is not None)
+    parts = chained(node)
+    if parts:
+        sizes = [(part.result.tensor, part.root_inputs[1]) for part in parts]
+        flops = sum(2 * prod(y.dims) * prod(w.tensor.dims[1:]) for y, w in sizes if w is not None)
         nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
-        return replace(lower_separable(ctx, block), label=node.name, flops=flops, nbytes=nbytes)
+        call = lower_separable(ctx, *parts) if len(parts) == 2 else lower_inverted(ctx, *parts)
+        return replace(call, label=node.name, flops=flops, nbytes=nbytes)
     fusion = Fusion.of(node)
     s = ConvShape.of(fusion)
     y = fusion.result.tensor

@@ -100,7 +100,7 @@ class Depthwise:
     ) -> None:
         self.k, self.s, self.rows, self.line, self.padded = k, s, rows, line, padded
         self.epilogue, self.weights, self.bias = epilogue, weights, bias
-        self.lanes = ctx.lanes
+        self.lanes, self.source = ctx.lanes, k["x"]
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
         free = ctx.target.n_registers - line.kernel - 2
         row = line.output if isinstance(line.output, int) else 4
@@ -117,10 +117,17 @@ class Depthwise:
             size = k.index(rows.input)
             first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
             last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
-            x_row = (image * size + top) * k.index(self.line.input) * self.inputs
-            self.runs(item * k.index(self.line.output), x_row, first, last)
+            self.runs(item * k.index(self.line.output), self.corner_row(image * size + top), first, last)
 
         k.for_(begin, end, 1, [], row)
+
+    def corner_row(self, number: KValue) -> KValue:
+        """What `input_row` starts from, for the input row under the first row of the filter (in the padding: < 0)."""
+        return number * self.k.index(self.line.input) * self.inputs
+
+    def input_row(self, corner: KValue, kh: KValue) -> KValue:
+        """Offset of the input row under the filter's row `kh`."""
+        return corner + kh * self.rows.dilation * self.k.index(self.line.input) * self.inputs
 
     def runs(self, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
         """Cut an output row into runs: edges apart, so that the middle needs no tests."""
@@ -194,7 +201,7 @@ class Depthwise:
             for j in range(line.kernel)
         ]
         corner = start * line.stride - k.index(line.pad)
-        row = x_row + kh * self.rows.dilation * k.index(line.input) * self.inputs
+        row = self.input_row(x_row, kh)
         uses: dict[int, list[tuple[int, int]]] = {}
         for p in range(n):
             for j in range(line.kernel):
@@ -220,9 +227,9 @@ class Depthwise:
         """The input channels that output channels c … c + lanes read."""
         k, lanes, multiplier = self.k, self.lanes, self.s.group_outputs
         if multiplier == 1:
-            return load(k, k["x"], at + c, lanes, mask)
+            return load(k, self.source, at + c, lanes, mask)
         index = k.binary("udiv", k.splat(c, lanes) + k.ramp(lanes), k.splat(k.index(multiplier), lanes))
-        return widen(k, k.gather(k["x"], k.splat(at, lanes) + index, mask))
+        return widen(k, k.gather(self.source, k.splat(at, lanes) + index, mask))
 
 
 def run_lengths(n: int, longest: int) -> list[int]:

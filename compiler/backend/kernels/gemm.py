@@ -37,6 +37,7 @@ class Operands:
         row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
         a_shift: panel number → elements from the table's offsets to
         the panel's own A, where panels are groups. row_step: rows of the result between consecutive rows of a product.
+        result: where the tail's one output goes; None: to the kernel's own.
     """
 
     a: KValue
@@ -52,6 +53,7 @@ class Operands:
     column_base: Callable[[KValue], KValue] | None = None
     a_shift: Callable[[KValue], KValue] | None = None
     koff: KValue | None = None
+    result: KValue | None = None
 
 
 def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
@@ -259,6 +261,8 @@ class ProductEmitter:
         if p.indexed:
             assert o.koff is not None
             given["koff"] = k.gep(o.koff, step["c0"])
+        if o.result is not None:
+            given["y0"] = o.result
         call_tile(k, tile_for(self.ctx, shape, self.tail), shape, self.tail, given)
 
 

@@ -10,11 +10,12 @@ barrier. A band is chosen so that its scratch stays in L2 beside a panel of weig
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
-from ...ir.graph import Node, Value
+from ...ir.graph import Node
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.base import Contraction
@@ -34,35 +35,26 @@ LINE_CYCLES = 4  # to fetch a line of the input from L2 or beyond
 STREAM_CYCLES = 1  # that a line of weights which do not fit L2 delays the tiles, although it was asked for ahead
 
 
-@dataclass(frozen=True)
-class Separable:
-    """The two convolutions of a fused block, the depthwise one with its tail."""
-
-    depthwise: Fusion
-    pointwise: Fusion
-
-    @staticmethod
-    def of(node: Node) -> Separable | None:
-        """Take a block apart; None if it has one contraction only."""
-        nodes = list(node.body) if node.body is not None else []
-        roots = [i for i, n in enumerate(nodes) if isinstance(n.op, Contraction)]
-        if len(roots) < 2:
-            return None
-        assert node.body is not None
-        outer = dict(zip(node.body.inputs, node.operands))
-        _, second = roots
-        used = {v for n in nodes[second + 1 :] for v in n.inputs}
-        extras = [(b, outer[b]) for b in node.body.inputs if b in used]
-
-        def part(begin: int, end: int, extras: list[tuple[Value, Value]], outputs: list[tuple[Value, Value]]) -> Fusion:
-            root = nodes[begin]
-            inputs = [None if v is None else outer.get(v, v) for v in root.inputs]
-            return Fusion(node, root, nodes[begin + 1 : end], root.outputs[0], inputs, extras, outputs)
-
-        between = nodes[second].inputs[0]
-        assert between is not None
-        results = list(zip(node.body.outputs, node.outputs))
-        return Separable(part(0, second, [], [(between, between)]), part(second, len(nodes), extras, results))
+def chained(node: Node) -> list[Fusion]:
+    """Take a block of convolutions that read each other apart: each with its tail; empty if it is but one."""
+    nodes = list(node.body) if node.body is not None else []
+    roots = [i for i, n in enumerate(nodes) if isinstance(n.op, Contraction)]
+    if len(roots) < 2:
+        return []
+    assert node.body is not None
+    outer = dict(zip(node.body.inputs, node.operands))
+    used = {v for n in nodes[roots[-1] + 1 :] for v in n.inputs}
+    extras = [(b, outer[b]) for b in node.body.inputs if b in used]
+    results = list(zip(node.body.outputs, node.outputs))
+    parts = []
+    for begin, end in pairwise([*roots, len(nodes)]):
+        root, is_last = nodes[begin], end == len(nodes)
+        inputs = [None if v is None else outer.get(v, v) for v in root.inputs]
+        between = None if is_last else nodes[end].inputs[0]
+        outputs = results if between is None else [(between, between)]
+        parts.append(Fusion(node, root, nodes[begin + 1 : end], root.outputs[0], inputs, extras if is_last else [],
+                            outputs))  # fmt: skip
+    return parts
 
 
 class ScratchEpilogue(Epilogue):
@@ -81,9 +73,9 @@ class ScratchEpilogue(Epilogue):
         self.k.store(self.scratch, at, self.k.splat(values[result], value.lanes), mask)
 
 
-def lower_separable(ctx: LowerContext, block: Separable) -> KernelCall:
-    """The kernel call; work items are bands of output rows."""
-    d, s = ConvShape.of(block.depthwise), ConvShape.of(block.pointwise)
+def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> KernelCall:
+    """The kernel call of a depthwise and a pointwise convolution; work items are bands of output rows."""
+    d, s = ConvShape.of(depthwise), ConvShape.of(fusion)
     rows, line = lines_of(d)
     width, pixels = static(line.output), static(prod(s.geometry.output))
     p = plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs, segment=pixels,
@@ -102,13 +94,12 @@ def lower_separable(ctx: LowerContext, block: Separable) -> KernelCall:
         ("table", I64PTR, ctx.weights.add(np.arange(n_rows * width, dtype=np.int64) * pitch)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
     ]
-    fusion = block.pointwise
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
 
         def fill(outer: KValue, row0: KValue, count: KValue) -> None:
-            epilogue = ScratchEpilogue(k, block.depthwise, k["a"], pitch, row0)
+            epilogue = ScratchEpilogue(k, depthwise, k["a"], pitch, row0)
             top = k.udiv(row0, width)
             part = Depthwise(k, ctx, d, rows, line, padded, epilogue, k["filter"], k["start"])
             part.emit(top, top + k.udiv(count, width))

@@ -357,7 +357,8 @@ class Fused(Operator):
     """A block run as one kernel: `body`'s inputs and outputs are the node's, one to one.
 
     The first node of the body is the root (Conv, MatMul, a reduction, or any element-wise one), the rest Elementwise;
-    in a block of kind DepthwisePointwise a second Conv with its own Elementwise tail follows.
+    in a block of kind DepthwisePointwise a second Conv with its own Elementwise tail follows, in one of kind
+    InvertedResidual a second and a third.
     """
 
     xs: Variadic[Mixed]
