@@ -71,6 +71,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "micro_batch": decision.rows if rows is not None else None,
         "instances": options.instances,
         "arrangement": decision.arrangement(),
+        "delay": _delay(options),
         "choice": decision.choice.to_json() if decision.choice is not None else None,
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
@@ -78,6 +79,13 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
                        "kernels": [c.call.label for s in segments[0] for c in s.calls],
                        "choices": [asdict(choice) for choice in choices]},
     }
+
+
+def _delay(options: CompileOptions) -> dict[str, Any] | None:
+    """What the user says of the instances' starts."""
+    if options.delay_groups is None:
+        return None
+    return {"groups": options.delay_groups, "seconds": options.delay_seconds or 0.0}
 
 
 def _crossing_values(block: Block) -> dict[str, Any]:

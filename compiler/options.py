@@ -59,6 +59,14 @@ class CompileOptions:
     instances: int | None = field(
         default=None, metadata=_doc("instances that sessions of the plan start; None: chosen from hint and cores")
     )
+    delay_groups: int | None = field(
+        default=None,
+        metadata=_doc("instances that share a request begin in so many groups, one after the other; 1: all at once; "
+                      "None: as the planner measured"),
+    )  # fmt: skip
+    delay_seconds: float | None = field(
+        default=None, metadata=_doc("how much later than the group before each of these begins, in seconds")
+    )
     targets: tuple[str, ...] = field(
         default_factory=_targets,
         metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
@@ -90,10 +98,11 @@ class CompileOptions:
         _one_of("hint", self.hint, HINTS)
         _one_of("mode", self.mode, MODES)
         _one_of("precision", self.precision, PRECISIONS)
-        for name in ("instances", "jobs", "max_memory"):
+        for name in ("instances", "delay_groups", "jobs", "max_memory"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError("too small", where=name, expected="at least 1", found=value)
+        _check_delay(self.delay_groups, self.delay_seconds)
         if not self.tune_seconds >= 0:
             raise UsageError("negative", where="tune_seconds", expected="0 or more", found=self.tune_seconds)
         if self.check < 0:
@@ -117,6 +126,14 @@ def documentation() -> dict[str, str]:
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError("no such choice", where=name, expected=" or ".join(allowed), found=value)
+
+
+def _check_delay(groups: int | None, seconds: float | None) -> None:
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise UsageError("not a duration", where="delay_seconds", expected="0 or more", found=seconds)
+    if (seconds is None) != (groups in (None, 1)):
+        raise UsageError("only together", where="delay_groups and delay_seconds", found=f"{groups} and {seconds}",
+                         expected="several groups and how much later each begins, or neither")  # fmt: skip
 
 
 def _check_entry(where: str, entry: object) -> None:

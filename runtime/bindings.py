@@ -42,9 +42,12 @@ class Binding:
         arena_nbytes: the largest arena of the steps, and `scratch_nbytes` more per thread; 0 where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
         cuts: ways to cut the request by number of instances; the executor fills it.
+        elsewhere: other instances that suit the request better, and its binding there; the session fills it.
     """
 
-    __slots__ = ("arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "scratch_nbytes", "values")
+    __slots__ = (
+        "arena_nbytes", "cuts", "dims", "dims_address", "elsewhere", "outputs", "rows", "scratch_nbytes", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class Binding:
         self.arena_nbytes, self.scratch_nbytes = memory
         self.dims_address = ctypes.addressof(dims)
         self.cuts: dict[int, Any] = {}
+        self.elsewhere: Any = None
 
 
 class Signature:

@@ -7,6 +7,7 @@ waits for one if none is. Knows shapes as bindings; knows nothing of names or of
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from collections.abc import Sequence
 
@@ -17,7 +18,9 @@ from .bindings import Binding, Signature
 from .cut import Cut, row_ranges
 from .flow import FlowCut, micro_batch_ranges
 from .instance import Instance
-from .manifest import Batch, Manifest, NativeStep, Scheduled
+from .late_starts import nodes_of, start_delays
+from .manifest import Batch, Delay, Manifest, NativeStep, Scheduled
+from .memory import address_of
 from .native import MachineCode
 
 _MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
@@ -27,6 +30,8 @@ class Executor:
     """The instances of one session.
 
     Attributes:
+        is_direct: whether the plan is one native segment that reads and writes only the plan's inputs and outputs.
+        in_order, out_order: which of them the segment wants first, second, …
         free: instances that no request holds; `pop` and `append` on it are atomic.
         n_waiting: requests waiting for one; whoever frees an instance calls `wake` if there are any.
     """
@@ -39,10 +44,12 @@ class Executor:
         core_groups: Sequence[Sequence[int]],
         micro_batch: int | None,
         pipeline: Scheduled | None = None,
+        delay: Delay | None = None,
     ) -> None:
         """Make one instance per group of cores. `start` must follow.
 
         Args:
+            delay: of the starts of instances that share a request; the code can wait.
             pipeline: the manifest's pipelined program, where requests of several rows shall take it.
         """
         self.manifest = manifest
@@ -59,6 +66,13 @@ class Executor:
         self._direct = pipeline.step if pipeline else direct_step(manifest)
         self._micro_batches = pipeline.micro_batches if pipeline else None
         self._cut_signature = Signature(manifest.rescheduled()) if pipeline else self.signature
+        self._delay = delay
+        whole = direct_step(manifest)
+        names_in, names_out = [t.name for t in manifest.inputs], [t.name for t in manifest.outputs]
+        self.segment = whole.segment if whole else 0
+        self.in_order = [names_in.index(name) for name in whole.inputs] if whole else []
+        self.out_order = [names_out.index(name) for name in whole.outputs] if whole else []
+        self.is_direct = whole is not None
 
     def start(self) -> None:
         """Start the instances' threads.
@@ -68,6 +82,11 @@ class Executor:
         """
         for instance in self.instances:
             instance.start()
+
+    def prepare(self, binding: Binding) -> None:
+        """Leave ways to cut in a binding exactly where requests of it are cut."""
+        if not self.may_cut(binding):
+            binding.cuts.clear()
 
     def may_cut(self, binding: Binding) -> bool:
         """Whether requests of this binding are worked off in several pieces."""
@@ -144,29 +163,106 @@ class Executor:
         with self._freed:
             self._freed.notify_all()
 
-    def run_cut(self, binding: Binding, tensors: Sequence[np.ndarray], n_inputs: int) -> None:
-        """Run one request in pieces over the free instances; results go straight into the outputs' rows.
+    def take_all(self) -> list[Instance]:
+        """All instances, if no request holds or waits for one (a single instance is waited for); else none.
+
+        Raises:
+            UsageError: the session is closed.
+        """
+        if self.n_instances == 1:
+            return [self.take_one()]
+        held: list[Instance] = []
+        if not self.n_waiting:
+            while len(held) < self.n_instances and self.free:
+                held += self._pop_free()
+        if len(held) < self.n_instances:
+            self.give(held)
+            return []
+        return held
+
+    def _pop_free(self) -> list[Instance]:
+        try:
+            return [self.free.pop()]
+        except IndexError:  # another thread was quicker
+            return []
+
+    def run_on(
+        self, other: Executor, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> bool:
+        """Run a request on other instances of the same cores while none runs on these; False where one does.
 
         Args:
-            binding: of the request's shapes; `may_cut` holds.
-            tensors: the step's inputs, then its outputs.
-            n_inputs: how many of them are inputs.
+            binding: of the request, by the other executor.
 
         Raises:
             InvalidInput: native code met a value out of range.
         """
+        held = self.take_all()
+        if not held:
+            return False
+        try:
+            (other.run_cut if binding.cuts else other.run_whole)(binding, arrays, outputs)
+        finally:
+            self.give(held)
+        return True
+
+    def run_whole(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """One native call on one instance, led by the calling thread.
+
+        Args:
+            arrays, outputs: in the order of the plan's inputs and outputs.
+
+        Raises:
+            InvalidInput: native code met a value out of range.
+        """
+        try:
+            instance = self.free.pop()
+        except IndexError:
+            instance = self.take_one()
+        try:
+            if instance.binding is not binding:
+                instance.bind(binding, self.segment)
+            io, slot = instance.io, 0
+            for i in self.in_order:
+                io[slot] = address_of(arrays[i])
+                slot += 1
+            for i in self.out_order:
+                io[slot] = address_of(outputs[i])
+                slot += 1
+            status = instance.code.team(instance.lane)
+            if status:
+                instance.clear_failure()
+        finally:
+            self.free.append(instance)
+            if self.n_waiting:
+                self.wake()
+        if status:
+            raise self.failure(status)
+
+    def run_cut(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Run one request in pieces over the free instances; results go straight into the outputs' rows.
+
+        Args:
+            binding: of the request's shapes; `may_cut` holds.
+            arrays, outputs: in the order of the plan's inputs and outputs.
+
+        Raises:
+            InvalidInput: native code met a value out of range.
+        """
+        tensors = [*(arrays[i] for i in self.in_order), *(outputs[i] for i in self.out_order)]
         batch, code, step = self.manifest.batch, self.code, self._direct
         assert batch is not None and code is not None and step is not None
         instances = self.take(self._n_useful(binding, batch))
         try:
             cut = self._cut(binding, len(instances), batch, step)
-            records = cut.records(tensors, n_inputs)
+            records = cut.records(tensors, len(self.in_order))
             for instance in instances:
                 instance.reserve(*cut.memory)
                 instance.binding = None  # native code sets the lane
             for instance in instances[1:]:
                 instance.ready_to_serve()
-            queue = array("Q", (0, len(cut), records.pieces.buffer_info()[0], code.segments[step.segment], 0))
+            began = self._delay_starts(instances) if self._delay is not None else 0
+            queue = array("Q", (0, len(cut), records.pieces.buffer_info()[0], code.segments[step.segment], 0, began))
             lanes = array("Q", [instance.lane_address for instance in instances])
             status = code.crew(lanes.buffer_info()[0], len(instances), queue.buffer_info()[0])
             if status:
@@ -176,6 +272,14 @@ class Executor:
             records.finish()
         finally:
             self.give(instances)
+
+    def _delay_starts(self, instances: Sequence[Instance]) -> int:
+        """Have some of them begin later; the monotonic clock's nanoseconds from which they count."""
+        assert self._delay is not None
+        nodes = nodes_of([instance.cores[0] for instance in instances])
+        for instance, nanoseconds in zip(instances, start_delays(nodes, self._delay), strict=True):
+            instance.begin_after(nanoseconds)
+        return time.monotonic_ns()
 
     def failure(self, status: int) -> InvalidInput:
         """The error for a nonzero answer of native code."""

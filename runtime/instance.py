@@ -106,6 +106,10 @@ class Instance:
         self._leader.io = ctypes.addressof(self._io)
         self._leader.dims = dims_address
 
+    def begin_after(self, nanoseconds: int) -> None:
+        """Begin to work off a queue so long after it began."""
+        self._leader.delay = nanoseconds
+
     def ready_to_serve(self) -> None:
         """Give the instance a leading thread of its own, so that it can work off a queue."""
         if 0 not in self._threads:

@@ -1,9 +1,10 @@
 """Native hand-off between threads: the records that threads share, and the code that waits, works and answers.
 
 A lane is one thread of an instance: lane 0 leads, the others follow it into every segment (latency mode). The leaders
-of several instances together work off one queue of pieces of a request (throughput mode). Python starts each thread
-once; after that a request costs one call and no thread but the caller's touches the interpreter. Threads wait on POSIX
-semaphores after a short spin. Knows the memory layout and the LLVM text; native.py compiles it.
+of several instances together work off one queue of pieces of a request (throughput mode), some of them later than
+others where starts are delayed. Python starts each thread once; after that a request costs one call and no thread but
+the caller's touches the interpreter. Threads wait on POSIX semaphores after a short spin. Knows the memory layout and
+the LLVM text, which is long; native.py makes it callable.
 """
 
 from __future__ import annotations
@@ -35,14 +36,18 @@ class Lane(ctypes.Structure):
         ("status", _i32),
         ("n_spins", _i64),
         ("core", _i64),
-        ("padding", ctypes.c_char * 32),
+        ("delay", _i64),  # nanoseconds after a queue's begin
+        ("padding", ctypes.c_char * 24),
     ]
 
 
 class Queue(ctypes.Structure):
-    """The pieces of one request: lanes take the next one until none is left or one has failed."""
+    """The pieces of one request: lanes take the next one until none is left or one has failed.
 
-    _fields_ = [("next", _i64), ("count", _i64), ("pieces", _p), ("run", _p), ("status", _i32)]
+    `began` is the monotonic clock's nanoseconds, for lanes with a delay.
+    """
+
+    _fields_ = [("next", _i64), ("count", _i64), ("pieces", _p), ("run", _p), ("status", _i32), ("began", _i64)]
 
 
 class Piece(ctypes.Structure):
@@ -64,6 +69,8 @@ declare i32 @sem_post(ptr)
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @clock_nanosleep(i32, i32, ptr, ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 {pause_declaration}
 
@@ -194,11 +201,60 @@ out:
   ret i32 %status
 }}
 
+; A leader with a delay sleeps until so long after its queue began, in slices: it gets up once nothing is left to do.
+define void @parax_start_late(ptr %lane, ptr %queue) noinline {{
+entry:
+  %time = alloca {{ i64, i64 }}, align 8
+  %part.p = getelementptr i8, ptr %time, i64 8
+  %delay.p = getelementptr i8, ptr %lane, i64 {delay}
+  %delay = load i64, ptr %delay.p
+  %late = icmp sgt i64 %delay, 0
+  br i1 %late, label %plan, label %out
+plan:
+  %began.p = getelementptr i8, ptr %queue, i64 {q_began}
+  %began = load i64, ptr %began.p
+  %start = add i64 %began, %delay
+  %next = getelementptr i8, ptr %queue, i64 {q_next}
+  %count.p = getelementptr i8, ptr %queue, i64 {q_count}
+  %count = load i64, ptr %count.p
+  %status.p = getelementptr i8, ptr %queue, i64 {q_status}
+  br label %look
+look:
+  %taken = load atomic i64, ptr %next monotonic, align 8
+  %some = icmp slt i64 %taken, %count
+  %failure = load atomic i32, ptr %status.p monotonic, align 4
+  %sound = icmp eq i32 %failure, 0
+  %of_use = and i1 %some, %sound
+  br i1 %of_use, label %clock, label %out
+clock:
+  call i32 @clock_gettime(i32 {CLOCK}, ptr %time)
+  %seconds = load i64, ptr %time
+  %part = load i64, ptr %part.p
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %part
+  %left = sub i64 %start, %now
+  %early = icmp sgt i64 %left, 0
+  br i1 %early, label %nap, label %out
+nap:
+  %short = icmp slt i64 %left, {slice}
+  %slice = select i1 %short, i64 %left, i64 {slice}
+  %until = add i64 %now, %slice
+  %until.seconds = sdiv i64 %until, 1000000000
+  %until.part = srem i64 %until, 1000000000
+  store i64 %until.seconds, ptr %time
+  store i64 %until.part, ptr %part.p
+  call i32 @clock_nanosleep(i32 {CLOCK}, i32 1, ptr %time, ptr null)
+  br label %look
+out:
+  ret void
+}}
+
 ; A leader takes pieces off its queue until none is left or any has failed.
 define internal void @work(ptr %lane) {{
 entry:
   %queue.p = getelementptr i8, ptr %lane, i64 {queue}
   %queue = load ptr, ptr %queue.p
+  call void @parax_start_late(ptr %lane, ptr %queue)
   %next = getelementptr i8, ptr %queue, i64 {q_next}
   %count.p = getelementptr i8, ptr %queue, i64 {q_count}
   %count = load i64, ptr %count.p
@@ -323,6 +379,8 @@ out:
 """
 
 _MASK_NBYTES = 1024  # 8192 cores
+_CLOCK_MONOTONIC = 1
+_SLICE_NANOSECONDS = 200_000  # of a sleep before a late start
 _ARGUMENTS = {
     "run": "ptr",
     "io": "ptr",
@@ -357,6 +415,8 @@ def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
         lane_size=ctypes.sizeof(Lane),
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,
+        CLOCK=_CLOCK_MONOTONIC,
+        slice=_SLICE_NANOSECONDS,
         RUN=RUN,
         WORK=WORK,
     )

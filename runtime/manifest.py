@@ -164,12 +164,34 @@ class Scheduled(NamedTuple):
     micro_batches: int | None
 
 
+class Delay(NamedTuple):
+    """Instances that share a request start in so many groups, each `seconds` after the one before."""
+
+    groups: int
+    seconds: float
+
+
+class ForRows(NamedTuple):
+    """Requests of `least` to `most` rows (None: any number above) take other instances of the same cores."""
+
+    least: int
+    most: int | None
+    instances: int
+    cores_each: int
+
+
 class Arrangement(NamedTuple):
-    """Where sessions have `cores` cores: so many instances of `cores_each`."""
+    """Where sessions have `cores` cores: so many instances of `cores_each`.
+
+    Attributes:
+        delay: of their starts. for_rows: other instances, for requests of some sizes while no other one runs.
+    """
 
     cores: int
     instances: int
     cores_each: int
+    delay: Delay | None = None
+    for_rows: tuple[ForRows, ...] = ()
 
 
 class Batch(NamedTuple):
@@ -217,6 +239,7 @@ class Manifest(NamedTuple):
     provenance: Mapping[str, Any] = MappingProxyType({})
     scheduled: Scheduled | None = None
     arrangement: Arrangement | None = None
+    delay: Delay | None = None
     choice: Mapping[str, Any] | None = None
 
     def rescheduled(self) -> Manifest:

@@ -17,6 +17,8 @@ from .manifest import (
     Block,
     Constant,
     Constraint,
+    Delay,
+    ForRows,
     HostStep,
     Manifest,
     NativeStep,
@@ -34,6 +36,7 @@ MAX_NBYTES = 1 << 46
 MAX_RANK = 64
 MAX_DEPTH = 64
 MAX_CORES = 1 << 16
+MAX_DELAY_SECONDS = 3600
 _HINTS = ("throughput", "latency")
 _SCHEDULED_MODES = ("layered", "pipelined")
 _COMPARISONS = ("==", "<=", "<", ">=", ">")
@@ -148,6 +151,25 @@ def _stage(raw: object, where: str, n_cores: int) -> StageSpec:
     fields = Fields(raw, where)
     first = fields.integer("first_core", 0, n_cores - 1)
     return StageSpec(first, fields.integer("n_cores", 1, n_cores - first), fields.integer("n_layers", 0, 1 << 24))
+
+
+def _delay(fields: Fields) -> Delay | None:
+    """The field `delay`; null where all instances start at once."""
+    if fields.raw.get("delay") is None:
+        return None
+    inner = Fields(fields.raw["delay"], fields.at("delay"))
+    seconds = inner.raw.get("seconds")
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds <= MAX_DELAY_SECONDS:
+        raise inner.bad("seconds", f"a number of seconds in [0, {MAX_DELAY_SECONDS}]")
+    return Delay(inner.integer("groups", 1, MAX_CORES), float(seconds))
+
+
+def _for_rows(raw: object, where: str, cores: int) -> ForRows:
+    fields = Fields(raw, where)
+    least = fields.integer("least", 1, MAX_INT)
+    most = fields.optional_integer("most", least, MAX_INT)
+    instances = fields.integer("instances", 1, cores)
+    return ForRows(least, most, instances, fields.integer("cores_each", 1, cores // instances))
 
 
 class ManifestReader:
@@ -272,7 +294,8 @@ class ManifestReader:
         cores, instances, each = (fields.integer(key, 1, MAX_INT) for key in ("cores", "instances", "cores_each"))
         if instances * each > cores:
             raise fields.bad("instances", f"at most {cores} cores in all")
-        return Arrangement(cores, instances, each)
+        others = fields.items("for_rows", lambda raw, where: _for_rows(raw, where, cores), optional=True)
+        return Arrangement(cores, instances, each, _delay(fields), others)
 
     def scheduled(self) -> Scheduled | None:
         """The scheduled program; null where there is none."""
@@ -327,6 +350,7 @@ class ManifestReader:
             provenance=fields.get_object("provenance"),
             scheduled=self.scheduled(),
             arrangement=self.arrangement(),
+            delay=_delay(fields),
             choice=fields.get_object("choice") if fields.raw.get("choice") is not None else None,
         )
         check_references(manifest)

@@ -17,6 +17,7 @@ from .manifest import Manifest, Target
 from .plan import Plan
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker")
+LATE_START = "parax_start_late"  # code of older plans lacks it
 _ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Linux's name of a CPU feature → LLVM's, where they differ
 _LLVM_NAMES = {
@@ -79,6 +80,7 @@ class MachineCode:
     Attributes:
         target: the target it was compiled for.
         team, crew, worker: the functions of lanes.py as Python callables; they release the GIL.
+        functions: address of every function by name.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -90,6 +92,7 @@ class MachineCode:
         """
         self.target = choose_target(plan.manifest)
         self._object = LoadedObject(bytes(plan.code(self.target)), self.target.code)
+        self.functions = self._object.functions
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64
         addresses = [self.address(name) for name in LANE_FUNCTIONS]
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
@@ -103,7 +106,7 @@ class MachineCode:
         Raises:
             IncompatiblePlan: the code lacks it.
         """
-        address = self._object.functions.get(name)
+        address = self.functions.get(name)
         if address is None:
             raise IncompatiblePlan("the object code lacks a function", where=self.target.code, found=name)
         return address

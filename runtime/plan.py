@@ -169,6 +169,7 @@ class Plan:
         cores_per_instance: int | None = None,
         micro_batch: int | None = None,
         mode: str | None = None,
+        delay: tuple[int, float] | None = None,
     ) -> Session:
         """Start instances that run this plan; see Session for the meaning of the arguments.
 
@@ -178,7 +179,7 @@ class Plan:
         """
         from .session import Session  # here: sessions know plans
 
-        return Session(self, instances, cores, cores_per_instance, micro_batch, mode)
+        return Session(self, instances, cores, cores_per_instance, micro_batch, mode, delay)
 
     def _where(self, member: str) -> str:
         return f"{self.path or self.manifest.name or 'plan'}:{member}"

@@ -16,11 +16,13 @@ import numpy as np
 
 from ..errors import ResourceLimit, UsageError
 from .bindings import Binding
-from .executor import Executor, direct_step
-from .manifest import Manifest
+from .executor import Executor
+from .late_starts import checked_delay, usable_delay
+from .manifest import Arrangement, Delay, Manifest
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
+from .others import Others
 from .plan import Plan
 from .steps import Program
 from .tensors import caller_output, ordered_inputs, output_names
@@ -54,6 +56,7 @@ class Session:
         cores_per_instance: int | None = None,
         micro_batch: int | None = None,
         mode: str | None = None,
+        delay: tuple[int, float] | None = None,
     ) -> None:
         """Start the instances.
 
@@ -65,10 +68,13 @@ class Session:
             micro_batch: rows that an instance takes at a time; default the plan's.
             mode: one of those that the plan has a program for; default the plan's. A program other than the sequential
                 one is made for instances of so many cores; by default it runs where they have them.
+            delay: (groups, seconds): instances that share a request begin in so many groups, each so much later than
+                the one before; (1, 0) for all at once; default the plan's.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
-        gives one instance all cores, "throughput" gives every core an instance.
+        gives one instance all cores, "throughput" gives every core an instance. Where the planner decides, and nothing
+        but `cores` is given, requests of sizes that other instances suit better take those while no other request runs.
         With one of them, the other follows (cores_per_instance 1).
 
         Raises:
@@ -78,12 +84,12 @@ class Session:
         """
         if micro_batch is not None and micro_batch < 1:
             raise UsageError("must be positive", where="micro_batch", found=micro_batch)
-        self.plan = plan
-        self.inputs, self.outputs = plan.inputs, plan.outputs
+        self.plan, self.inputs, self.outputs = plan, plan.inputs, plan.outputs
         usable = choose_cores(cores)
         program = wanted_program(plan.manifest, mode)
+        planned = None if instances or cores_per_instance else _planned(plan.manifest, len(usable))
         if instances is None and cores_per_instance is None:
-            instances, cores_per_instance = _planned_size(plan.manifest, len(usable))
+            instances, cores_per_instance = _planned_size(plan.manifest, len(usable), planned)
         self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
         self.instances = len(self.core_groups)
         code = code_of(plan)
@@ -92,28 +98,26 @@ class Session:
         program = fitting_program(program, self.core_groups, mode)
         self.mode = program.mode if program else "sequential"
         self._manifest = plan.manifest.rescheduled() if self.mode == "layered" else plan.manifest
+        wait = usable_delay(_delay(plan.manifest, planned, delay), code, self.instances)
         pipeline = program if self.mode == "pipelined" else None
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
-        self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline)
-        self._program = Program(plan, self._executor)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_lock = threading.Lock()
-        self._prepare_fast_path()
-        self._finalizer = weakref.finalize(self, self._executor.close)
+        self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline, wait)
+        rules = planned.for_rows if planned and (micro_batch, mode) == (None, None) else ()
+        self._others = Others(plan.manifest, code, weights, usable, rules)
+        self._prepare()
+        self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
         _SESSIONS.add(self)
         self._executor.start()
 
-    def _prepare_fast_path(self) -> None:
-        step = direct_step(self._manifest)
+    def _prepare(self) -> None:
+        self._program = Program(self.plan, self._executor)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
         self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
-        self._segment = step.segment if step else 0
-        self._in_order = [self._names.index(name) for name in step.inputs] if step else []
-        self._out_order = [self._output_names.index(name) for name in step.outputs] if step else []
-        self._is_direct = step is not None
 
     def run(
         self,
@@ -158,10 +162,7 @@ class Session:
             if array.__class__ is not np.ndarray or array.dtype is not dtype or array.flags.num & _FIT != _FIT:
                 return None
         outputs = [np.empty(shape, dtype) for shape, dtype in binding.outputs]  # type: ignore[union-attr]
-        if binding.cuts:
-            self._run_cut(binding, arrays, outputs)
-        else:
-            self._run_whole(binding, arrays, outputs)
+        self._serve(binding, arrays, outputs)
         return dict(zip(self._output_names, outputs))
 
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -174,7 +175,7 @@ class Session:
             results = self._program.run(binding, arrays, own)
         else:
             results = self._allocate(binding, own)
-            (self._run_cut if binding.cuts else self._run_whole)(binding, arrays, results)
+            self._serve(binding, arrays, results)
         return dict(zip(self._output_names, results, strict=True))
 
     def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
@@ -184,43 +185,24 @@ class Session:
             self._known.clear()
             self._bindings.clear()
         self._known[shapes] = binding
-        if self._is_direct and binding.outputs is not None:
-            if not self._executor.may_cut(binding):
-                binding.cuts.clear()
+        if self._executor.is_direct and binding.outputs is not None:
+            self._executor.prepare(binding)
+            other = self._others.serving(binding.rows)
+            if other is not None:
+                there = other.signature.bind(shapes)
+                other.prepare(there)
+                binding.elsewhere = other, there
             self._bindings[shapes] = binding
         return binding
 
-    def _run_whole(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """One native call on one instance, led by the calling thread."""
+    def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """On the instances that suit the request; on the session's own if others may not run now."""
         executor = self._executor
-        try:
-            instance = executor.free.pop()
-        except IndexError:
-            instance = executor.take_one()
-        try:
-            if instance.binding is not binding:
-                instance.bind(binding, self._segment)
-            io, slot = instance.io, 0
-            for i in self._in_order:
-                io[slot] = address_of(arrays[i])
-                slot += 1
-            for i in self._out_order:
-                io[slot] = address_of(outputs[i])
-                slot += 1
-            status = instance.code.team(instance.lane)
-            if status:
-                instance.clear_failure()
-        finally:
-            executor.free.append(instance)
-            if executor.n_waiting:
-                executor.wake()
-        if status:
-            raise executor.failure(status)
-
-    def _run_cut(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """In pieces, over all free instances."""
-        tensors = [*(arrays[i] for i in self._in_order), *(outputs[i] for i in self._out_order)]
-        self._executor.run_cut(binding, tensors, len(self._in_order))
+        if binding.elsewhere is not None:
+            other, there = binding.elsewhere
+            if executor.run_on(other, there, arrays, outputs):
+                return
+        (executor.run_cut if binding.cuts else executor.run_whole)(binding, arrays, outputs)
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         pairs = zip(self._output_names, binding.outputs or (), strict=True)
@@ -284,14 +266,31 @@ class Session:
         return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
 
 
-def _planned_size(manifest: Manifest, n_cores: int) -> tuple[int | None, int | None]:
+def _close(executor: Executor, others: Others) -> None:
+    executor.close()
+    others.close()
+
+
+def _planned(manifest: Manifest, n_cores: int) -> Arrangement | None:
+    """What the planner chose for so many cores, where nobody fixed the number of instances."""
+    found = manifest.arrangement
+    return found if manifest.instances is None and found is not None and found.cores == n_cores else None
+
+
+def _delay(manifest: Manifest, planned: Arrangement | None, given: tuple[int, float] | None) -> Delay | None:
+    """Of the instances' starts: the caller's, else that of the plan's user, else the planner's."""
+    if given is not None:
+        return checked_delay(*given)
+    return manifest.delay or (planned.delay if planned else None)
+
+
+def _planned_size(manifest: Manifest, n_cores: int, planned: Arrangement | None) -> tuple[int | None, int | None]:
     """Instances and cores of each as the plan wants them on so many cores; None where its hint decides."""
     if manifest.instances is not None:
         instances = min(manifest.instances, n_cores)
         return instances, n_cores // instances
-    arrangement = manifest.arrangement
-    if arrangement is not None and arrangement.cores == n_cores:
-        return arrangement.instances, arrangement.cores_each
+    if planned is not None:
+        return planned.instances, planned.cores_each
     if manifest.scheduled is not None and manifest.scheduled.n_cores <= n_cores:
         return None, manifest.scheduled.n_cores
     return None, None
@@ -326,7 +325,9 @@ def _after_fork() -> None:
     """Threads do not survive a fork: the child's copies of sessions refuse to run."""
     for session in _SESSIONS:
         session._finalizer.detach()
-        session._executor.abandon("this session was made before a fork; make one in the child")
+        reason = "this session was made before a fork; make one in the child"
+        session._executor.abandon(reason)
+        session._others.abandon(reason)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -101,6 +101,37 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     loudness.add_argument("-q", "--quiet", action="store_true", help="only errors on stderr")
 
 
+def milliseconds(text: str) -> float:
+    """A duration of at least zero, in milliseconds; the value is in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise _wrong("milliseconds, 0 or more", text)
+    return value / 1e3
+
+
+def add_delay(parser: argparse._ActionsContainer) -> None:
+    """--delay-groups and --delay-ms: when the instances that share a request begin."""
+    doc = documentation()
+    parser.add_argument("--delay-groups", type=positive, metavar="N", help=doc["delay_groups"])
+    parser.add_argument("--delay-ms", type=milliseconds, metavar="T", help="how much later than the group before each "
+                        "of these begins, in milliseconds")  # fmt: skip
+
+
+def session_delay(args: argparse.Namespace) -> tuple[int, float] | None:
+    """The flags of `add_delay` for `plan.session`; None: as the plan says.
+
+    Raises:
+        UsageError: one of them without the other.
+    """
+    groups, late = args.delay_groups, args.delay_ms
+    if (late is None) != (groups in (None, 1)):
+        raise UsageError("only together", where="--delay-groups, --delay-ms", found=f"{groups}, {late}")
+    return None if groups is None else (groups, late or 0.0)
+
+
 def add_sizes(parser: argparse._ActionsContainer) -> None:
     """--shape and --dim, for verbs that need a model's sizes."""
     parser.add_argument("--shape", type=shape, action="append", default=[], metavar="NAME:1x3x224x224",
@@ -126,6 +157,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mode", choices=MODES, default=default.mode, help=f"{doc['mode']} (default {default.mode})")
     group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
     group.add_argument("--instances", type=positive, metavar="N", help=doc["instances"])
+    add_delay(group)
     group.add_argument(
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
@@ -146,7 +178,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     given = {
         "cores": args.cores, "instances": args.instances, "targets": tuple(args.target) if args.target else None,
         "dump": args.dump, "jobs": args.jobs, "cache_dir": args.cache_dir, "max_memory": args.max_memory,
-        "tune_seconds": args.tune_seconds,
+        "tune_seconds": args.tune_seconds, "delay_groups": args.delay_groups, "delay_seconds": args.delay_ms,
     }  # fmt: skip
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint, mode=args.mode,
@@ -156,19 +188,20 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """How a plan's session is set up: --instances, --cores-per-instance, --cores, --mode."""
+    """How a plan's session is set up: --instances, --cores-per-instance, --cores, --mode, and when instances begin."""
     group = parser.add_argument_group("session")
     group.add_argument("--instances", type=positive, metavar="N", help="instances (default: as the plan hints)")
     group.add_argument("--cores-per-instance", type=positive, metavar="X", help="cores of one instance")
     group.add_argument("--cores", type=cores, metavar="0-31", help="the cores to use (default: all that are allowed)")
     group.add_argument("--mode", choices=MODES[1:], help="how the cores of an instance work together, where the "
                        "plan has a program for it (default: as it was compiled)")  # fmt: skip
+    add_delay(group)
 
 
 def session_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
-    names = ("instances", "cores_per_instance", "cores", "mode")
-    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in ("instances", "cores_per_instance", "cores", "mode")}
+    return {name: value for name, value in (given | {"delay": session_delay(args)}).items() if value is not None}
 
 
 def fixed_dims(dims: list[tuple[str, int | tuple[int, int]]]) -> dict[str, int]:

@@ -101,7 +101,7 @@ def _facts(path: Path, plan: Plan) -> Table:
         ["model", plan.name], ["file", size(path.stat().st_size)], ["plan format", plan.json()["format"]],
         ["hint", manifest.hint], ["weights", size(manifest.weights.size)], ["symbols", ", ".join(symbols) or "none"],
         ["batch", f"{manifest.batch.symbol}: rows are independent" if manifest.batch else "not split"],
-        ["mode", _mode(plan)], ["digests", "all right"],
+        ["mode", _mode(plan)], ["sessions", _sessions(plan)], ["digests", "all right"],
         *([key, value] for key, value in manifest.provenance.items() if isinstance(value, (str, int, float))),
     ]  # fmt: skip
     return Table(str(path), ("", ""), facts)
@@ -115,6 +115,27 @@ def _mode(plan: Plan) -> str:
     parts = f"{program.micro_batches} micro-batches through stages on" if program.micro_batches else "layers on"
     cores = " + ".join(str(stage.n_cores) for stage in program.stages)
     return f"{program.mode}: {parts} {cores} cores; sequential on any other number than {program.n_cores}"
+
+
+def _sessions(plan: Plan) -> str:
+    """The instances of sessions where nobody says how many, and when they begin."""
+    manifest, words = plan.manifest, []
+    arrangement = manifest.arrangement if manifest.instances is None else None
+    if manifest.instances is not None:
+        words.append(f"{manifest.instances} instances, as asked for")
+    elif arrangement is None:
+        words.append("by the hint")
+    else:
+        words.append(f"on {arrangement.cores} cores: {arrangement.instances} × {arrangement.cores_each}")
+        sizes: dict[tuple[int, int], list[str]] = {}
+        for rule in arrangement.for_rows:
+            end = "" if rule.most == rule.least else " or more" if rule.most is None else f" to {rule.most}"
+            sizes.setdefault((rule.instances, rule.cores_each), []).append(f"{rule.least}{end}")
+        words += [f"{', '.join(rows)} rows: {k} × {x}" for (k, x), rows in sizes.items()]
+    delay = manifest.delay or (arrangement.delay if arrangement else None)
+    if delay is not None and delay.groups > 1:
+        words.append(f"starts in {delay.groups} groups, {delay.seconds * 1e3:.3g} ms apart")
+    return "; ".join(words)
 
 
 def _signature(plan: Plan) -> Table:

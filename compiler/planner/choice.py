@@ -194,6 +194,8 @@ def _ratio(rival: Row, chosen: Row, load: Load) -> tuple[str, float]:
 _RIVALS = (
     ("other instances", lambda a, b: (a.instances, a.cores_each) != (b.instances, b.cores_each)
      and a.mode == b.mode),
+    ("other starts", lambda a, b: a.delay_groups != b.delay_groups
+     and replace(a, delay_groups=1, delay_seconds=0.0) == replace(b, delay_groups=1, delay_seconds=0.0)),
     ("fewer rows a call", lambda a, b: _same_but_rows(a, b) and (a.rows or 0) < (b.rows or 0)),
     ("more rows a call", lambda a, b: _same_but_rows(a, b) and (a.rows or 0) > (b.rows or 0)),
     ("another mode", lambda a, b: a.mode != b.mode),

@@ -10,16 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
+from ...runtime.manifest import ForRows
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.schedule import Schedule
 from ..options import CompileOptions
 from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
 from .choice import EVEN, Choice, Row
+from .for_rows import others_for_rows
 from .planner import Planner, fixed_sizes, runs_in_steps
 
 AUTO = "auto"
 LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
+LEAST_LEVEL_FOR_OTHERS = 2  # the same: it simulates a dozen sizes
 ROWS_AT_HAND = 64  # of a large request, which the rows a call are chosen for whatever the load
 
 
@@ -32,19 +35,28 @@ class Decision:
         least_rows: that are worth waking another instance for.
         scheduler: writes the schedule into the graph; None for one kernel after the other.
         choice: what it follows from; None where somebody else decided.
+        others: instances for requests of sizes that the chosen ones do not suit.
     """
 
     rows: int | None
     least_rows: int
     scheduler: Callable[[Graph], Schedule] | None = None
     choice: Choice | None = None
+    others: tuple[ForRows, ...] = ()
 
     def arrangement(self) -> dict[str, Any] | None:
         """For the manifest: on so many cores, so many instances of so many."""
         if self.choice is None:
             return None
         c = self.choice.candidate
-        return {"cores": self.choice.n_cores, "instances": c.instances, "cores_each": c.cores_each}
+        found: dict[str, Any] = {
+            "cores": self.choice.n_cores, "instances": c.instances, "cores_each": c.cores_each,
+        }  # fmt: skip
+        if c.delay_groups > 1:
+            found["delay"] = {"groups": c.delay_groups, "seconds": c.delay_seconds}
+        if self.others:
+            found["for_rows"] = [other._asdict() for other in self.others]
+        return found
 
 
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
@@ -58,7 +70,7 @@ def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int
         load, rows = _in_mode(planner, options.mode, load)
     elif options.mode == AUTO and options.hint == LATENCY and options.opt_level >= LEAST_LEVEL_FOR_LAYERS:
         rows += planner.scheduled(load, rows)
-    return followed(planner, planner.choose(rows, load))
+    return followed(planner, planner.choose(rows, load), options)
 
 
 def _in_mode(planner: Planner, mode: str, load: Load) -> tuple[Load, list[Row]]:
@@ -80,10 +92,14 @@ def _in_mode(planner: Planner, mode: str, load: Load) -> tuple[Load, list[Row]]:
     return load, found
 
 
-def followed(planner: Planner, choice: Choice) -> Decision:
+def followed(planner: Planner, choice: Choice, options: CompileOptions) -> Decision:
     """The decision that follows a choice."""
     c = choice.candidate
-    return Decision(rows_a_call(planner, c), planner.predictor.least_rows, planner.scheduler(c, choice.load), choice)
+    others: tuple[ForRows, ...] = ()
+    rows, least = rows_a_call(planner, c), planner.predictor.least_rows
+    if options.mode == AUTO and options.instances is None and options.opt_level >= LEAST_LEVEL_FOR_OTHERS:
+        others = others_for_rows(planner, choice, rows, *_bounds(planner, options))
+    return Decision(rows, least, planner.scheduler(c, choice.load), choice, others)
 
 
 def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:
@@ -101,6 +117,12 @@ def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:
 
 def options_load(planner: Planner, options: CompileOptions) -> Load:
     """The load that the hint means, within the bounds that the options give the batch."""
-    bounds = options.dims.get(planner.symbol or "")
+    least, most = _bounds(planner, options)
     load = planner.load()
-    return replace(load, rows=min(max(load.rows, bounds[0]), bounds[1])) if isinstance(bounds, tuple) else load
+    return load if most is None else replace(load, rows=min(max(load.rows, least), most))
+
+
+def _bounds(planner: Planner, options: CompileOptions) -> tuple[int, int | None]:
+    """Fewest and most rows of a request that the options allow."""
+    bounds = options.dims.get(planner.symbol or "")
+    return bounds if isinstance(bounds, tuple) else (1, None)

@@ -42,6 +42,7 @@ def open_session(plan: Plan, candidate: Candidate, cores: Sequence[int]) -> Sess
     return plan.session(
         instances=candidate.instances, cores=tuple(cores[: candidate.n_cores]),
         cores_per_instance=candidate.cores_each, micro_batch=candidate.rows, mode=candidate.mode,
+        delay=(candidate.delay_groups, candidate.delay_seconds),
     )  # fmt: skip
 
 

@@ -125,7 +125,8 @@ class Planner:
         all cores for one; by prediction alone, others have to promise more than predictions err.
         """
         spread = load.saturated or (self.symbol is not None and load.rows >= self.n_cores)
-        return candidate.mode == SEQUENTIAL and (candidate.cores_each == 1 if spread else candidate.instances == 1)
+        at_once = candidate.mode == SEQUENTIAL and candidate.delay_groups == 1
+        return at_once and (candidate.cores_each == 1 if spread else candidate.instances == 1)
 
     def choose(self, rows: Sequence[Row], load: Load) -> Choice:
         """The choice among these rows."""
@@ -140,10 +141,11 @@ def worth_running(rows: Sequence[Row], load: Load, most: int, longest_seconds: f
     best_first = sorted(rows, key=lambda row: row.cost(load))
     best = best_first[0].cost(load)
     able = [row for row in best_first if row.predicted.seconds <= longest_seconds * row.predicted.calls]
-    firsts: dict[tuple[int, int, str], Row] = {}
+    firsts: dict[tuple[int, int, str, bool], Row] = {}
     for row in able:
         if row.cost(load) <= best * WORTH_A_TRY:
-            firsts.setdefault((row.candidate.instances, row.candidate.cores_each, row.candidate.mode), row)
+            c = row.candidate
+            firsts.setdefault((c.instances, c.cores_each, c.mode, c.delay_groups > 1), row)
     others = [row for row in able if row.cost(load) <= best * WORTH_RUNNING and row not in firsts.values()]
     return [*firsts.values(), *others][:most]
 

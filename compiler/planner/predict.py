@@ -6,6 +6,7 @@ has, what is remembered. Measures nothing.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,14 +166,15 @@ class Predictor:
         if candidate.mode == LAYERED:
             found = self._schedule(self.layered(candidate.cores_each, candidate.rows or load.rows, active), candidate)
             works, last = found.works, found.timeline
-            each = len(sizes) * (last.total_seconds - call)
+            times = [last.total_seconds - call] * len(sizes)
         else:
             delay = candidate.delay_groups, candidate.delay_seconds
             runs = {n: self.run(active, candidate.cores_each, n, delay) for n in set(sizes)}
-            each = sum(runs[n].total_seconds - call - head_start for n in sizes)
+            times = [runs[n].total_seconds - call - head_start for n in sizes]
             works = self.works(max(sizes), self.machine.caches(active, candidate.cores_each))
             last = runs[max(sizes)]
-        seconds = each / queues + head_start + call + (CUT_SECONDS if len(sizes) > 1 else 0.0)
+        cutting = CUT_SECONDS if len(sizes) > 1 else 0.0
+        seconds = _until_all_done(times, queues) + head_start + call + cutting
         items = load.rows * (active if load.saturated else 1) / seconds
         shares = self._shares(candidate, last, works, active)
         far = sum(work.cost.far_nbytes for work in works) * active / self.machine.bandwidth
@@ -206,6 +208,14 @@ class Predictor:
         used = timeline.core_use * machine.n_cores / n
         peak = machine.flops_per_core * n * whole
         return (bound / kernels if kernels else 0.0, barriers / whole, max(0.0, 1.0 - used), timeline.flops / peak)
+
+
+def _until_all_done(times: Sequence[float], queues: int) -> float:
+    """Seconds until pieces that take so long are done, each by the first of the instances that is free."""
+    ends = [0.0] * queues
+    for seconds in times:
+        heapq.heappush(ends, heapq.heappop(ends) + seconds)
+    return max(ends)
 
 
 def is_memory_bound(work: Work, machine: Machine, cores: int, instances: int) -> bool:

@@ -23,6 +23,7 @@ from ..samples import random_inputs
 from .candidate import Candidate, Load
 from .choice import Choice, Row, amount
 from .decide import Decision, followed, options_load, rows_a_call
+from .delays import delayed
 from .draw import Panel, svg
 from .here import machine_here
 from .measure import Inputs, measure
@@ -79,7 +80,7 @@ class Study:
             raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows,
                              hint="leave out --batch, or the --dim that fixes it")  # fmt: skip
         known = planner.rows(load)
-        known += planner.scheduled(load, known)
+        known += [*planner.scheduled(load, known), *self._delayed(load, known)]
         refusal = ""
         if most_measured and self.cores:
             longest = budget_seconds / CALLS_IN_BUDGET
@@ -94,10 +95,14 @@ class Study:
         found = planner.choose(known, load)
         return replace(found, reasons=(*found.reasons, refusal)) if refusal else found
 
+    def _delayed(self, load: Load, known: Sequence[Row]) -> list[Row]:
+        """Candidates that start late, unless the user says when instances start."""
+        return delayed(self.planner, load, known) if self.options.delay_groups is None else []
+
     def verified(self, most_measured: int, budget_seconds: float) -> Decision:
         """What a compilation does once the best by prediction were run, for the load that the options mean."""
         load = options_load(self.planner, self.options)
-        return followed(self.planner, self.choice(load.rows, most_measured, budget_seconds))
+        return followed(self.planner, self.choice(load.rows, most_measured, budget_seconds), self.options)
 
     def measured(self, rows: Sequence[Row], load: Load, budget_seconds: float) -> list[Row]:
         """The rows with what running their candidates takes."""

@@ -60,17 +60,22 @@ def decided(machine: Machine = TWO, **options: Any) -> Decision:
     return decide(graph_of(branchy(), chosen), chosen, machine, machine.n_cores)
 
 
+def shape(decision: Decision) -> tuple[int, int, int]:
+    """Cores, instances and cores of each."""
+    found = decision.arrangement()
+    assert found is not None
+    return found["cores"], found["instances"], found["cores_each"]
+
+
 def test_throughput_gives_every_core_an_instance_and_latency_all_cores_to_one() -> None:
-    assert decided().arrangement() == {"cores": 2, "instances": 2, "cores_each": 1}
+    assert shape(decided()) == (2, 2, 1)
     slow = replace(TWO, flops_per_core=1e9)  # where nothing is lost to barriers
-    assert decided(slow, hint="latency").arrangement() == {"cores": 2, "instances": 1, "cores_each": 2}
+    assert shape(decided(slow, hint="latency")) == (2, 1, 2)
 
 
 def test_barriers_dearer_than_the_work_leave_a_request_to_one_core() -> None:
     slow_to_meet = replace(TWO, barrier_seconds=1e-3)
-    assert decided(slow_to_meet, hint="latency", opt_level=1).arrangement() == {
-        "cores": 2, "instances": 2, "cores_each": 1,
-    }  # fmt: skip
+    assert shape(decided(slow_to_meet, hint="latency", opt_level=1)) == (2, 2, 1)
 
 
 @pytest.mark.parametrize("hint", ("throughput", "latency"))
@@ -139,7 +144,8 @@ def test_a_plan_keeps_the_choice_and_gives_it_back(tmp_path: Path) -> None:
     manifest = parax.load(tmp_path / "plan.bin").manifest
     assert manifest.choice == json.loads(json.dumps(decision.choice.to_json()))
     assert manifest.arrangement is not None
-    assert manifest.arrangement._asdict() == decision.arrangement()
+    stored = {**manifest.arrangement._asdict(), "for_rows": [rule._asdict() for rule in manifest.arrangement.for_rows]}
+    assert {"delay": None, "for_rows": [], **(decision.arrangement() or {})} == stored
     assert manifest.micro_batch == decision.rows
 
 
@@ -212,3 +218,29 @@ def test_a_model_whose_inputs_cannot_be_made_up_is_planned_by_prediction() -> No
     study = Study(model, parax.CompileOptions(), None, lambda what, done: None)
     choice = study.choice(2, 2, 0.05)
     assert choice.reasons
+
+
+def test_what_sessions_do_with_a_plan_is_shown(tmp_path: Path, cli: Cli) -> None:
+    plan = compiled(decided())
+    arrangement = {
+        "cores": 2, "instances": 2, "cores_each": 1, "delay": {"groups": 2, "seconds": 0.004},
+        "for_rows": [{"least": n, "most": m, "instances": 1, "cores_each": 2} for n, m in ((1, 1), (3, 4), (9, None))],
+    }  # fmt: skip
+    Plan(plan.json() | {"arrangement": arrangement}, plan._members).save(tmp_path / "plan.bin")
+    shown = cli("inspect", str(tmp_path / "plan.bin"))
+    assert "on 2 cores: 2 × 1; 1, 3 to 4, 9 or more rows: 1 × 2; starts in 2 groups, 4 ms apart" in shown.stdout
+
+
+def test_the_users_delay_is_kept(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(branchy(), path)
+    out = str(tmp_path / "plan.bin")
+    done = cli("compile", str(path), "-o", out, "-O", "1", "--delay-groups", "2", "--delay-ms", "3")
+    assert done.returncode == 0, done.stderr
+    delay = parax.load(out).manifest.delay
+    assert delay is not None and (delay.groups, delay.seconds) == (2, 0.003)
+    refused = cli("compile", str(path), "-o", out, "--delay-groups", "2")
+    assert refused.returncode == 2 and "only together" in refused.stderr
+    x = f"{parax.load(out).inputs[0].name}=random"
+    ran = cli("run", out, "--input", x, "--dim", "N=4", "--instances", "1", "--delay-groups", "1")
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,64 @@
+"""Delayed start (ParaX): the instances that share a request begin in groups, so that they meet memory-bound kernels at
+different times.
+
+Of the p instances on a NUMA node, number j belongs to group ⌊j·n/p⌋, and group g begins g·t after the request. Owns
+that rule; the sleep is in native code (lanes.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..errors import IncompatiblePlan, UsageError
+from .manifest import Delay
+from .native import LATE_START, MachineCode
+from .topology import machine
+
+
+def start_delays(nodes: Sequence[int], delay: Delay) -> list[int]:
+    """Nanoseconds after the request at which each instance begins.
+
+    Args:
+        nodes: the NUMA node of each.
+    """
+    members, before = Counter(nodes), Counter[int]()
+    found = []
+    for node in nodes:
+        group = before[node] * delay.groups // members[node]
+        before[node] += 1
+        found.append(round(group * delay.seconds * 1e9))
+    return found
+
+
+def checked_delay(groups: int, seconds: float) -> Delay:
+    """A delay that somebody asked for.
+
+    Raises:
+        UsageError: no group, or a negative time.
+    """
+    if groups < 1:
+        raise UsageError("must be positive", where="delay groups", found=groups)
+    if not 0 <= seconds < float("inf"):
+        raise UsageError("not a duration", where="delay seconds", expected="0 or more", found=seconds)
+    return Delay(groups, seconds)
+
+
+def usable_delay(delay: Delay | None, code: MachineCode | None, n_instances: int) -> Delay | None:
+    """The delay, if there are instances to be late.
+
+    Raises:
+        IncompatiblePlan: the plan's code cannot wait.
+    """
+    if delay is None or code is None or n_instances < 2 or delay.groups < 2 or not delay.seconds:
+        return None
+    if LATE_START not in code.functions:
+        raise IncompatiblePlan("the plan's code starts all instances at once", where=code.target.code,
+                               hint="compile the model again, or leave out the delay")  # fmt: skip
+    return delay
+
+
+def nodes_of(cores: Sequence[int]) -> list[int]:
+    """The NUMA nodes of some cores."""
+    known = {core.number: core.node for core in machine().cores}
+    return [known.get(core, 0) for core in cores]
