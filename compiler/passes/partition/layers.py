@@ -8,6 +8,9 @@
 with τ(U) = |com(U) − com(V−U)| / com(V). The paper stops where lat(U*) + lat(V−U*) ≥ best; a cut may pay only together
 with the cuts of both sides, so the few best U are followed down before V stays whole, and costs of sets are remembered.
 
+A set with so few predecessor-closed subsets that the evaluations reach for all their pairs gets the optimum instead
+(`optimal`), and so do, in the end, stretches of neighbouring layers of a larger set.
+
 Two things bound the search. The graph is first cut where few values cross (`pieces`): a set that has a bottleneck
 inside is one connected component there and cannot run side by side anyway. And growing keeps the best sets of
 each size, and one of those that look the same. Owns the search; what a set costs is asked of a `Latency`.
@@ -15,19 +18,16 @@ each size, and one of those that look the same. Owns the search; what a set cost
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from .dag import Dag, Mask, bits
+from .optimal import Latency, best_chain, closed_sets
 
 LONGEST = 64  # operators of a layer that is looked for along an order
-
-
-class Latency(Protocol):
-    """Predicted seconds of a set of operators run as one layer."""
-
-    def seconds(self, part: Mask) -> float: ...
+STRETCH = 4  # neighbouring layers that are partitioned anew together
+MOST_SETS = 128  # predecessor-closed ones of a stretch
 
 
 def imbalance(first: float, second: float) -> float:
@@ -70,7 +70,7 @@ def layer_partition(
     parts = [part for part in parts if part]
     for i, piece in enumerate(parts):
         search.limit = options.most_evaluations * (i + 1) // len(parts)
-        found += search.improved(search.layers(piece)[1])
+        found += search.optimum(piece) or search.refined(search.improved(search.layers(piece)[1]))
     return found
 
 
@@ -104,10 +104,34 @@ class _Search:
         whole = 0
         for layer in layers:
             whole |= layer
-        best = (sum([self.seconds(layer) for layer in layers]), layers)
+        best = (self._total(layers), layers)
         for order in ([i for layer in layers for i in bits(layer)], self.dag.by_depth(whole)):
             best = min(best, self._along(order))
         return best[1]
+
+    def optimum(self, whole: Mask, most_sets: int | None = None) -> list[Mask] | None:
+        """The best layers of a set; None if there are too many predecessor-closed ones to try all pairs."""
+        affordable = math.isqrt(2 * max(0, self.limit - len(self.asked)))
+        sets = closed_sets(self.dag, whole, min(affordable, most_sets or affordable))
+        return None if sets is None else best_chain(sets, self)[1]
+
+    def refined(self, layers: list[Mask]) -> list[Mask]:
+        """The layers with stretches of neighbours replaced by their optimum, for as long as that makes any shorter."""
+        at = 0
+        while at < len(layers):
+            for n in range(min(STRETCH, len(layers) - at), 0, -1):
+                old = layers[at : at + n]
+                new = self.optimum(sum(old), MOST_SETS)
+                if new is not None and self._total(new) < self._total(old) * (1 - 1e-9):
+                    layers = [*layers[:at], *new, *layers[at + n :]]
+                    at = max(0, at - STRETCH)
+                    break
+            else:
+                at += 1
+        return layers
+
+    def _total(self, layers: Sequence[Mask]) -> float:
+        return sum([self.seconds(layer) for layer in layers])
 
     def _along(self, order: Sequence[int]) -> tuple[float, list[Mask]]:
         best: list[tuple[float, list[Mask]]] = [(0.0, [])]

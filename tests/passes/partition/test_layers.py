@@ -81,9 +81,11 @@ def test_layers_are_closed_and_cover_the_graph(seed: int, n_cores: int) -> None:
     assert done == dag.everything
 
 
+@pytest.mark.parametrize("most_evaluations", [1000, LayerOptions().most_evaluations])
 @pytest.mark.parametrize("n_cores", [2, 8])
 @pytest.mark.parametrize("kind", ["random", "inception"])
-def test_the_heuristic_is_within_three_percent_of_the_optimum(kind: str, n_cores: int) -> None:
+def test_the_heuristic_is_within_three_percent_of_the_optimum(kind: str, n_cores: int, most_evaluations: int) -> None:
+    """Also where it may try so few sets that most of these graphs are beyond its own search for the optimum."""
     worse = []
     for seed in range(40):
         rng = random.Random(seed)
@@ -93,12 +95,11 @@ def test_the_heuristic_is_within_three_percent_of_the_optimum(kind: str, n_cores
         branches = branches_of(dag, rng, n_cores)
         best, layers = optimal_layers(dag, branches)
         assert best == pytest.approx(sum(map(branches.seconds, layers)))
-        found = sum(map(branches.seconds, partition(branches)))
+        found = sum(map(branches.seconds, partition(branches, LayerOptions(most_evaluations=most_evaluations))))
         assert found >= best * (1 - 1e-9), seed
         worse.append(found / best)
     assert len(worse) >= 20
-    assert sorted(worse)[-2] <= 1.03, "all but one"
-    assert max(worse) <= 1.05, worse.index(max(worse))
+    assert max(worse) <= 1.03, worse.index(max(worse))
 
 
 def test_the_search_is_bounded() -> None:
@@ -122,7 +123,10 @@ def test_an_unbalanced_cut_is_left_out_below_its_tau() -> None:
 
 
 def test_closed_sets_of_a_square() -> None:
-    assert closed_sets(Dag([[], [0], [0], [1, 2]]), 100) == [0, 1, 3, 5, 7, 15]
+    square = Dag([[], [0], [0], [1, 2]])
+    assert closed_sets(square, square.everything, 6) == [0, 1, 3, 5, 7, 15]
+    assert closed_sets(square, square.everything, 5) is None
+    assert closed_sets(square, 6, 100) == [0, 2, 4, 6]
 
 
 def test_cores_follow_the_loads() -> None:
