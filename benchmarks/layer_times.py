@@ -1,7 +1,6 @@
 """How long each node of a compiled model takes while the model runs: lower quartiles of recorded runs, as they come.
 
-Owns the measuring of layers, which `prediction` sets beside the cost model. A node's time is from the first start of
-its kernels to the first start of the next node's, so that calls and barriers are in it and nodes add up to the run.
+Owns the measuring of layers, which `prediction` sets beside the cost model. What a node's time is, `node_seconds` says.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import numpy as np
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import build_plan, import_graph, optimise
 from parax.compiler.ir.graph import Graph, Node
-from parax.compiler.ir.views import view_source
 from parax.compiler.options import CompileOptions
+from parax.compiler.planner.node_seconds import lower_quartile, slots
 from parax.errors import UnsupportedOp
 from parax.runtime.plan import Plan
 from parax.runtime.session import Session
-from parax.runtime.trace import KernelSpan, Recorder
+from parax.runtime.trace import Recorder
 
 
 @dataclass
@@ -57,21 +56,15 @@ def compile_traced(name: str, path: Path, options: CompileOptions | None = None)
     plan = build_plan(graph, run)
     if len(plan.manifest.steps) != 1:
         raise UnsupportedOp("only models of one native step are measured", where=name)
-    return Traced(name, graph, plan, _nodes_of_calls(list(graph), plan.manifest.provenance["kernels"]))
+    return Traced(name, graph, plan, _nodes_of_calls(list(graph), plan.manifest.provenance["values"]))
 
 
-def _nodes_of_calls(nodes: Sequence[Node], labels: Sequence[str]) -> list[int]:
-    """The node of each kernel call: calls carry their node's name and come in the order of nodes."""
+def _nodes_of_calls(nodes: Sequence[Node], values: Sequence[str]) -> list[int]:
+    """The node of each kernel call, by the node's first output; a copy made after the passes is its producer's."""
+    index = {node.output.name: i for i, node in enumerate(nodes)}
     found: list[int] = []
-    at = -1
-    for label in labels:
-        following = (i for i in range(at + 1, len(nodes)) if nodes[i].name == label and view_source(nodes[i]) is None)
-        same = at >= 0 and nodes[at].name == label
-        after = next(following, None)
-        if after is None and not same:
-            after = None if not label else at  # a copy to an output, made after the passes: its producer's
-        at = after if after is not None and (not same or after == at + 1) else at
-        found.append(at)
+    for value in values:
+        found.append(index[value] if value in index else found[-1])
     return found
 
 
@@ -85,29 +78,8 @@ def measure_layers(traced: Traced, session: Session, inputs: dict[str, np.ndarra
     for _ in range(runs):
         recorder.start()
         session.run(inputs)
-        seconds, total = _slots(recorder.stop(), traced.node_of)
+        seconds, total = slots(recorder.stop(), traced.node_of)
         totals.append(total)
         for node, spent in seconds.items():
             by_node[node].append(spent)
-    return LayerTimes({n: _lower_quartile(times) for n, times in by_node.items()}, _lower_quartile(totals))
-
-
-def _lower_quartile(times: Sequence[float]) -> float:
-    """What a run takes that is little disturbed: others share the machine."""
-    return sorted(times)[(len(times) - 1) // 4]
-
-
-def _slots(spans: list[KernelSpan], node_of: Sequence[int]) -> tuple[dict[int, float], float]:
-    """Seconds of each node and of the whole call in one run, means over instances."""
-    instances = sorted({span.instance for span in spans})
-    seconds: dict[int, float] = defaultdict(float)
-    total = 0.0
-    for instance in instances:
-        own = [span for span in spans if span.instance == instance]
-        n_calls = len(node_of)
-        starts = [min(s.start for s in own if s.call == call) for call in range(n_calls)]
-        starts.append(max(s.end for s in own))
-        for call in range(n_calls):
-            seconds[node_of[call]] += (starts[call + 1] - starts[call]) / len(instances)
-        total += (starts[-1] - starts[0]) / len(instances)
-    return dict(seconds), total
+    return LayerTimes({n: lower_quartile(times) for n, times in by_node.items()}, lower_quartile(totals))

@@ -172,6 +172,8 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         assert run.decision is not None
         raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
                              run.decision, low.tuner.choices, run.options)  # fmt: skip
+        if run.trace:  # whose kernel each recorded call is
+            raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
         plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)

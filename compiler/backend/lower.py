@@ -92,11 +92,15 @@ Place: TypeAlias = "Lasting | CoreScratch | CommonScratch | MeetingWord | Beyond
 
 @dataclass(frozen=True)
 class PlacedCall:
-    """A kernel call whose operands have a place. `number` counts a segment's calls in the sequential order."""
+    """A kernel call whose operands have a place.
+
+    `number` counts a segment's calls in the sequential order; `value` is the first output of its node, by name.
+    """
 
     call: KernelCall
     places: tuple[Place, ...]
     number: int
+    value: str
 
 
 @dataclass
@@ -165,7 +169,8 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
         assert lowering is not None
         result = lowering(ctx, node)
         own = result if isinstance(result, list) else [result]
-        calls[node] = [_place(call, places, segment, len(segment.calls) + i) for i, call in enumerate(own)]
+        first, value = len(segment.calls), node.output.name
+        calls[node] = [_place(call, places, segment, i, value) for i, call in enumerate(own, first)]
         segment.calls += calls[node]
     if scheduled is not None:
         segment.scheduled = _schedule(calls, places.moved(scheduled[1]), scheduled[0])
@@ -179,7 +184,7 @@ def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Sc
         for layer in stage.layers:
             branches = []
             for branch in layer.branches:
-                own = [_place(placed.call, places, segment, placed.number)
+                own = [_place(placed.call, places, segment, placed.number, placed.value)
                        for node in branch.nodes for placed in calls.get(node, ())]
                 branches.append(PlacedBranch(branch.first_core, branch.n_cores, own))
             layers.append([branch for branch in branches if branch.calls])
@@ -187,7 +192,9 @@ def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Sc
     return segment
 
 
-def _place(call: KernelCall, places: _Places, segment: Segment | ScheduledSegment, number: int) -> PlacedCall:
+def _place(
+    call: KernelCall, places: _Places, segment: Segment | ScheduledSegment, number: int, value: str
+) -> PlacedCall:
     """Scratch operands of one call lie side by side; calls reuse the same scratch. What cores share is the first's."""
     used: Dim = 0
     own: list[Place] = []
@@ -202,7 +209,7 @@ def _place(call: KernelCall, places: _Places, segment: Segment | ScheduledSegmen
         else:
             own.append(places.of(o))
     segment.scratch = dim_max(segment.scratch, used)
-    return PlacedCall(call, tuple(own), number)
+    return PlacedCall(call, tuple(own), number, value)
 
 
 def _root_op(node: Node) -> Operator:

@@ -17,7 +17,7 @@ from ..ir.types import Dim, SymDim, TensorType, evaluate
 from ..options import CompileOptions
 from ..passes.dataflow.batch_rows import batch_rows
 from ..passes.dataflow.memory_planning import plan_memory
-from ..passes.partition.schedules import plan_layers, plan_pipeline
+from ..passes.partition.schedules import plan_pipeline
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load, sequential_candidates
 from .choice import Choice, Row, choose
 from .predict import Predictor, fewest_rows
@@ -110,9 +110,8 @@ class Planner:
 
     def scheduler(self, candidate: Candidate, load: Load) -> Callable[[Graph], Schedule] | None:
         """What writes a candidate's schedule into an equal graph; None for a sequential one."""
-        sizes = self.predictor.sizes(candidate.rows or load.rows)
         if candidate.mode == LAYERED:
-            return lambda graph: plan_layers(graph, self.machine, candidate.cores_each, sizes)
+            return lambda graph: self.predictor.layers_of(graph, candidate.cores_each, candidate.rows or load.rows)
         if candidate.mode == PIPELINED and self.symbol is not None:
             symbol, others = self.symbol, self.predictor.symbols
             return lambda graph: plan_pipeline(

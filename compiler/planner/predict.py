@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from ..ir.views import MemoryPlan
 from ..passes.partition.residency import memory_of
 from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Instances, Timeline, simulate
-from ..passes.partition.works import Work, far_limit, graph_works, seconds_on
+from ..passes.partition.works import Measured, Work, far_limit, graph_works, seconds_on
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 
 Caches = tuple[float, float]
@@ -77,6 +77,8 @@ class Predictor:
         symbol: the dimension that counts independent rows; None where requests are not cut.
         symbols: sizes of the other symbolic dimensions.
         least_rows: what the executor gives an instance at least (see `fewest_rows`).
+        measured: asked with a number of cores and rows a call, what the graph's nodes took; layers are then planned and
+            predicted by that. None: by the cost model.
     """
 
     graph: Graph
@@ -84,9 +86,10 @@ class Predictor:
     symbol: str | None = None
     symbols: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
+    measured: Callable[[int, int], Measured] | None = None
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
     _works: dict[tuple[int, Caches | None], list[Work]] = field(default_factory=dict)
-    _scheduled: dict[tuple[str, int, int, int], Scheduled | None] = field(default_factory=dict)
+    _scheduled: dict[tuple[str, int, int, int, bool], Scheduled | None] = field(default_factory=dict)
 
     @cached_property
     def memory(self) -> MemoryPlan | None:
@@ -110,16 +113,21 @@ class Predictor:
         Args:
             instances: that run it side by side and share the memory's bandwidth.
         """
-        key = LAYERED, cores, rows, instances
+        key = LAYERED, cores, rows, instances, self.measured is not None
         if key not in self._scheduled:
             graph = self.graph.clone()
-            schedule = plan_layers(graph, self.machine, cores, self.sizes(rows))
+            schedule = self.layers_of(graph, cores, rows)
             self._scheduled[key] = self._run_schedule(graph, schedule, rows, instances)
         return self._scheduled[key]
 
+    def layers_of(self, graph: Graph, cores: int, rows: int) -> Schedule:
+        """Write the layers into a graph that is equal to this one."""
+        known = self.measured(cores, rows) if self.measured is not None else None
+        return plan_layers(graph, self.machine, cores, self.sizes(rows), measured=known)
+
     def pipelined(self, cores: int, rows: int) -> Scheduled | None:
         """The graph as a pipeline on so many cores, for requests of `rows` rows; None where it has no two stages."""
-        key = PIPELINED, cores, rows, 1
+        key = PIPELINED, cores, rows, 1, False
         if key not in self._scheduled and self.symbol is not None:
             graph = self.graph.clone()
             schedule = plan_pipeline(graph, self.machine, cores, rows, self.symbol, self.symbols)
@@ -132,7 +140,11 @@ class Predictor:
             return None
         beside = -(-instances // self.machine.n_sockets)
         machine = replace(self.machine, bandwidth_per_socket=self.machine.bandwidth_per_socket / beside)
-        works = graph_works(graph, self.sizes(rows), caches=self.machine.caches(instances, schedule.n_cores))
+        known = None
+        if self.measured is not None and schedule.mode == LAYERED:
+            known = self.measured(schedule.n_cores, rows)
+        caches = self.machine.caches(instances, schedule.n_cores)
+        works = graph_works(graph, self.sizes(rows), caches=caches, measured=known)
         return Scheduled(schedule, works, simulate(works, machine, policy_of(graph, schedule)))
 
     def run(self, instances: int, cores: int, rows: int, delay: tuple[int, float] = (1, 0.0)) -> Timeline:

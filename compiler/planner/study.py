@@ -19,6 +19,8 @@ from ..frontend.index_bounds import index_bounds
 from ..frontend.parse import Source
 from ..ir.machine import load_machine
 from ..options import CompileOptions
+from ..passes.partition.schedules import has_branches
+from ..passes.partition.works import Measured
 from ..samples import random_inputs
 from .candidate import Candidate, Load
 from .choice import Choice, Row, amount
@@ -27,7 +29,8 @@ from .delays import delayed
 from .draw import Panel, svg
 from .here import machine_here
 from .measure import Inputs, measure
-from .planner import Planner, fixed_sizes, worth_running
+from .node_seconds import FEWEST_CALLS, node_seconds
+from .planner import Planner, fixed_sizes, runs_in_steps, worth_running
 from .timeline import measured_panel, predicted_panel, recorded_spans
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class Study:
         """
         self.model, self.options, self.progress = model, options, progress
         self._inputs: dict[int, Inputs] = {}
+        self._seconds: dict[tuple[int, int], Measured] = {}
         self._plans: dict[tuple[Candidate | None, Load | None, bool], Plan] = {}
         described = load_machine(machine) if machine is not None else None
         self.cores = tuple(options.cores or choose_cores(None)) if described is None else ()
@@ -74,26 +78,41 @@ class Study:
         Raises:
             UsageError: rows are given for a model whose batch is fixed to another number.
         """
-        planner = self.planner
+        planner, predictor = self.planner, self.planner.predictor
         load = planner.load(rows)
         if rows is not None and load.rows != rows:
             raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows,
                              hint="leave out --batch, or the --dim that fixes it")  # fmt: skip
-        known = planner.rows(load)
-        known += [*planner.scheduled(load, known), *self._delayed(load, known)]
+        plain = planner.rows(load)
+        known: list[Row] = []
         refusal = ""
         if most_measured and self.cores:
             longest = budget_seconds / CALLS_IN_BUDGET
-            best = worth_running(known, load, most_measured, longest)
-            if not best:
-                refusal = f"nothing was run: every call takes longer than {amount(longest)}"
+            predictor.measured = self._node_seconds if self._may_measure_nodes(plain, budget_seconds) else None
             try:
+                known = self._others(load, plain)
+                best = worth_running(known, load, most_measured, longest)
+                if not best:
+                    refusal = f"nothing was run: every call takes longer than {amount(longest)}"
                 run = self.measured(best, load, budget_seconds)
                 known = [*run, *(row for row in known if row not in best)]
             except (IncompatiblePlan, InvalidInput, ResourceLimit, UsageError) as error:
                 refusal = f"nothing was run: {error}"
+                predictor.measured, known = None, []
+        known = known or self._others(load, plain)
         found = planner.choose(known, load)
         return replace(found, reasons=(*found.reasons, refusal)) if refusal else found
+
+    def _others(self, load: Load, plain: Sequence[Row]) -> list[Row]:
+        """The plain candidates, and those in layers, in stages or with delays."""
+        known = [*plain, *self.planner.scheduled(load, plain)]
+        return [*known, *self._delayed(load, known)]
+
+    def _may_measure_nodes(self, plain: Sequence[Row], budget_seconds: float) -> bool:
+        """Whether there may be layers, and what operators take is measured within the budget."""
+        graph = self.planner.predictor.graph
+        quickest = min(row.predicted.seconds for row in plain)
+        return FEWEST_CALLS * quickest <= budget_seconds and not runs_in_steps(graph) and has_branches(graph)
 
     def _delayed(self, load: Load, known: Sequence[Row]) -> list[Row]:
         """Candidates that start late, unless the user says when instances start."""
@@ -111,6 +130,15 @@ class Study:
             return self.plan_of(candidate, load)
 
         return measure(rows, plan_of, self.inputs, load, self.cores, budget_seconds, self.progress)
+
+    def _node_seconds(self, cores: int, rows: int) -> Measured:
+        """What every node takes on one core and on so many, by a traced build that runs one kernel after the other."""
+        if (cores, rows) not in self._seconds:
+            cut = rows if self.planner.symbol is not None else None
+            traced = self.plan_of(Candidate(1, cores, cut), Load(rows), trace=True)
+            self.progress(f"measuring every operator on 1 and {cores} cores", 0.5)
+            self._seconds[cores, rows] = node_seconds(traced, self.inputs(rows), cut, self.cores, sorted({1, cores}))
+        return self._seconds[cores, rows]
 
     def plan_of(self, candidate: Candidate, load: Load, *, trace: bool = False) -> Plan:
         """What a candidate runs: the plan that all sequential ones share, or one with its schedule."""

@@ -106,6 +106,12 @@ class Operators:
         return tuple(node for i in bits(mask) for node in self.nodes[i])
 
 
+def has_branches(graph: Graph) -> bool:
+    """Whether any two operators could run side by side, whatever they cost."""
+    dag, _, _ = contract_views(graph_works(graph, {}))
+    return any(dag.ancestors[i] | 1 << i | dag.descendants[i] != dag.everything for i in range(dag.n))
+
+
 def plan_layers(
     graph: Graph,
     machine: Machine,
@@ -229,4 +235,4 @@ def policy_of(graph: Graph, schedule: Schedule) -> Layers | Pipeline | Sequentia
     return Pipeline(tuple(whole), schedule.micro_batches or 1)
 
 
-__all__ = ["Operators", "device_batch", "plan_layers", "plan_pipeline", "policy_of"]
+__all__ = ["Operators", "device_batch", "has_branches", "plan_layers", "plan_pipeline", "policy_of"]
