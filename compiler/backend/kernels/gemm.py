@@ -20,7 +20,7 @@ from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
 from .blocking import PanelKind, Product, static
 from .tail import Tail
-from .tile import TILES_AHEAD, TileShape, most_rows, tile_function, tile_params
+from .tile import TileShape, most_rows, tile_function, tile_params
 
 BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
 
@@ -229,7 +229,17 @@ class ProductEmitter:
         """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
         width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
-        shape = TileShape(size, kind.vectors, p.lanes, kind.masked, p.indexed, self.ctx.target.has_fma, *p.unroll)
+        shape = TileShape(
+            size,
+            kind.vectors,
+            p.lanes,
+            kind.masked,
+            p.indexed,
+            self.ctx.target.has_fma,
+            *p.unroll,
+            p.asked(self.ctx.target, size),
+            p.shared(m),
+        )
         at_column = column if o.column_base is None else o.column_base(outer) + column
         at_row = o.row_base(outer) + (row0 + row) * k.index(o.row_step)
         brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
@@ -239,7 +249,7 @@ class ProductEmitter:
             "b_ahead": k.gep(
                 step["b"],
                 step["taps"] * step["kc"] * width
-                + k.udiv(row, m) * (step["taps"] * step["kc"] * (width // TILES_AHEAD)),
+                + k.udiv(row, m) * (step["taps"] * step["kc"] * (width // shape.shared)),
             ),
             "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row),
             "b": step["b"],

@@ -15,6 +15,7 @@ are blocked, packed or split over cores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
@@ -24,7 +25,6 @@ from ...ir.types import F32, Dim
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line
-TILES_AHEAD = 8  # that many tiles together prefetch as much of B as each of them reads
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class TileShape:
             of its row (one tap), instead of at k.
         fma: whether the target multiplies and adds in one instruction.
         unroll: steps of k per iteration. exact: kc is always a multiple of it.
+        asked: rows of the result whose memory an iteration asks for, one after the other: a core can wait for few lines
+            at a time, and asking for a whole tile's at once holds up A and B. 0 = all at once, before the first step.
+        shared: so many tiles together prefetch as much of B as each of them reads.
     """
 
     rows: int
@@ -47,6 +50,8 @@ class TileShape:
     fma: bool = True
     unroll: int = 4
     exact: bool = False
+    asked: int = 0
+    shared: int = 8
 
     @property
     def width(self) -> int:
@@ -125,9 +130,15 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
         def from_partial() -> list[KValue]:
             return [k.load(partial, (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
 
-        k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
+        def ask(done: KValue) -> None:
+            """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
+            at = k.min(k.udiv(done, shape.unroll) * shape.asked, shape.rows - shape.asked) * k["last"]
+            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], shape.asked, shape.width)
+
+        if not shape.asked:
+            k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
         acc = k.if_(k["first"] != 0, from_bias, from_partial)
-        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c))
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, ask if shape.asked else None))
 
         def keep() -> None:
             for n, value in enumerate(acc):
@@ -139,8 +150,15 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     return k.func
 
 
-def one_tap(k: Builder, shape: TileShape, tile: KValue, tap: KValue, acc: list[KValue]) -> list[KValue]:
-    """All k steps of one tap of a tile."""
+def one_tap(
+    k: Builder,
+    shape: TileShape,
+    tile: KValue,
+    tap: KValue,
+    acc: list[KValue],
+    ask: Callable[[KValue], None] | None,
+) -> list[KValue]:
+    """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
     lanes, kc = shape.lanes, k["kc"]
     entry = tap * k["table_stride"] + tile * shape.rows
     a = []
@@ -149,7 +167,7 @@ def one_tap(k: Builder, shape: TileShape, tile: KValue, tap: KValue, acc: list[K
         a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
     b = k.gep(k["b"], tap * kc * shape.width)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
-    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // TILES_AHEAD))
+    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
         columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
@@ -166,8 +184,10 @@ def one_tap(k: Builder, shape: TileShape, tile: KValue, tap: KValue, acc: list[K
         if not shape.indexed:
             for at in range(0, shape.rows * shape.unroll, LINE):
                 k.prefetch(ahead, kk * shape.rows + at)
-        for at in range(0, shape.width * shape.unroll // TILES_AHEAD if shape.rows > 2 else 0, LINE):
-            k.prefetch(b_ahead, kk * (shape.width // TILES_AHEAD) + at, level=2)
+        for at in range(0, shape.width * shape.unroll // shape.shared if shape.rows > 2 else 0, LINE):
+            k.prefetch(b_ahead, kk * (shape.width // shape.shared) + at, level=2)
+        if ask is not None:
+            ask(tap * kc + kk)
         for u in range(shape.unroll):
             carried = step(kk + u, carried)
         return carried
