@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...runtime.session import Session
 
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 30
+OVERDRAFT = 2  # times the budget, after which a race ends whatever the rounds
 SETTLED_ROUNDS = 7  # after which a lonely leader, or candidates with little spread, need no more
 LITTLE_SPREAD = 0.02
 LEFT_BEHIND = 1.15  # times the leader's: who never came nearer in FEWEST_ROUNDS runs no more
@@ -141,8 +142,11 @@ def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell) -> None:
             if racer.contestant.run_for(0.0)[1][0] > LONG_SECONDS:
                 break
     began, n = time.perf_counter(), 0
-    while n < FEWEST_ROUNDS or (n < MOST_ROUNDS and time.perf_counter() - began < budget_seconds):
+    while n < MOST_ROUNDS:
         racing = [racer for racer in racers if not racer.behind]
+        spent = time.perf_counter() - began
+        if n and spent >= budget_seconds * (1 if n >= FEWEST_ROUNDS else OVERDRAFT):
+            break
         if n >= SETTLED_ROUNDS and (len(racing) == 1 or all(racer.spread <= LITTLE_SPREAD for racer in racing)):
             break
         for racer in racing:

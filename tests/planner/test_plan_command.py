@@ -64,7 +64,7 @@ def test_the_document_has_every_candidate_and_nothing_measured(model: Path, cli:
 
 def test_the_best_are_run_here_and_drawn(model: Path, cli: Cli) -> None:
     drawing, page = model.parent / "t.svg", model.parent / "t.html"
-    done = cli("plan", str(model), "--batch", "4", "--budget", "0.2", "--measure", "3", "--format", "json",
+    done = cli("plan", str(model), "--batch", "4", "--budget", "0.5", "--measure", "3", "--format", "json",
                "--svg", str(drawing), "--html", str(page))  # fmt: skip
     assert done.returncode == 0, done.stderr
     (choice,) = json.loads(done.stdout)["choices"]

@@ -55,6 +55,12 @@ def test_the_budget_ends_a_race_that_is_not_settled() -> None:
     assert all(len(racer.times) >= measure.FEWEST_ROUNDS for racer in racers)
 
 
+def test_long_requests_end_a_race_after_a_round() -> None:
+    racers = [sleeper(lambda: 0.02) for _ in range(3)]
+    race(racers, 0.02, quiet)
+    assert [len(racer.times) for racer in racers] == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("times", "seconds", "spread"),
     [([3.0], 3.0, 0.0), ([1.0, 9.0], 5.0, 1.6), ([9.0, 1.0, 1.2], 1.1, 0.2 / 1.1),
