@@ -80,6 +80,7 @@ class StepWriter:
         stages = [{"first_core": s.first_core, "n_cores": s.n_cores, "n_layers": len(s.layers)}
                   for s in schedule.stages]  # fmt: skip
         return {"mode": schedule.mode, "n_cores": schedule.n_cores, "micro_batches": schedule.micro_batches,
+                "micro_rows": schedule.micro_rows,
                 "stages": stages, "step": {**self._natives[0], "segment": self._number, **_memory(programs)}}
 
     def _host(self, step: HostStep, bound: frozenset[str]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Executor:
         self.closed = ""
         self._direct = pipeline.step if pipeline else direct_step(manifest)
         self._micro_batches = pipeline.micro_batches if pipeline else None
+        self._micro_rows = pipeline.micro_rows if pipeline else None
         self._cut_signature = Signature(manifest.rescheduled()) if pipeline else self.signature
         self._delay = delay
         whole = direct_step(manifest)
@@ -107,7 +108,7 @@ class Executor:
             if self._micro_batches is None:
                 cut = Cut(*where, row_ranges(binding.rows, n_instances, most))
             else:
-                n = max(self._micro_batches, -(-share // most))
+                n = max(self._micro_batches, -(-share // min(most, self._micro_rows or most)))
                 shares = row_ranges(binding.rows, n_instances, None)
                 cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
             binding.cuts[n_instances] = cut

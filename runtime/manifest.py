@@ -154,7 +154,7 @@ class Scheduled(NamedTuple):
         mode: "layered" (concurrent branches) or "pipelined" (micro-batches flow through stages).
         n_cores: cores of an instance, exactly.
         step: its native entry and memory. stages: one if layered.
-        micro_batches: into how many a pipeline cuts a request.
+        micro_batches: into how many at least a pipeline cuts a request. micro_rows: of each at most.
     """
 
     mode: str
@@ -162,6 +162,7 @@ class Scheduled(NamedTuple):
     step: NativeStep
     stages: tuple[StageSpec, ...]
     micro_batches: int | None
+    micro_rows: int | None = None
 
 
 class Delay(NamedTuple):

@@ -310,7 +310,7 @@ class ManifestReader:
         micro_batches = fields.optional_integer("micro_batches", 1, MAX_INT)
         if (micro_batches is None) != (mode == "layered"):
             raise fields.bad("micro_batches", "a number exactly where the mode is pipelined")
-        return Scheduled(mode, n_cores, step, stages, micro_batches)
+        return Scheduled(mode, n_cores, step, stages, micro_batches, fields.optional_integer("micro_rows", 1, MAX_INT))
 
     def read(self) -> Manifest:
         """The manifest.

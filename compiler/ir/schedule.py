@@ -74,12 +74,14 @@ class Schedule:
         mode: "sequential" (one layer of one branch), "layered" (one stage) or "pipelined" (stages work on different
             micro-batches at the same time; what crosses from stage to stage needs two buffers).
         n_cores: cores of the instance. micro_batches: into how many parts a pipelined batch is cut.
+        micro_rows: of each of them, in the batch that the schedule was made for; None: whatever there is.
     """
 
     mode: Mode
     n_cores: int
     stages: tuple[Stage, ...]
     micro_batches: int | None = None
+    micro_rows: int | None = None
 
     @property
     def layers(self) -> Iterator[Layer]:

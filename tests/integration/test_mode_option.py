@@ -45,6 +45,20 @@ def test_a_plan_of_every_mode(model: onnx.ModelProto, mode: str, hint: str) -> N
         assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
 
 
+def test_a_pipeline_cuts_larger_requests_into_more_micro_batches(model: onnx.ModelProto) -> None:
+    plan = parax.compile(model, options=CompileOptions(mode="pipelined", cores=(0, 1)))
+    planned = plan.manifest.scheduled
+    assert planned is not None and planned.micro_batches is not None and planned.micro_rows is not None
+    rows = planned.micro_rows * (planned.micro_batches + 2) + 1
+    x = np.random.default_rng(1).standard_normal((rows, 16, 28, 28), np.float32)
+    with plan.session(mode="sequential", instances=1) as plain, plan.session(cores=choose_cores(None)[:2]) as session:
+        assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
+        (binding,) = session._known.values()
+        (cut,) = binding.cuts.values()
+        assert len(cut.ranges) == planned.micro_batches + 3
+        assert max(n for _, n in cut.ranges) <= planned.micro_rows
+
+
 CHAIN = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N,8] x) => (float[N,8] y) { a = Softmax (x)  y = Softmax (a) }"""
 

@@ -79,11 +79,14 @@ class Operators:
         """What the simulator of the whole says, which lets operators side by side share the memory as they run."""
         return simulate(self.works, self.prices.machine, policy).total_seconds
 
-    def write(self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None) -> Schedule:
+    def write(
+        self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None, batch: int = 1
+    ) -> Schedule:
         """Bring the graph's nodes into the order of the layers and insert the `Result` nodes.
 
         Args:
             stages: first core, cores and layers of each; the cores of layers count from the stage's first.
+            micro_batches: of a pipeline, for a request of `batch` rows.
         """
         layers = [(first, parts) for first, _, of_stage in stages for parts in of_stage]
         branches = [[Branch(first + core, n, self._in_order(mask)) for core, n, mask in parts]
@@ -100,7 +103,9 @@ class Operators:
         made = iter([Layer(tuple(layer), results.get(i)) for i, layer in enumerate(branches)])
         staged = tuple(Stage(tuple(next(made) for _ in of_stage), first, n) for first, n, of_stage in stages)
         n_cores = max(first + n for first, n, _ in stages)
-        return Schedule("layered" if micro_batches is None else "pipelined", n_cores, staged, micro_batches)
+        if micro_batches is None:
+            return Schedule("layered", n_cores, staged)
+        return Schedule("pipelined", n_cores, staged, micro_batches, -(-batch // micro_batches))
 
     def _in_order(self, mask: Mask) -> tuple[Node, ...]:
         return tuple(node for i in bits(mask) for node in self.nodes[i])
@@ -187,7 +192,7 @@ def plan_pipeline(
     each = replace(whole, most_evaluations=whole.most_evaluations // len(stages))
     firsts = accumulate((c for _, c in stages), initial=0)
     return operators.write(
-        [(first, c, operators.layers(c, each, mask)) for first, (mask, c) in zip(firsts, stages)], n_micro
+        [(first, c, operators.layers(c, each, mask)) for first, (mask, c) in zip(firsts, stages)], n_micro, batch
     )
 
 
