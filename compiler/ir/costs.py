@@ -235,7 +235,7 @@ def _as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> C
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)
     per_group = w[0] // op.group
-    padded = -(-per_group // LANES) * LANES / per_group if per_group < LANES else 1.0
+    padded = -(-per_group // LANES) * LANES / per_group if per_group < LANES and not _side_by_side(op, w) else 1.0
     return replace(cost, kernel_flops=direct * padded + tail_flops) if padded > 1 else cost
 
 
@@ -260,13 +260,16 @@ def _inner_taps(op: Conv, root: Node) -> float:
 def _conv(node: Node, sizes: Sizes) -> Counted:
     op, w, y = node.op, sizes.shape(node.operands[1]), sizes.shape(node.output)
     assert isinstance(op, Conv)
-    taps, inputs = math.prod(w[2:]), w[1]
-    flops = 2 * math.prod(y) * inputs * taps
-    kind = _conv_kind(op, inputs, w[0] // op.group, w[2:])
+    flops = 2 * math.prod(y) * math.prod(w[1:])
+    kind = _conv_kind(op, w[1], w[0] // op.group, w[2:])
     pixels = y[0] * math.prod(y[2:])
-    if kind == "depthwise":
-        return flops, pixels // max(1, y[-1]), kind
-    return flops, product_items(op.group, pixels, w[0] // op.group), kind
+    by_rows = kind == "depthwise" or _side_by_side(op, w)
+    return flops, pixels // max(1, y[-1]) if by_rows else product_items(op.group, pixels, w[0] // op.group), kind
+
+
+def _side_by_side(op: Conv, w: tuple[int, ...]) -> bool:
+    """Whether registers hold several groups, each lane reading its own group's inputs: no zeros are multiplied."""
+    return op.group > 1 and w[-1] > 1 and 1 < w[1] == w[0] // op.group and LANES % w[1] == 0
 
 
 def _conv_kind(op: Conv, inputs: int, outputs: int, kernel: tuple[int, ...]) -> str:

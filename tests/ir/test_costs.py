@@ -47,6 +47,13 @@ def test_kinds_of_convolutions(ci: int, co: int, kernel: int, group: int, kind: 
     assert node_cost(conv(1, ci, co, 14, kernel, group), {"N": 1}).kind == kind
 
 
+def test_small_groups_multiply_no_zeros_where_registers_hold_several() -> None:
+    side_by_side, merged = (node_cost(conv(1, ci, ci, 14, 3, 32), {"N": 1}) for ci in (128, 192))
+    assert side_by_side.arithmetic == side_by_side.flops
+    assert side_by_side.parallel_items == 14  # output rows
+    assert merged.arithmetic > 2 * merged.flops
+
+
 def test_a_fused_block_is_its_root_and_its_tail() -> None:
     block = text_node("""graph @g(%x: f32[N,8], %w: f32[8,16], %r: f32[N,16]) {
   %y = fused<MatMul>(%x, %w, %r) : f32[N,16]
