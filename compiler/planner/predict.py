@@ -28,7 +28,7 @@ Caches = tuple[float, float]
 """See Machine.caches."""
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
 CUT_SECONDS = 8e-6  # measured: a request in pieces against a whole one, on however many instances
-EXPOSED = 0.2  # of the time to move what a call takes from memory: the part that arithmetic does not hide
+EXPOSED = 0.2  # of the time to move a call's activations to and from memory: the part that arithmetic does not hide
 SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
 
@@ -189,7 +189,7 @@ class Predictor:
         seconds = _until_all_done(times, queues) + head_start + call + cutting
         items = load.rows * (active if load.saturated else 1) / seconds
         shares = self._shares(candidate, last, works, active)
-        far = sum(work.cost.far_nbytes for work in works) * active / self.machine.bandwidth
+        far = sum(w.cost.far_nbytes - w.cost.far_weight_nbytes for w in works) * active / self.machine.bandwidth
         calls = -(-len(sizes) // queues)
         return Prediction(seconds, items, *shares, last, active, calls, works, EXPOSED * far * calls)
 
