@@ -28,11 +28,12 @@ class FuseExpansion(BlockPass):
 
     Attributes:
         least_nbytes: of one image's expanded tensor; smaller ones stay in the second-level cache anyway.
-        most_depth: channels of the input; with more, the multiplication outweighs what storing its result takes.
+        most_depth: channels of the input; with more, the multiplication outweighs what storing its result takes
+            (measured: MobileNet-v1's one of 64 channels gains nothing at batch 1 and loses 3 % of the network at 8).
     """
 
     least_nbytes: int = 1 << 20
-    most_depth: int = 64
+    most_depth: int = 32
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
