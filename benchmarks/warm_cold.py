@@ -1,0 +1,73 @@
+"""Times of single kernels, warm and cold, in interleaved rounds, and the memory that they run in.
+
+Owns what is measured and how; must not know which kernels there are or what their times are compared with.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parax.runtime.memory import aligned_bytes
+
+SWEPT_NBYTES = 64 << 20  # read before a cold run: more than a core's share of the last cache
+REGION_NBYTES = 32 << 20  # of memory asked for at a time
+
+
+@dataclass
+class Case:
+    """One measured kernel: a closure, its arithmetic, its compulsory traffic."""
+
+    name: str
+    run: Callable[[], None]
+    flops: float
+    nbytes: float
+    compile_seconds: float = 0.0
+
+
+_region = np.zeros(0, np.uint8)
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """A zeroed buffer at a multiple of 64 bytes, one behind the other on huge pages: memory as a session has it."""
+    global _region
+    whole = -(-max(nbytes, 1) // 64) * 64
+    if whole > _region.size:
+        _region = aligned_bytes(max(whole, REGION_NBYTES))
+    buffer, _region = _region[:nbytes], _region[whole:]
+    return buffer
+
+
+@dataclass(frozen=True)
+class Times:
+    """Median processor seconds of a run: `cold` with all operands in memory, `warm` right after another run."""
+
+    cold: float
+    warm: float
+
+
+def measure(cases: list[Case], repeats: int) -> dict[str, Times]:
+    """Times of each case, in interleaved rounds; warm runs fill at least 2 ms."""
+    cold: dict[str, list[float]] = {c.name: [] for c in cases}
+    warm: dict[str, list[float]] = {c.name: [] for c in cases}
+    others = aligned(SWEPT_NBYTES).view(np.float32)
+    for c in cases:
+        c.run()
+    for _ in range(repeats):
+        for c in cases:
+            others.max()
+            start = time.thread_time()
+            c.run()
+            cold[c.name].append(time.thread_time() - start)
+            count = max(2, math.ceil(2e-3 / max(1e-7, cold[c.name][-1])))
+            c.run()
+            start = time.thread_time()
+            for _ in range(count):
+                c.run()
+            warm[c.name].append((time.thread_time() - start) / count)
+    return {c.name: Times(statistics.median(cold[c.name]), statistics.median(warm[c.name])) for c in cases}
