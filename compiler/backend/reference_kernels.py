@@ -50,6 +50,7 @@ class Reference:
     constants: int = 0
     layout: tuple[int, ...] | None = None
     attributes: dict[str, object] = field(default_factory=dict)
+    domain: str = ""
 
 
 def _conv(kind: str, size: int, ci: int, co: int, kernel: int, group: int = 1, stride: int = 1) -> Reference:
@@ -64,6 +65,8 @@ REFERENCES = (
     Reference("conv-transpose", "ConvTranspose", ((1, 128, 16, 16), (128, 64, 2, 2)), 1, LAST, {"strides": (2, 2)}),
     Reference("matmul", "MatMul", ((128, 256), (256, 256)), 1),
     Reference("batched-matmul", "MatMul", ((12, 128, 64), (12, 64, 128))),
+    Reference("attention", "DotProductAttention", ((1, 12, 128, 64), (1, 12, 64, 128), (1, 12, 128, 64)), 0, None,
+              {"scale": 0.125}, "parax"),
     Reference("recurrent", "LSTM", ((16, 8, 128), (1, 512, 128), (1, 512, 128)), 2, None, {"hidden_size": 128}),
     Reference("pool", "AveragePool", ((1, 64, 28, 28),), 0, LAST, {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
     Reference("pool", "MaxPool", ((1, 64, 28, 28),), 0, LAST, {"kernel_shape": (3, 3), "strides": (2, 2)}),
@@ -126,7 +129,7 @@ def _node(reference: Reference) -> Node:
         else:
             layout = reference.layout if len(shape) == 4 else None
             values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layout)))
-    node = graph.add_node(lookup("", reference.op)(**reference.attributes), values)
+    node = graph.add_node(lookup(reference.domain, reference.op)(**reference.attributes), values)
     node.output.type = node.output.tensor.with_layout(reference.layout)
     graph.set_outputs([node.output])
     return node

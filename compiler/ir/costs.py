@@ -30,8 +30,8 @@ from .types import Dim, SymDim, TensorType
 from .views import view_source
 
 KINDS = ("conv", "conv1x1", "winograd", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
-         "batched-matmul", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement", "lookup",
-         "host", "view")  # fmt: skip
+         "batched-matmul", "attention", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement",
+         "lookup", "host", "view")  # fmt: skip
 TYPICAL = 32  # what a symbol without a given size is taken to be
 FEW_CHANNELS = 8  # input channels of a group below which a tap is too short a run for the register tile
 ITEM_ELEMENTS = 4096  # of an element-wise work item, about
@@ -303,7 +303,7 @@ def _matmul(node: Node, sizes: Sizes) -> Counted:
 def _attention(node: Node, sizes: Sizes) -> Counted:
     q, kt, v = (sizes.shape(x) for x in node.operands[:3])
     scores = math.prod(q[:-1]) * kt[-1]
-    return scores * (2 * (q[-1] + v[-1]) + SOFTMAX_FLOPS), math.prod(q[:-2]), "batched-matmul"
+    return scores * (2 * (q[-1] + v[-1]) + SOFTMAX_FLOPS), math.prod(q[:-2]), "attention"
 
 
 def _recurrent(node: Node, sizes: Sizes) -> Counted:
