@@ -12,7 +12,7 @@ from .backend.host import resolve_target
 from .backend.jit import compile_assembly
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
-from .backend.lowering import LowerContext, WeightStore, lowering_of
+from .backend.lowering import LowerContext, WeightStore, lowering_of, takes_window
 from .backend.objects import compile_objects
 from .backend.tuning import Tuner
 from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
@@ -26,9 +26,11 @@ from .ir.text import print_graph
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
 from .options import CompileOptions
+from .passes.base import Pipeline
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
+from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
@@ -113,6 +115,10 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives:
             separate_outputs(native)
+            if options.opt_level >= 2:
+                in_place = Pipeline([WriteInPlace(takes_window)])
+                run.watch(in_place)
+                in_place.run(native)
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None

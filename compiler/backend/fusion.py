@@ -119,7 +119,7 @@ class Epilogue:
     """Applies a fusion's tail to vectors of the root's result and stores the outputs.
 
     The result tensor is seen as rows × columns in memory order: columns = its innermost physical axis. All outputs of
-    the block must have the root's shape and layout.
+    the block must have the root's type but for its elements'.
     """
 
     def __init__(self, k: Builder, fusion: Fusion) -> None:
@@ -130,6 +130,7 @@ class Epilogue:
         order = t.axis_order
         self.row_axes = order[:-1]
         self.columns: Dim = t.physical_shape[-1] if order else 1
+        self.pitch = t.pitch
         self.column_axis = order[-1] if order else None
         self.strides = [self._aligned_strides(o.tensor) for _, o in fusion.extras]
 
@@ -143,10 +144,11 @@ class Epilogue:
         """Offset of an extra operand's element for (row, column 0)."""
         k, strides = self.k, self.strides[extra]
         whole = self.type.strides
-        if all(strides[a] == whole[a] for a in self.row_axes):
-            return row * k.index(self.columns)
-        offset, rest = k.index(0), row
         axes = [a for a in self.row_axes if self.type.dims[a] != 1]
+        pitch = strides[axes[-1]] if axes else 0
+        if all(strides[a] * self.pitch == whole[a] * pitch for a in axes):
+            return row * k.index(pitch)
+        offset, rest = k.index(0), row
         for i, a in enumerate(reversed(axes)):
             size = k.index(self.type.dims[a])
             last = i == len(axes) - 1
@@ -177,4 +179,4 @@ class Epilogue:
         evaluate_body(k, f.tail, values)
         for i, (inner, _outer) in enumerate(f.outputs):
             v = k.splat(values[inner], value.lanes)
-            store(k, k[f"y{i}"], row * k.index(self.columns) + column, v, mask)
+            store(k, k[f"y{i}"], row * k.index(self.pitch) + column, v, mask)

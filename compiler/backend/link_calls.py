@@ -109,5 +109,5 @@ def _pointer(k: Builder, place: Place, share: Share) -> KValue:
     if isinstance(place, MeetingWord):
         return k.gep(share.slot, MEETING_OFFSET)
     if isinstance(place, Beyond):
-        return k.gep(_pointer(k, place.place, share), place.offset)
+        return k.gep(_pointer(k, place.place, share), k.index(place.offset))
     return k.gep(k["weights"], place.offset)

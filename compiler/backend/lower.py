@@ -19,7 +19,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Operator
 from ..ir.schedule import Schedule
 from ..ir.types import Dim, TensorType, ceil_div, dim_max
-from ..ir.views import MemoryPlan, roots, view_source
+from ..ir.views import Home, MemoryPlan, computes, homes
 from . import kernels
 from .kernels.known import is_known, lower_known
 from .lowering import Common, KernelCall, LowerContext, Meeting, Scratch, Shifted, Weight, lowering_of
@@ -60,10 +60,10 @@ class Turns:
 
 @dataclass(frozen=True)
 class Beyond:
-    """`offset` bytes beyond another place."""
+    """`offset` bytes beyond another place; by the call's dimensions, not by those that the arena is laid out for."""
 
-    place: Lasting
-    offset: int
+    place: Lasting | Beyond
+    offset: Dim
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
     segment = Segment(n_inputs=len(graph.inputs), n_outputs=len(graph.outputs), arena=memory.total)
     calls: dict[Node, list[PlacedCall]] = {}
     for node in graph:
-        if view_source(node) is not None or not any(v.uses or v in graph.outputs for v in node.outputs):
+        if not computes(node) or not any(v.uses or v in graph.outputs for v in node.outputs):
             continue
         lowering = lower_known if is_known(node) else lowering_of(_root_op(node))
         assert lowering is not None
@@ -222,7 +222,7 @@ def _check_supported(graph: Graph) -> None:
     missing: dict[str, int] = {}
     for node in graph:
         op = _root_op(node)
-        if view_source(node) is None and lowering_of(op) is None and not is_known(node):
+        if computes(node) and lowering_of(op) is None and not is_known(node):
             missing[op.name] = missing.get(op.name, 0) + 1
     if missing:
         listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
@@ -234,11 +234,12 @@ class _Places:
 
     def __init__(self, graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> None:
         self.ctx, self.memory = ctx, memory
-        self.roots = roots(graph)
+        self.homes = homes(graph)
         self.fixed: dict[Value, Lasting] = {v: Input(i) for i, v in enumerate(graph.inputs)}
         for i, v in enumerate(graph.outputs):
-            root = self.roots.get(v, v)
-            if root in self.fixed or root.data is not None:
+            home = self.homes.get(v, Home(v))
+            root = home.value
+            if root in self.fixed or root.data is not None or home.offset != 0:
                 raise InternalError("a graph output shares its bytes with an input, a constant or another output; "
                                     "the memory planner should have copied it", where=f"output {v.name}")
             self.fixed[root] = Output(i)
@@ -250,11 +251,15 @@ class _Places:
         other.fixed = {v: place for v, place in self.fixed.items() if not isinstance(place, Arena)}
         return other
 
-    def of(self, operand: Value | Weight) -> Lasting:
+    def of(self, operand: Value | Weight) -> Lasting | Beyond:
         """Where an operand's bytes lie."""
         if isinstance(operand, Weight):
             return operand
-        root = self.roots.get(operand, operand)
+        home = self.homes.get(operand, Home(operand))
+        place = self._of_root(home.value)
+        return place if home.offset == 0 else Beyond(place, home.offset)
+
+    def _of_root(self, root: Value) -> Lasting:
         if root in self.fixed:
             return self.fixed[root]
         if root.data is not None and root.producer is None:

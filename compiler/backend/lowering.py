@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from ...errors import UnsupportedOp
 from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
 from ..ir.loops import KFunc, PtrType
-from ..ir.ops.base import Operator
+from ..ir.ops.base import Contraction, Operator
 from ..ir.target import Target
-from ..ir.types import Dim
+from ..ir.types import Dim, TensorType
 
 
 @dataclass(frozen=True)
@@ -214,18 +214,24 @@ def graph_signature(graph: Graph) -> tuple:
 
 
 Lowering = Callable[[LowerContext, Node], "KernelCall | list[KernelCall]"]
+Windows = Literal["none", "rows", "any"]
 LOWERINGS: dict[type[Operator], Lowering] = {}
+WINDOWS: dict[type[Operator], Windows] = {}
 
 
-def lowers(*classes: type[Operator]) -> Callable[[Lowering], Lowering]:
+def lowers(*classes: type[Operator], windows: Windows = "none") -> Callable[[Lowering], Lowering]:
     """Register a kernel generator for operator classes (or kinds: the nearest base class wins).
 
     For a fused block the class of its root decides; `Fusion.of(node)` shows root and tail alike for both cases.
+
+    Args:
+        windows: which windows of other tensors its kernels read and write: those of rows one pitch apart, or any.
     """
 
     def register(fn: Lowering) -> Lowering:
         for c in classes:
             LOWERINGS[c] = fn
+            WINDOWS[c] = windows
         return fn
 
     return register
@@ -234,6 +240,27 @@ def lowers(*classes: type[Operator]) -> Callable[[Lowering], Lowering]:
 def lowering_of(op: Operator) -> Lowering | None:
     """The kernel generator of an operator, None if it has none."""
     return next((LOWERINGS[c] for c in type(op).__mro__ if c in LOWERINGS), None)
+
+
+def takes_window(node: Node, v: Value, t: TensorType) -> bool:
+    """Whether the node's kernel reads its operand, or writes its output, `v` where that is a window of type `t`."""
+    if t.is_contiguous:
+        return True
+    root, inner = node, [v]
+    if node.body is not None:
+        root = next(iter(node.body))
+        inner = [b for b, o in zip(node.body.inputs, node.inputs, strict=True) if o is v]
+    windows = next((WINDOWS[c] for c in type(root.op).__mro__ if c in WINDOWS), "none")
+    if windows == "rows" and not (t.has_rows and isinstance(t.pitch, int)):
+        return False
+    if windows == "none" or len(node.outputs) > 1:
+        return False
+    if not isinstance(root.op, Contraction):
+        return True
+    # kernels of groups, and of chains of convolutions, read pixels that lie side by side
+    several = node.body is not None and sum(isinstance(n.op, Contraction) for n in node.body) > 1
+    beside = several or getattr(root.op, "group", 1) != 1
+    return all(w not in inner for w in (root.inputs if beside else root.inputs[1:]))
 
 
 def unsupported(node: Node, reason: str) -> UnsupportedOp:

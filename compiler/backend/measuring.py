@@ -107,7 +107,9 @@ class _Buffers:
             return self.of(operand.value, weights)[operand.offset :]
         assert isinstance(operand, Value), operand
         if operand not in self.of_values:
-            buffer = aligned(evaluate(operand.tensor.nbytes, self.symbols))
+            t = operand.tensor
+            whole = t if t.within is None else t.with_shape(t.within)
+            buffer = aligned(evaluate(whole.nbytes, self.symbols))
             if operand.data is not None:
                 buffer[:] = physical_array(operand).reshape(-1).view(np.uint8)
             elif operand.tensor.dtype.numpy == np.float32:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import InternalError
-from .graph import Graph, Node
+from .graph import Graph, Node, Value
+from .ops.shape import Concat
 from .schedule import Schedule, check_schedule, print_schedule
-from .views import roots, view_source
+from .views import computes, roots
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Spot:
 
 def sequential_spots(graph: Graph) -> dict[Node, Spot]:
     """The spots of the computing nodes of a graph that run one at a time."""
-    steps = (node for node in graph if view_source(node) is None)
+    steps = (node for node in graph if computes(node))
     return {node: Spot(0, 0, i, i) for i, node in enumerate(steps)}
 
 
@@ -55,7 +56,7 @@ def scheduled_spots(graph: Graph, schedule: Schedule) -> dict[Node, Spot]:
             opens = len(found)
             for branch in layer.branches:
                 for node in branch.nodes:
-                    if view_source(node) is None:
+                    if computes(node):
                         found[node] = Spot(number, n_branches, len(found), opens)
                 n_branches += 1
     try:
@@ -71,9 +72,19 @@ def scheduled_spots(graph: Graph, schedule: Schedule) -> dict[Node, Spot]:
 def _check_order(graph: Graph, found: dict[Node, Spot]) -> None:
     root_of = roots(graph)
     for node, spot in found.items():
-        for producer in (root_of.get(v, v).producer for v in node.operands):
-            if producer is not None and not found[producer].before(spot):
+        for producer in (p for v in node.operands for p in _computed_by(v, root_of)):
+            if not found[producer].before(spot):
                 raise InternalError(f"a schedule may begin it before {producer.where} is over", where=node.where)
+
+
+def _computed_by(v: Value, root_of: dict[Value, Value]) -> list[Node]:
+    """The nodes that write a value's bytes: of a Concat for which nothing runs, those of its operands."""
+    producer = root_of.get(v, v).producer
+    if producer is None:
+        return []
+    if isinstance(producer.op, Concat) and not computes(producer):
+        return [node for part in producer.operands for node in _computed_by(part, root_of)]
+    return [producer]
 
 
 __all__ = ["Spot", "scheduled_spots", "sequential_spots"]

@@ -27,7 +27,7 @@ from .ops.reduce import ArgReduce, CumSum
 from .ops.shape import Shape
 from .ops.softmax import AlongAxis
 from .types import Dim, SymDim, TensorType
-from .views import view_source
+from .views import computes
 
 KINDS = ("conv", "conv1x1", "winograd", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
          "batched-matmul", "attention", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement",
@@ -129,7 +129,7 @@ def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
     Args:
         symbols: sizes of the symbolic dimensions; those that are not given (sizes known only at run time) are TYPICAL.
     """
-    if view_source(node) is not None or isinstance(node.op, (Shape, Result)):
+    if not computes(node) or isinstance(node.op, (Shape, Result)):
         return NOTHING
     sizes = Sizes(symbols)
     tail: list[Node] = []

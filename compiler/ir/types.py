@@ -170,17 +170,20 @@ class TensorType:
 
     `layout` lists the logical axes from the outermost in memory to the innermost; None means ONNX's own order, and
     the identity is always stored as None. `shape` None means unknown rank, allowed for values of Host operators only.
-    Raises InvalidModel for a negative dimension or a layout that is no permutation.
+    `within` makes it a window: its elements lie where those of a part of a tensor of that shape lie; printed as
+    `f32[N,64|256,28,28]`, 64 channels of 256.
+    Raises InvalidModel for a negative dimension, a layout that is no permutation, or a window larger than its tensor.
     """
 
     dtype: DType
     shape: Shape | None
     layout: tuple[int, ...] | None = None
+    within: Shape | None = None
 
     def __post_init__(self) -> None:
         if self.shape is None:
-            if self.layout is not None:
-                raise InvalidModel("a tensor of unknown rank cannot have a layout", found=self.layout)
+            if self.layout is not None or self.within is not None:
+                raise InvalidModel("a tensor of unknown rank cannot have a layout", found=self.layout or self.within)
             return
         shape = tuple(d if isinstance(d, SymDim) else int(d) for d in self.shape)
         object.__setattr__(self, "shape", shape)
@@ -191,6 +194,11 @@ class TensorType:
             if sorted(layout) != list(range(len(shape))):
                 raise InvalidModel("layout is no permutation of the axes", found=layout, expected=f"rank {len(shape)}")
             object.__setattr__(self, "layout", None if layout == tuple(range(len(shape))) else layout)
+        if self.within is not None:
+            pairs = list(zip(shape, self.within, strict=True)) if len(shape) == len(self.within) else [(1, 0)]
+            if any(isinstance(d, int) and isinstance(w, int) and d > w for d, w in pairs):
+                raise InvalidModel("no window of a tensor of that shape", found=self.within, expected=shape_text(shape))
+            object.__setattr__(self, "within", None if self.within == shape else tuple(self.within))
 
     @property
     def dims(self) -> Shape:
@@ -215,13 +223,38 @@ class TensorType:
 
     @property
     def strides(self) -> Shape:
-        """Dense strides in elements, one per LOGICAL axis."""
+        """Strides in elements, one per LOGICAL axis; dense but for a window's."""
+        sizes = self.dims if self.within is None else self.within
         out: list[Dim] = [1] * self.rank
         step: Dim = 1
         for axis in reversed(self.axis_order):
             out[axis] = step
-            step = step * self.dims[axis]
+            step = step * sizes[axis]
         return tuple(out)
+
+    @property
+    def pitch(self) -> Dim:
+        """Elements from one run along the innermost axis to the next; see `has_rows`."""
+        sizes = self.dims if self.within is None else self.within
+        return sizes[self.axis_order[-1]] if sizes else 1
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether all runs along the innermost axis lie `pitch` apart, so that one number tells where a run is."""
+        return self.within is None or self._is_strided(self.pitch)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether nothing of another tensor lies between the elements."""
+        return self.within is None or self._is_strided(self.dims[self.axis_order[-1]])
+
+    def _is_strided(self, pitch: Dim) -> bool:
+        strides, step = self.strides, pitch
+        for axis in reversed(self.axis_order[:-1]):
+            if self.dims[axis] != 1 and strides[axis] != step:
+                return False
+            step = step * self.dims[axis]
+        return True
 
     @property
     def numel(self) -> Dim:
@@ -245,18 +278,23 @@ class TensorType:
     def with_layout(self, layout: tuple[int, ...] | None) -> TensorType:
         return TensorType(self.dtype, self.shape, layout)
 
+    def with_window(self, within: Shape) -> TensorType:
+        """The window of this shape in a tensor of another, laid out in the same order."""
+        return TensorType(self.dtype, self.shape, self.layout, within)
+
     def with_shape(self, shape: Shape) -> TensorType:
         """Same element type, another shape, ONNX's layout."""
         return TensorType(self.dtype, shape)
 
     def with_dtype(self, dtype: DType) -> TensorType:
-        return TensorType(dtype, self.shape, self.layout)
+        return TensorType(dtype, self.shape, self.layout, self.within)
 
     def substitute(self, values: Mapping[str, Dim]) -> TensorType:
         """The type with symbols replaced."""
         if self.shape is None:
             return self
-        return TensorType(self.dtype, tuple(substitute(d, values) for d in self.shape), self.layout)
+        within = None if self.within is None else tuple(substitute(d, values) for d in self.within)
+        return TensorType(self.dtype, tuple(substitute(d, values) for d in self.shape), self.layout, within)
 
     def same_logical(self, other: object) -> bool:
         """Equal element type and logical shape, whatever the layout."""
@@ -266,7 +304,10 @@ class TensorType:
         if self.shape is None:
             return f"{self.dtype}[*]"
         layout = "" if self.layout is None else "{" + ",".join(map(str, self.layout)) + "}"
-        return f"{self.dtype}{shape_text(self.shape)}{layout}"
+        dims = [str(d) for d in self.shape]
+        if self.within is not None:
+            dims = [d if d == str(w) else f"{d}|{w}" for d, w in zip(dims, self.within, strict=True)]
+        return f"{self.dtype}[{','.join(dims)}]{layout}"
 
 
 @dataclass(frozen=True)
@@ -325,7 +366,7 @@ _TYPE = re.compile(r"([a-z][a-z0-9]*)\[(.*)\](?:\{([0-9,]{0,400})\})?\Z", re.S)
 
 
 def parse_type(text: str) -> Type:
-    """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[*]`, `seq(...)`, `opt(...)`."""
+    """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[N,3|8]`, `f32[*]`, `seq(...)`, `opt(...)`."""
     text = text.strip()
     wrapper = _WRAPPERS.get(text[:4])
     if wrapper and text.endswith(")"):
@@ -339,4 +380,7 @@ def parse_type(text: str) -> Type:
     if dims == "*":
         return TensorType(dtype, None)
     order = tuple(int(a) for a in layout.split(",") if a) if layout is not None else None
-    return TensorType(dtype, tuple(parse_dim(d) for d in split_top(dims)), order)
+    sizes = [d.partition("|") for d in split_top(dims)]
+    shape = tuple(parse_dim(d) for d, _, _ in sizes)
+    within = tuple(parse_dim(w) if bar else d for d, (_, bar, w) in zip(shape, sizes, strict=True))
+    return TensorType(dtype, shape, order, within)

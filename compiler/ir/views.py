@@ -1,6 +1,7 @@
 """Which outputs are mere reinterpretations of an input's bytes, and where every value's bytes therefore live.
 
-Owns the notion of a view and the memory plan's data structure. Shared by the memory planner and the backend.
+Owns the notions of a view and of a window, and the memory plan's data structure. Shared by the memory planner and the
+backend.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
 from .ops.internal import Result
+from .ops.shape import Concat
 from .types import Dim, Shape, TensorType
 
 
@@ -103,6 +105,56 @@ def _grows_first(p: Dim, q: Dim) -> bool:
     return q % p == 0 or p % q != 0
 
 
+def is_window(v: Value) -> bool:
+    """Whether a value lies in the result of the one Concat that it goes into (see WriteInPlace)."""
+    return isinstance(v.type, TensorType) and v.type.within is not None
+
+
+def computes(node: Node) -> bool:
+    """Whether anything runs for a node: not for a view, nor for a Concat whose operands lie in its result already."""
+    if isinstance(node.op, Concat):
+        return not all(is_window(v) for v in node.operands)
+    return view_source(node) is None
+
+
+def concat_offsets(node: Node) -> list[Dim]:
+    """Where each operand of a Concat begins in its result, in elements."""
+    assert isinstance(node.op, Concat)
+    y = node.output.tensor
+    axis, at, offsets = node.op.axis % y.rank, 0, []
+    for v in node.operands:
+        offsets.append(at * y.strides[axis])
+        at = at + v.tensor.dims[axis]
+    return offsets
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a value's bytes lie: from byte `offset` of those of `value` on."""
+
+    value: Value
+    offset: Dim = 0
+
+
+def homes(graph: Graph) -> dict[Value, Home]:
+    """For every computed value the one that has memory of its own, views and windows seen through."""
+    root_of = roots(graph)
+    inside: dict[Value, Home] = {}
+    for node in graph:
+        if isinstance(node.op, Concat):
+            for v, offset in zip(node.operands, concat_offsets(node), strict=True):
+                if is_window(v):
+                    inside[root_of.get(v, v)] = Home(node.output, offset * v.tensor.dtype.nbytes)
+    found: dict[Value, Home] = {}
+    for v, root in root_of.items():
+        offset: Dim = 0
+        while root in inside:
+            home = inside[root]
+            root, offset = root_of[home.value], offset + home.offset
+        found[v] = Home(root, offset)
+    return found
+
+
 @dataclass(frozen=True)
 class Copies:
     """`count` buffers of `stride` bytes each, one after the other; micro-batch b has number b mod `count`."""
@@ -116,7 +168,8 @@ class MemoryPlan:
     """Where the results of nodes live.
 
     Attributes:
-        offsets: byte offset in the arena of every root value that is neither input, output nor constant.
+        offsets: byte offset in the arena of every value that has memory of its own (see `homes`) and is neither input,
+            output nor constant.
         copies: those of them of which several micro-batches of a pipeline are alive at once.
         total: arena bytes. peak: the maximum of bytes alive at one time, the lower bound of `total`.
     """

@@ -80,6 +80,8 @@ def test_the_identity_layout_is_none() -> None:
         "i64[3]",
         "f32[N,2*S+1,floor((S+1)/2)]",
         "bool[max(N,S),4]{1,0}",
+        "f32[N,64|256,28,28]{0,2,3,1}",
+        "f32[N|M+N,S|2*S]",
         "f32[*]",
         "seq(f32[*])",
         "opt(seq(i8[2]))",
@@ -100,6 +102,8 @@ def test_types_print_and_parse(text: str) -> None:
         "f32[a b]",
         "seq(f32[1]",
         "f32[1]{0,0}",
+        "f32[4|3]",
+        "f32[4|]",
         "seq(" * 5000 + "f32[1]" + ")" * 5000,
     ],
 )
@@ -116,6 +120,16 @@ def test_strides_agree_with_numpy(order: list[int]) -> None:
     logical = stored.transpose(np.argsort(order))
     assert logical.shape == shape
     assert tuple(s // 4 for s in logical.strides) == t.strides
+
+
+def test_a_window_has_the_strides_of_its_tensor() -> None:
+    t = parse_type("f32[2,3|8,5,7]{0,2,3,1}")
+    assert isinstance(t, TensorType) and t.strides == (280, 1, 56, 8) and t.pitch == 8
+    assert t.has_rows and not t.is_contiguous and t.nbytes == 4 * 210
+    lines, first = parse_type("f32[2,3,5|6,7]{0,2,3,1}"), parse_type("f32[2|9,3,5]")
+    assert isinstance(lines, TensorType) and not lines.has_rows and not lines.is_contiguous
+    assert isinstance(first, TensorType) and first.has_rows and first.is_contiguous
+    assert parse_type("f32[2|2,3]") == parse_type("f32[2,3]")
 
 
 def test_bad_tensor_types_are_refused() -> None:

@@ -45,7 +45,7 @@ def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:
     return ctx.strict_fp or isinstance(fusion.root.op, IntegralConv)
 
 
-@lowers(Conv)
+@lowers(Conv, windows="rows")
 def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) convolution."""
     parts = chained(node)
@@ -164,8 +164,8 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
     def fill(group: KValue, row0: KValue, count: KValue) -> None:
         base = group * s.group_inputs
         if s.pointwise:
-            step = s.groups * s.group_inputs
-            k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * step))
+            step = s.x.tensor.pitch
+            k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * k.index(step)))
         else:
             fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
 
@@ -178,7 +178,7 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
         panel=panel,
         bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
         row_base=lambda group: k.index(0),
-        pitch=s.groups * s.group_outputs,
+        pitch=s.y.pitch,
         column_base=lambda group: group * s.group_outputs,
         a_shift=(lambda number: number * s.group_inputs) if side_by_side else None,
     )

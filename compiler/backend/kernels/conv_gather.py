@@ -132,7 +132,7 @@ def gathered_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, p
         panel=lambda item, kind, panel, column: emit_panel(k, ctx, s, p, kind, group_of(item), column, False),
         bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
         row_base=lambda item: k.udiv(item, s.groups) * k.index(pixels),
-        pitch=s.groups * s.group_outputs,
+        pitch=s.y.pitch,
         column_base=lambda item: group_of(item) * s.group_outputs,
     )
 

@@ -82,7 +82,7 @@ class Transposed:
         )
 
 
-@lowers(ConvTranspose)
+@lowers(ConvTranspose, windows="rows")
 def lower_conv_transpose(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) transposed convolution."""
     fusion = Fusion.of(node)
@@ -263,7 +263,7 @@ class TransposedEmitter:
             panel=panel,
             bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
             row_base=lambda outer: y_first,
-            pitch=s.groups * s.group_outputs,
+            pitch=s.y.tensor.pitch,
             row_step=s.geometry.strides[-1],
             column_base=lambda outer: group * s.group_outputs,
         )

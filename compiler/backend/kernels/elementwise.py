@@ -15,7 +15,7 @@ from ..lowering import KernelCall, LowerContext, lowers, unsupported
 from .nest import Lane, broadcast_strides, emit_nest, iteration_axes, load_lane, store_lane
 
 
-@lowers(Elementwise)
+@lowers(Elementwise, windows="any")
 def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
     """One kernel for an element-wise operator or a fused block of them."""
     if isinstance(node.op, Fused):

@@ -18,6 +18,7 @@ from ...ir.ops.rearrange import DepthToSpace, SpaceToDepth
 from ...ir.ops.shape import Concat, Transpose
 from ...ir.ops.slicing import Slice, Split
 from ...ir.types import Dim, TensorType
+from ...ir.views import concat_offsets, is_window
 from ..lowering import KernelCall, LowerContext, Shifted, lowers
 from .nest import broadcast_strides, emit_nest, iteration_axes
 from .strided import Copy, bits_of
@@ -47,27 +48,26 @@ def lower_transpose(ctx: LowerContext, node: Node) -> KernelCall:
     return copy_call(ctx, node, Copy(y.tensor.dims, strides, y.tensor.strides, x.tensor.dtype), x, y)
 
 
-@lowers(Relayout)
+@lowers(Relayout, windows="any")
 def lower_relayout(ctx: LowerContext, node: Node) -> KernelCall:
     """Another physical order of the same tensor."""
     x, y = node.operands[0], node.output
     return copy_call(ctx, node, Copy(y.tensor.dims, x.tensor.strides, y.tensor.strides, x.tensor.dtype), x, y)
 
 
-@lowers(Concat)
+@lowers(Concat, windows="any")
 def lower_concat(ctx: LowerContext, node: Node) -> list[KernelCall]:
-    """One strided copy per input."""
+    """One strided copy per input that does not lie in its place already."""
     y = node.output
-    axis = node.op.axis % y.tensor.rank  # type: ignore[attr-defined]
-    calls, at = [], 0
-    for x in node.operands:
-        copy = Copy(x.tensor.dims, x.tensor.strides, y.tensor.strides, x.tensor.dtype, 0, at * y.tensor.strides[axis])
-        calls.append(copy_call(ctx, node, copy, x, y))
-        at = at + x.tensor.dims[axis]
+    calls = []
+    for x, at in zip(node.operands, concat_offsets(node), strict=True):
+        if not is_window(x):
+            copy = Copy(x.tensor.dims, x.tensor.strides, y.tensor.strides, x.tensor.dtype, 0, at)
+            calls.append(copy_call(ctx, node, copy, x, y))
     return calls
 
 
-@lowers(Slice)
+@lowers(Slice, windows="any")
 def lower_slice(ctx: LowerContext, node: Node) -> KernelCall:
     """A strided copy that starts inside x."""
     x, y = node.operands[0], node.output
@@ -81,7 +81,7 @@ def lower_slice(ctx: LowerContext, node: Node) -> KernelCall:
     return copy_call(ctx, node, Copy(y.tensor.dims, strides, y.tensor.strides, x.tensor.dtype, base), x, y)
 
 
-@lowers(Split)
+@lowers(Split, windows="any")
 def lower_split(ctx: LowerContext, node: Node) -> list[KernelCall]:
     """One strided copy for each part that is used."""
     x = node.operands[0]
@@ -98,7 +98,7 @@ def lower_split(ctx: LowerContext, node: Node) -> list[KernelCall]:
     return calls
 
 
-@lowers(Expand)
+@lowers(Expand, windows="any")
 def lower_expand(ctx: LowerContext, node: Node) -> KernelCall:
     """A strided copy with strides of 0 where x repeats."""
     x, y = node.operands[0], node.output

@@ -41,7 +41,7 @@ from .reduce import root_context
 VECTORS = 4  # vectors of channels at once
 
 
-@lowers(Pool)
+@lowers(Pool, windows="any")
 def lower_pool(ctx: LowerContext, node: Node) -> KernelCall:
     """MaxPool (also with Indices), AveragePool, LpPool."""
     fusion = Fusion.of(node)

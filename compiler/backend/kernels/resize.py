@@ -105,7 +105,7 @@ def taps(k: Builder, op: Resize, a: ResizedAxis, stride: KValue, i: KValue, real
     return [Tap(at(p), w, inside) for p, w in zip(positions, weights)]
 
 
-@lowers(Resize)
+@lowers(Resize, windows="any")
 def lower_resize(ctx: LowerContext, node: Node) -> KernelCall:
     """One kernel for all modes."""
     assert isinstance(node.op, Resize)

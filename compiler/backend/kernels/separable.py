@@ -108,7 +108,7 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
             a=k["a"], zero=k["a"], table=k["table"], partial=k["partial"], fill_table=fill,
             panel=lambda group, kind, number, column: emit_panel(k, ctx, s, p, kind, group, column, taps_outside=True),
             bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
-            row_base=lambda group: k.index(0), pitch=s.group_outputs,
+            row_base=lambda group: k.index(0), pitch=s.y.pitch,
         )  # fmt: skip
         ProductEmitter(k, ctx, p, tail_of(fusion, ctx.symbols), given).emit()
         return k.func

@@ -24,7 +24,7 @@ from ...ir.target import Target
 from ...ir.types import ceil_div
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch
-from .blocking import size_hint
+from .blocking import size_hint, static
 from .conv_weights import ConvShape
 from .pack import pad_vector
 from .tile import most_rows
@@ -179,7 +179,7 @@ def lower_winograd(
         s.x,
         ctx.weights.add(transform_weights(s.w.data, p)),
         ctx.weights.add(bias) if constant_bias else s.b,
-        ctx.weights.add(np.zeros(p.axes[1].inputs * s.group_inputs, np.float32)),
+        ctx.weights.add(np.zeros(p.axes[1].inputs * static(s.x.tensor.pitch), np.float32)),
         Scratch(4 * p.points * p.block * s.group_inputs),
         Scratch(4 * p.points * p.block * p.width),
     ]

@@ -235,12 +235,12 @@ class WinogradKernel:
         pointers = [k[f"y{i}"] for i in range(len(self.epilogue.fusion.outputs))]
         pointers += [k[f"x{i}"] for i, kind in enumerate(self.kinds) if kind == "full"]
         for i in range(rows.outputs):
-            at = (corner + out_w * i) * s.group_outputs + panel * p.width
+            at = (corner + out_w * i) * s.y.pitch + panel * p.width
 
             def line(c: KValue, _: list[KValue], at: KValue = at) -> None:
                 for ptr in pointers:
                     for j in range(columns.outputs):
-                        k.prefetch(ptr, at + c + j * s.group_outputs, level=2)
+                        k.prefetch(ptr, at + c + j * s.y.pitch, level=2)
 
             k.for_(0, p.width, LINE, [], line)
         strides = [k.index(d) for d in s.x.tensor.strides]

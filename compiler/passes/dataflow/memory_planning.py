@@ -6,6 +6,7 @@ Owns in-place sharing (an element-wise result takes over the buffer of an operan
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -15,10 +16,11 @@ from ...ir.ops.base import Elementwise, Fused
 from ...ir.ops.internal import Copy
 from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
-from ...ir.views import Copies, MemoryPlan, physical_axes, roots
+from ...ir.views import Copies, Home, MemoryPlan, homes, is_window, physical_axes, roots
 from .placement import Span, peak, place
 
 ALIGN = 64
+SEVERAL = -2  # no branch's number, nor what a span has that dies in several
 
 
 def separate_outputs(graph: Graph) -> bool:
@@ -45,20 +47,27 @@ class Buffer:
 
     Attributes:
         ends: the spots of its last readers (or of its only writer), all in one layer.
+        born: the branch in which it begins, SEVERAL where windows of it are first written side by side.
         copies: more than 1 where micro-batches take turns.
     """
 
     size: Dim
     first: Spot
     ends: list[Spot]
+    born: int
     copies: int = 1
     values: list[Value] = field(default_factory=list)
+
+    def write(self, spot: Spot) -> None:
+        """Take note of a further writer, in the order of steps."""
+        if spot.branch != self.born and (spot.stage, spot.opens) == (self.first.stage, self.first.opens):
+            self.born = SEVERAL
 
     def span(self, count: int) -> Span:
         """Its life, as `count` units of memory."""
         branches = {s.branch for s in self.ends}
         last, died = max(s.step for s in self.ends), branches.pop() if len(branches) == 1 else -1
-        return Span(self.first.step, last, count, self.first.opens, self.first.branch, died)
+        return Span(self.first.step, last, count, self.first.opens, self.born, died)
 
 
 def plan_memory(graph: Graph, schedule: Schedule | None = None) -> MemoryPlan:
@@ -95,25 +104,35 @@ def plan_memory(graph: Graph, schedule: Schedule | None = None) -> MemoryPlan:
 
 
 def _buffers(graph: Graph, spot_of: dict[Node, Spot]) -> list[Buffer]:
-    """Live ranges of the arena's buffers, after in-place sharing."""
-    root_of = roots(graph)
-    outside = set(graph.inputs) | {root_of.get(v, v) for v in graph.outputs}
+    """Live ranges of the arena's buffers, after in-place sharing.
+
+    A buffer that Concat's operands are written into is alive from the first of them on.
+    """
+    home_of = homes(graph)
+
+    def owner(v: Value) -> Value:
+        return home_of.get(v, Home(v)).value
+
+    outside = set(graph.inputs) | {owner(v) for v in graph.outputs}
     buffer_of: dict[Value, Buffer] = {}
     readers: dict[Value, list[Spot]] = {}
     for node, spot in spot_of.items():
         for v in node.operands:
-            readers.setdefault(root_of.get(v, v), []).append(spot)
+            readers.setdefault(owner(v), []).append(spot)
     found: list[Buffer] = []
     for node, spot in sorted(spot_of.items(), key=lambda item: item[1].step):
-        for v in node.outputs:
+        for v in dict.fromkeys(map(owner, node.outputs)):
             if v in outside:
+                continue
+            if v in buffer_of:
+                buffer_of[v].write(spot)
                 continue
             assert isinstance(v.type, TensorType)
             ends = _last(readers.get(v, [spot]))
             distance = ends[0].stage - spot.stage
-            host = _in_place(node, v, spot, root_of, buffer_of) if distance == 0 else None
+            host = _in_place(node, v, spot, owner, buffer_of) if distance == 0 and v in node.outputs else None
             if host is None:
-                host = Buffer(v.type.nbytes, spot, ends, max(1, 2 * distance))
+                host = Buffer(v.type.nbytes, spot, ends, spot.branch, max(1, 2 * distance))
                 found.append(host)
             host.ends = ends
             host.values.append(v)
@@ -127,17 +146,17 @@ def _last(readers: list[Spot]) -> list[Spot]:
     return list({s.branch: s for s in sorted(readers, key=lambda s: s.step) if s.opens == opens}.values())
 
 
-def _in_place(node: Node, out: Value, spot: Spot, root_of: dict[Value, Value],
+def _in_place(node: Node, out: Value, spot: Spot, owner: Callable[[Value], Value],
               buffer_of: dict[Value, Buffer]) -> Buffer | None:
     """The buffer of an operand that `out` may overwrite: element-wise, same places, dead after this step everywhere."""
     if not _is_elementwise(node) or len(node.outputs) != 1:
         return None
     for v in node.operands:
-        root = root_of.get(v, v)
+        root = owner(v)
         host = buffer_of.get(root)
         if host is None or host.ends != [spot] or host.copies > 1:
             continue
-        if all(_same_places(o, out) for o in node.operands if root_of.get(o, o) is root):
+        if all(_same_places(o, out) for o in node.operands if owner(o) is root):
             return host
     return None
 
@@ -145,7 +164,7 @@ def _in_place(node: Node, out: Value, spot: Spot, root_of: dict[Value, Value],
 def _same_places(v: Value, out: Value) -> bool:
     """Whether equal indices of both lie at equal addresses, so that each element is read before it is overwritten."""
     a, b = v.type, out.type
-    return (isinstance(a, TensorType) and isinstance(b, TensorType) and a.dims == b.dims
+    return (isinstance(a, TensorType) and isinstance(b, TensorType) and not is_window(v) and a.dims == b.dims
             and a.dtype.nbytes == b.dtype.nbytes and physical_axes(a) == physical_axes(b))
 
 

@@ -10,9 +10,11 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import evaluate
 from parax.compiler.ir.verify import verify
-from parax.compiler.ir.views import MemoryPlan, roots, view_source
+from parax.compiler.ir.views import Home, MemoryPlan, computes, homes
 from parax.compiler.passes.dataflow.memory_planning import plan_memory, separate_outputs
 from parax.compiler.passes.dataflow.placement import EXHAUSTIVE, Span, peak, place
+from parax.compiler.passes.dataflow.write_in_place import WriteInPlace
+from parax.compiler.passes.rewrite import Rewriter
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -20,13 +22,17 @@ st = hypothesis.strategies
 
 def check_plan(graph: Graph, plan: MemoryPlan, sizes: dict[str, int]) -> None:
     """Runs the steps on paper: a step may overwrite only what nobody reads later, except its own dying operand."""
-    root_of, last = roots(graph), {}
-    steps = [n for n in graph if view_source(n) is None]
+    home_of, last = homes(graph), {}
+    steps = [n for n in graph if computes(n)]
     for i, node in enumerate(steps):
-        last.update((root_of.get(v, v), i) for v in node.operands)
-    born = {v: i for i, node in enumerate(steps) for v in node.outputs}
+        last.update((home_of.get(v, Home(v)).value, i) for v in node.operands)
+    born = {}
+    for i, node in enumerate(steps):
+        for v in node.outputs:
+            born.setdefault(home_of[v].value, i)
+            last[home_of[v].value] = max(i, last.get(home_of[v].value, i))
     alive = [v for v in born if v in plan.offsets]
-    outside = set(graph.inputs) | {root_of.get(v, v) for v in graph.outputs}
+    outside = set(graph.inputs) | {home_of.get(v, Home(v)).value for v in graph.outputs}
     assert set(alive) == {v for v in born if v not in outside}
     total = evaluate(plan.total, sizes)
     for a in alive:
@@ -50,7 +56,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     for i in range(1, n):
         source = draw(st.integers(max(0, i - 4), i - 1))
         width = shapes[source]
-        kind = draw(st.sampled_from(["Relu", "Add", "Softmax", "MatMul", "MatMul", "Transpose", "Identity"]))
+        kind = draw(st.sampled_from(["Relu", "Add", "Softmax", "MatMul", "MatMul", "Transpose", "Identity", "Concat"]))
         if kind == "MatMul":
             shapes[i] = draw(st.sampled_from([8, 16, 32, 100, 500]))
             lines.append(f'%w{i} = const f32[{width},{shapes[i]}] "w{i}"\n %{i} = MatMul(%{source}, %w{i})')
@@ -58,6 +64,10 @@ def graphs(draw: st.DrawFn) -> Graph:
             perm = "[0,2,1]" if batch else "[1,0]"
             lines.append(f"%t{i} = Transpose(%{source}) {{perm={perm}}}\n %{i} = Transpose(%t{i}) {{perm={perm}}}")
             shapes[i] = width
+        elif kind == "Concat":
+            other = draw(st.sampled_from(list(shapes)[-6:]))
+            shapes[i] = width + shapes[other]
+            lines.append(f"%{i} = Concat(%{source}, %{other}) {{axis=-1}}")
         else:
             others = [j for j in shapes if shapes[j] == width]
             second = f", %{draw(st.sampled_from(others))}" if kind == "Add" else ""
@@ -70,9 +80,11 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @hypothesis.settings(derandomize=True, max_examples=150)
-@hypothesis.given(graphs())
-def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph) -> None:
+@hypothesis.given(graphs(), st.booleans())
+def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph, in_place: bool) -> None:
     separate_outputs(graph)
+    if in_place:
+        WriteInPlace().run(graph, Rewriter(graph))
     verify(graph)
     plan = plan_memory(graph)
     sizes = {"N": 3}
@@ -109,6 +121,17 @@ def test_an_element_wise_result_takes_over_its_dying_operand() -> None:
     plan = plan_memory(graph)
     assert plan.offsets[graph.value("1")] == plan.offsets[graph.value("2")] == plan.offsets[graph.value("3")]
     assert plan.total == 256
+
+
+def test_windows_of_one_result_are_one_buffer_from_the_first_of_them_on() -> None:
+    graph = parse_graph("""graph @g(%x: f32[4,16]) {
+        %1 = Softmax(%x)\n %2 = Relu(%1) : f32[4,16|32]\n %3 = Softmax(%1)\n %4 = Exp(%3) : f32[4,16|32]
+        %5 = Concat(%2, %4) {axis=1}\n %6 = Softmax(%5)\n %7 = Neg(%6)\n return %7\n}""")
+    plan = plan_memory(graph)
+    check_plan(graph, plan, {})
+    assert {v.name for v in plan.offsets} == {"1", "3", "5", "6"}
+    spans = {v.name: range(plan.offsets[v], plan.offsets[v] + v.tensor.nbytes) for v in plan.offsets}  # type: ignore[operator]
+    assert not set(spans["5"]) & set(spans["3"])  # %3 dies before %5 is read, but after %2 is written into it
 
 
 @pytest.mark.parametrize("text", [
