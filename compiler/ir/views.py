@@ -121,7 +121,8 @@ def concat_offsets(node: Node) -> list[Dim]:
     """Where each operand of a Concat begins in its result, in elements."""
     assert isinstance(node.op, Concat)
     y = node.output.tensor
-    axis, at, offsets = node.op.axis % y.rank, 0, []
+    axis, offsets = node.op.axis % y.rank, []
+    at: Dim = 0
     for v in node.operands:
         offsets.append(at * y.strides[axis])
         at = at + v.tensor.dims[axis]
@@ -142,9 +143,9 @@ def homes(graph: Graph) -> dict[Value, Home]:
     inside: dict[Value, Home] = {}
     for node in graph:
         if isinstance(node.op, Concat):
-            for v, offset in zip(node.operands, concat_offsets(node), strict=True):
+            for v, at in zip(node.operands, concat_offsets(node), strict=True):
                 if is_window(v):
-                    inside[root_of.get(v, v)] = Home(node.output, offset * v.tensor.dtype.nbytes)
+                    inside[root_of.get(v, v)] = Home(node.output, at * v.tensor.dtype.nbytes)
     found: dict[Value, Home] = {}
     for v, root in root_of.items():
         offset: Dim = 0
