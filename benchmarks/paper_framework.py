@@ -1,10 +1,12 @@
 """The framework that the papers ran, as works: MXNet with oneDNN, its operators one by one, forward, backward, update.
 
-Owns what is assumed of it, each item from its code or its makers' figures, none from the papers that are reproduced:
+Owns what is assumed of it, from its code or its makers' figures where they are named, none from the papers that are
+reproduced:
 
-    OPERATOR_SECONDS   its engine pushes and schedules an operator in 10–30 µs (apache/mxnet issue 17097)
-    FORK_SECONDS       an OpenMP loop costs 8.5 µs on all cores of a server (apache/mxnet pull request 8686, its own
-                       tuning): 1.5 µs for each doubling of the threads
+    OPERATOR_SECONDS   an assumption: its engine takes 15 µs to schedule an operator of a graph. Calls from Python do
+                       more and were reported at 30–60 µs (apache/mxnet issue 17097)
+    FORK_SECONDS       an OpenMP loop costs 8.5 µs (apache/mxnet pull request 8686, its own tuning; of how many threads
+                       is not said). Shared out here over the doublings to 56 threads: 1.5 µs each
     Activation, sums   in place (FInplaceOption), and their gradients in place of the results' gradients
     BatchNormalization blocks of channels stay in the last cache between its passes (oneDNN's do_blocking), so each
                        tensor crosses once each way; results larger than the caches are streamed past them
