@@ -12,6 +12,7 @@ import onnx.parser
 import pytest
 
 import parax
+from examples.models import build
 from parax import CompileOptions, UsageError
 from parax.runtime.topology import choose_cores
 
@@ -43,6 +44,18 @@ def test_a_plan_of_every_mode(model: onnx.ModelProto, mode: str, hint: str) -> N
     with plan.session(mode="sequential", instances=1) as plain, plan.session(cores=choose_cores(None)[:2]) as session:
         assert session.mode == mode
         assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
+
+
+def test_layers_write_what_is_concatenated_in_place() -> None:
+    model = build("nasnet", small=True)
+    plan = parax.compile(model, options=CompileOptions(mode="layered", hint="latency", cores=(0, 1)))
+    (given,) = plan.inputs
+    assert given.shape is not None
+    shape = [d if isinstance(d, int) else 1 for d in given.shape]
+    x = np.random.default_rng(1).standard_normal(shape, np.float32)
+    with plan.session(mode="sequential") as plain, plan.session(mode="layered") as session:
+        expected, found = (s.run({given.name: x}) for s in (plain, session))
+    assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
 def test_a_pipeline_cuts_larger_requests_into_more_micro_batches(model: onnx.ModelProto) -> None:

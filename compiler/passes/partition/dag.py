@@ -105,7 +105,8 @@ def contract_views(works: Sequence[Work]) -> tuple[Dag, list[list[int]], list[in
 
     Returns:
         The DAG; for each of its operators the works it stands for, a view being one with what it is a view of; and the
-        views of graph inputs, which no operator has to wait for.
+        views of graph inputs, which no operator has to wait for. A view of what several operators compute (a Concat
+        whose operands lie in its result) is an operator of its own, since it waits for all of them.
     """
     operator: dict[int, int] = {}
     groups: list[list[int]] = []
@@ -113,7 +114,7 @@ def contract_views(works: Sequence[Work]) -> tuple[Dag, list[list[int]], list[in
     after: list[list[int]] = []
     for i, work in enumerate(works):
         waits = sorted({operator[b] for b in work.after if b in operator})
-        if work.cost.kind != "view":
+        if work.cost.kind != "view" or len(waits) > 1:
             operator[i] = len(groups)
             groups.append([i])
             after.append(waits)

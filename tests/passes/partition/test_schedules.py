@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.ir.builder import GraphBuilder
+from parax.compiler.ir.costs import Cost
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops.internal import Result
@@ -19,10 +20,11 @@ from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.ir.verify import verify
+from parax.compiler.passes.partition.dag import contract_views
 from parax.compiler.passes.partition.micro_batches import micro_batch_sizes
 from parax.compiler.passes.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
 from parax.compiler.passes.partition.simulate import Sequential, simulate
-from parax.compiler.passes.partition.works import graph_works
+from parax.compiler.passes.partition.works import Work, graph_works
 
 SLOW = Machine("slow", cores_per_socket=4, flops_per_core=1e6, bandwidth_per_core=1e6, bandwidth_per_socket=4e6,
                l2_bandwidth_per_core=1e6, l3_bandwidth_per_core=1e6, barrier_seconds=1e-6)  # fmt: skip
@@ -71,6 +73,14 @@ def test_a_chain_stays_sequential_and_as_it_is() -> None:
     schedule = plan_layers(graph, SLOW, 2, {})
     assert schedule.mode == "sequential" and len(graph) == 2
     assert isinstance(policy_of(graph, schedule), Sequential)
+
+
+def test_a_view_of_several_results_waits_for_all_of_them() -> None:
+    cost, view = Cost(1.0, 0.0, 0.0, 0.0, 1, "conv"), Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
+    works = [Work("a", cost), Work("b", cost), Work("of a", view, (0,)), Work("of a, b", view, (2, 1)), Work("of x", view)]
+    dag, groups, free = contract_views(works)
+    assert groups == [[0, 2], [1], [3]] and free == [4]
+    assert dag.before == [0, 0, 0b11]
 
 
 def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> None:
