@@ -29,7 +29,7 @@ from ...ir.types import ceil_div
 from ..fusion import Epilogue, Fusion, load
 from ..lowering import KernelCall, LowerContext
 from .conv_weights import ConvShape, NamedOperand, bias_operand
-from .depthwise import Line, lines_of, run_lengths
+from .depthwise import Line, lines_of, rows_met, run_lengths
 from .tail import round_like
 
 LONGEST_RUN = 14
@@ -134,13 +134,8 @@ class GroupRuns:
         k, rows = self.k, self.rows
 
         def row(item: KValue, _: list[KValue]) -> None:
-            image = k.udiv(item, k.index(rows.output))
-            top = (item - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
-            size = k.index(rows.input)
-            first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
-            last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
-            x_row = (image * size + top) * (self.width * self.inputs)
-            self.runs(item * self.output, x_row, first, last)
+            number, first, last = rows_met(k, rows, item)
+            self.runs(item * self.output, number * (self.width * self.inputs), first, last)
 
         k.for_(k["begin"], k["end"], 1, [], row)
 

@@ -112,12 +112,8 @@ class Depthwise:
         k, rows = self.k, self.rows
 
         def row(item: KValue, _: list[KValue]) -> None:
-            image = k.udiv(item, k.index(rows.output))
-            top = (item - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
-            size = k.index(rows.input)
-            first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
-            last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
-            self.runs(item * k.index(self.line.output), self.corner_row(image * size + top), first, last)
+            number, first, last = rows_met(k, rows, item)
+            self.runs(item * k.index(self.line.output), self.corner_row(number), first, last)
 
         k.for_(begin, end, 1, [], row)
 
@@ -230,6 +226,18 @@ class Depthwise:
             return load(k, self.source, at + c, lanes, mask)
         index = k.binary("udiv", k.splat(c, lanes) + k.ramp(lanes), k.splat(k.index(multiplier), lanes))
         return widen(k, k.gather(self.source, k.splat(at, lanes) + index, mask))
+
+
+def rows_met(k: Builder, rows: Line, item: KValue) -> tuple[KValue, KValue, KValue]:
+    """Of output row `item`, counted over all images: the input row under the first row of the filter, counted likewise
+    (in the padding: another image's, or < 0), and the filter's rows [first, last) that meet the image.
+    """
+    image = k.udiv(item, k.index(rows.output))
+    top = (item - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
+    size = k.index(rows.input)
+    first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
+    last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
+    return image * size + top, first, last
 
 
 def run_lengths(n: int, longest: int) -> list[int]:

@@ -5,9 +5,12 @@ Owns the questions and the merging; which of them become one block is the passes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Contraction, Elementwise, Fused
 from ...ir.ops.contraction import Conv
+from ..rewrite import Rewriter
 
 CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -56,6 +59,22 @@ def is_pointwise(node: Node) -> bool:
 
 def _constant(*values: Value) -> bool:
     return all(v.data is not None and v.producer is None for v in values)
+
+
+def merge_with_readers(
+    graph: Graph, rw: Rewriter, nodes: Iterable[Node], refusal: Callable[[Node], str | None], kind: str
+) -> bool:
+    """Merge each node with the reader of its result unless `refusal` gives a reason why not; whether any was."""
+    pairs = []
+    for node in nodes:
+        reason = refusal(node)
+        if reason is None:
+            pairs.append((node, reader(node)))
+        else:
+            rw.no_match(reason, node)
+    for first, second in pairs:
+        merge(graph, first, second, kind)
+    return bool(pairs)
 
 
 def merge(graph: Graph, first: Node, second: Node, kind: str) -> None:

@@ -13,7 +13,16 @@ from ...ir.ops.contraction import Conv
 from ...ir.types import F32, prod
 from ..base import BlockPass
 from ..rewrite import Rewriter
-from .convolution_chain import CHANNELS_LAST, is_depthwise, is_pointwise, merge, outer, reader, root, root_operands
+from .convolution_chain import (
+    CHANNELS_LAST,
+    is_depthwise,
+    is_pointwise,
+    merge_with_readers,
+    outer,
+    reader,
+    root,
+    root_operands,
+)
 
 
 @dataclass(frozen=True)
@@ -37,19 +46,8 @@ class FuseDepthwise(BlockPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
-        pairs = []
-        for node in graph:
-            depthwise = root(node)
-            if not (isinstance(depthwise.op, Conv) and depthwise.op.group > 1):
-                continue
-            reason = self._refusal(node)
-            if reason is None:
-                pairs.append((node, reader(node)))
-            else:
-                rw.no_match(reason, node)
-        for first, second in pairs:
-            merge(graph, first, second, "DepthwisePointwise")
-        return bool(pairs)
+        grouped = (node for node in graph if isinstance(op := root(node).op, Conv) and op.group > 1)
+        return merge_with_readers(graph, rw, grouped, self._refusal, "DepthwisePointwise")
 
     def _refusal(self, node: Node) -> str | None:
         """Why `node` may not join its reader, None if it may."""

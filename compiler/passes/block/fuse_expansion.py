@@ -13,7 +13,7 @@ from ...ir.ops.base import Fused
 from ...ir.types import F32, prod
 from ..base import BlockPass
 from ..rewrite import Rewriter
-from .convolution_chain import CHANNELS_LAST, is_pointwise, merge, outer, reader, root, root_operands
+from .convolution_chain import CHANNELS_LAST, is_pointwise, merge_with_readers, outer, reader, root, root_operands
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,7 @@ class FuseExpansion(BlockPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
-        pairs = []
-        for node in graph:
-            if not is_pointwise(node):
-                continue
-            reason = self._refusal(node)
-            if reason is None:
-                pairs.append((node, reader(node)))
-            else:
-                rw.no_match(reason, node)
-        for first, second in pairs:
-            merge(graph, first, second, "InvertedResidual")
-        return bool(pairs)
+        return merge_with_readers(graph, rw, filter(is_pointwise, graph), self._refusal, "InvertedResidual")
 
     def _refusal(self, node: Node) -> str | None:
         """Why `node` may not join its reader, None if it may."""
