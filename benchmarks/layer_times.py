@@ -16,11 +16,12 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import build_plan, import_graph, optimise
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.options import CompileOptions
-from parax.compiler.planner.node_seconds import lower_quartile, slots
+from parax.compiler.planner.node_seconds import ROUNDS, Recording, lower_quartile
 from parax.errors import UnsupportedOp
 from parax.runtime.plan import Plan
 from parax.runtime.session import Session
-from parax.runtime.trace import Recorder
+
+Inputs = dict[str, np.ndarray]
 
 
 @dataclass
@@ -35,9 +36,8 @@ class Traced:
 
 @dataclass
 class LayerTimes:
-    """Lower quartiles over runs. `nodes`: seconds by index of the node; `total`: from the first to the last kernel.
-
-    With several instances they are means over instances that run side by side.
+    """Lower quartiles over native calls. `nodes`: seconds by index of the node; `total`: from the first to the last
+    kernel. With several instances the calls are those of all of them.
     """
 
     nodes: dict[int, float]
@@ -68,18 +68,22 @@ def _nodes_of_calls(nodes: Sequence[Node], values: Sequence[str]) -> list[int]:
     return found
 
 
-def measure_layers(traced: Traced, session: Session, inputs: dict[str, np.ndarray], runs: int) -> LayerTimes:
-    """Run the request `runs` times after three to warm up."""
-    for _ in range(3):
-        session.run(inputs)
-    recorder = Recorder(session)
-    by_node: dict[int, list[float]] = defaultdict(list)
-    totals: list[float] = []
-    for _ in range(runs):
-        recorder.start()
-        session.run(inputs)
-        seconds, total = slots(recorder.stop(), traced.node_of)
-        totals.append(total)
-        for node, spent in seconds.items():
-            by_node[node].append(spent)
-    return LayerTimes({n: lower_quartile(times) for n, times in by_node.items()}, lower_quartile(totals))
+def measure_layers(traced: Traced, sessions: Sequence[tuple[Session, Inputs, int]], seconds: float) -> list[LayerTimes]:
+    """Run requests for so many seconds on each of the sessions, which take turns: what disturbs one, disturbs all.
+
+    Args:
+        sessions: each with its request and its number of instances.
+    """
+    recordings = [Recording(session, traced.node_of, inputs, instances) for session, inputs, instances in sessions]
+    by_node: list[dict[int, list[float]]] = [defaultdict(list) for _ in sessions]
+    totals: list[list[float]] = [[] for _ in sessions]
+    for _ in range(ROUNDS):
+        for recording, nodes, own in zip(recordings, by_node, totals, strict=True):
+            for spent, total in recording.turn(seconds / ROUNDS):
+                own.append(total)
+                for node, each in spent.items():
+                    nodes[node].append(each)
+    return [
+        LayerTimes({n: lower_quartile(times) for n, times in nodes.items()}, lower_quartile(own))
+        for nodes, own in zip(by_node, totals, strict=True)
+    ]

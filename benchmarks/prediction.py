@@ -15,6 +15,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from .layer_times import LayerTimes, Traced, compile_traced, measure_layers
 
 LEAST_SECONDS = 2e-6  # layers below that are left out of the layers' errors: the clock's stamps weigh too much
 PER_LAYER, PER_MODEL = 0.15, 0.10  # what is aimed at, medians
-SECONDS = 0.7  # of measuring, per set-up
+SECONDS = 0.5  # of measuring, per set-up
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,16 @@ def compare(traced: Traced, machine: Machine, times: LayerTimes, batch: int, ins
     return Prediction(traced.name, batch, instances, cores, sum(seconds.values()), times.total, layers)
 
 
-def measure(traced: Traced, batch: int, instances: int, cores: int) -> LayerTimes:
-    """Run the model in the set-up and record its layers."""
-    inputs = feeds(traced.name, batch * instances)
-    with traced.plan.session(instances=instances, cores_per_instance=cores, micro_batch=batch) as session:
-        once = measure_layers(traced, session, inputs, 1).total
-        return measure_layers(traced, session, inputs, max(5, min(25, int(SECONDS / max(once, 1e-6)))))
+def measure(traced: Traced, batch: int, setups: Sequence[tuple[int, int]], seconds: float) -> list[LayerTimes]:
+    """Run the model in every set-up (instances, cores of each), in turns, and record its layers."""
+    with ExitStack() as stack:
+        sessions = []
+        for instances, cores in setups:
+            session = stack.enter_context(traced.plan.session(
+                instances=instances, cores_per_instance=cores, micro_batch=batch, mode="sequential"
+            ))  # fmt: skip
+            sessions.append((session, feeds(traced.name, batch * instances), instances))
+        return measure_layers(traced, sessions, seconds)
 
 
 def report(console: Console, predictions: Sequence[Prediction], every_layer: bool) -> None:
@@ -148,7 +153,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--folder", type=Path, help="where NAME.onnx are, if they need not be built")
     parser.add_argument("--layers", action="store_true", help="print every layer")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring, for each set-up")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--known", type=Path, nargs="+", default=[], help="--json files of earlier runs, reported too")
     options = parser.parse_args()
     cores = choose_cores(None)
     machine = running_machine(env.cache_dir(), cores)
@@ -158,7 +165,7 @@ def main() -> None:
     together = machine.bandwidth / 1e9
     console.print(f"{machine.name}: {peak:.0f} GFLOP/s and {memory:.0f} GB/s a core, {together:.0f} GB/s in all")
     setups = [(1, 1), (1, len(cores)), (len(cores), 1)] if len(cores) > 1 else [(1, 1)]
-    predictions: list[Prediction] = []
+    predictions = [p for path in options.known for p in read_predictions(path)]
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
             path = (options.folder or Path(folder)) / f"{name}.onnx"
@@ -166,13 +173,18 @@ def main() -> None:
                 onnx.save(build(name), path)
             traced = compile_traced(name, path)
             for batch in options.batch:
-                for instances, each in setups:
-                    times = measure(traced, batch, instances, each)
+                for (instances, each), times in zip(setups, measure(traced, batch, setups, options.seconds)):
                     predictions.append(compare(traced, machine, times, batch, instances, each))
     report(console, predictions, options.layers)
     if options.json is not None:
         document = {"machine": asdict(machine), "predictions": [asdict(p) for p in predictions]}
         options.json.write_text(json.dumps(document, indent=1, default=_plain))
+
+
+def read_predictions(path: Path) -> list[Prediction]:
+    """What an earlier run has written."""
+    rows = json.loads(path.read_text())["predictions"]
+    return [Prediction(**{**row, "layers": tuple(Layer(**layer) for layer in row["layers"])}) for row in rows]
 
 
 def _plain(value: object) -> object:

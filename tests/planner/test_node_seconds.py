@@ -13,7 +13,7 @@ from parax.compiler.ir.text import parse_graph
 from parax.compiler.options import CompileOptions
 from parax.compiler.passes.partition.schedules import has_branches
 from parax.compiler.passes.partition.works import Measured
-from parax.compiler.planner.node_seconds import node_seconds, slots
+from parax.compiler.planner.node_seconds import native_calls, node_seconds, slots
 from parax.compiler.planner.predict import Predictor
 from parax.runtime.topology import choose_cores
 from parax.runtime.trace import KernelSpan
@@ -35,6 +35,16 @@ def test_a_node_lasts_until_the_next_one_starts() -> None:
              KernelSpan(0, 0, 2, 4.5, 6.0), KernelSpan(0, 1, 2, 4.25, 7.0)]  # fmt: skip
     seconds, total = slots(spans, ["conv", "conv", "pool"])
     assert seconds == {"conv": 3.25, "pool": 2.75} and total == 6.0
+
+
+def test_native_calls_are_told_apart_though_one_instance_serves_two() -> None:
+    spans = [KernelSpan(0, 0, 0, 1.0, 2.0), KernelSpan(1, 1, 0, 1.5, 2.5), KernelSpan(0, 0, 1, 2.0, 4.0),
+             KernelSpan(0, 0, 0, 4.5, 6.0), KernelSpan(0, 0, 1, 6.0, 7.0)]  # fmt: skip
+    calls = native_calls(spans)
+    assert [(number, [span.start for span in own]) for number, own in calls] == [
+        (0, [1.0, 2.0]), (0, [1.5]), (1, [4.5, 6.0]),
+    ]  # fmt: skip
+    assert slots(calls[2][1], ["conv", "pool"]) == ({"conv": 1.5, "pool": 1.0}, 2.5)
 
 
 def test_every_node_of_a_traced_plan_has_its_time() -> None:
