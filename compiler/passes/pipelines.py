@@ -19,6 +19,7 @@ from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_expansion import FuseExpansion
 from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
+from .block.order_pools import OrderPools
 from .block.simplify_movements import SimplifyMovements
 from .block.split_projections import SplitProjections
 from .block.unflatten_gathers import UnflattenGathers
@@ -54,8 +55,8 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         decompose,
         narrow,
         [*clean, AlgebraicSimplification(), SimplifyMovements(), UnflattenProducts(), UnflattenGathers(),
-         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), FoldLookups(),
-         OmitNeutralOperands(), CommonSubexpressions()],
+         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OrderPools(),
+         FoldLookups(), OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
         FuseAttention(),
         DeadCode(),

@@ -59,4 +59,12 @@ def _combined(node: Node, rw: Rewriter) -> list[int] | None:
         return None
     own = op.pads if op.pads is not None and op.auto_pad == "NOTSET" else (0,) * (2 * len(widths[2:]))  # type: ignore[attr-defined]
     added = [*(w[0] for w in widths[2:]), *(w[1] for w in widths[2:])]
-    return [int(a) + int(b) for a, b in zip(own, added, strict=True)]  # type: ignore[arg-type]
+    pads = [int(a) + int(b) for a, b in zip(own, added, strict=True)]  # type: ignore[arg-type]
+    rank = len(pads) // 2
+    if op.name == "AveragePool":
+        dilations = op.dilations or (1,) * rank  # type: ignore[attr-defined]
+        extents = [(size - 1) * d + 1 for size, d in zip(op.kernel_shape, dilations, strict=True)]  # type: ignore[attr-defined]
+        if any(pad >= extent for pad, extent in zip(pads, extents * 2, strict=True)):
+            rw.no_match("a window would lie in the padding alone", node)
+            return None
+    return pads

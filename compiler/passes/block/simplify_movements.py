@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
-from ...ir.ops.slicing import Slice
+from ...ir.ops.slicing import Pad, Slice
 from ...ir.types import Dim, SymDim, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -103,6 +103,8 @@ def _concat(node: Node, rw: Rewriter) -> Value | None:
 
 def _slice(node: Node, rw: Rewriter) -> Value | None:
     inner = node.operands[0].producer
+    if inner is not None and isinstance(inner.op, Pad):
+        return _cropped_margin(node, inner, rw)
     if inner is None or not isinstance(inner.op, Slice) or not isinstance(node.op, Slice):
         return None
     x, columns = inner.operands[0], []
@@ -119,6 +121,35 @@ def _slice(node: Node, rw: Rewriter) -> Value | None:
     if not columns:
         return x
     return rw.before(node).Slice(x, *(np.array(c, np.int64) for c in zip(*columns, strict=True)))
+
+
+def _cropped_margin(node: Node, pad: Node, rw: Rewriter) -> Value | None:
+    """A part of a tensor with constant margins is a part of the tensor with what is left of the margins."""
+    assert isinstance(node.op, Slice) and isinstance(pad.op, Pad)
+    x = pad.operands[0]
+    if pad.op.mode != "constant" or len(pad.output.uses) != 1 or pad.output.output_uses:
+        return None
+    columns, before, after = [], [0] * x.tensor.rank, [0] * x.tensor.rank
+    triples = zip(node.op.ranges(node.context()), pad.op.widths(pad.context()), x.tensor.dims, strict=True)
+    for axis, (taken, (low, high), size) in enumerate(triples):
+        start, count = taken.start, taken.count
+        if (start, taken.step, low, high) == (0, 1, 0, 0) and count == size:
+            continue
+        numbers = (start, count, low, high, size)
+        if taken.step != 1 or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            return None
+        start, count, low, high, size = map(int, numbers)  # type: ignore[arg-type]
+        first, end = max(start - low, 0), min(start + count - low, size)
+        if first >= end:
+            return None
+        before[axis], after[axis] = max(low - start, 0), max(start + count - low - size, 0)
+        if (first, end) != (0, size):
+            columns.append((first, end, axis))
+    g = rw.before(node)
+    if columns:
+        x = g.Slice(x, *(np.array(c, np.int64) for c in zip(*columns, strict=True)))
+    value = pad.inputs[2] if len(pad.inputs) > 2 else None
+    return rw.before(node, pad.name).Pad(x, np.array(before + after, np.int64), value) if any(before + after) else x
 
 
 RULES: dict[str, Callable[[Node, Rewriter], Value | None]] = {

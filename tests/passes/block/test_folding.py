@@ -122,6 +122,8 @@ def test_margins_become_those_of_a_pool_that_counts_them() -> None:
     check_pass(FoldPad(), text.replace("{}", ", count_include_pad=1"),
                image("%2 = AveragePool(%x) {count_include_pad=1, kernel_shape=[3,3], pads=[1,1,1,1]}\n return %2"))
     check_pass(FoldPad(), text.replace("{}", ""), None, refuses="leaves its own padding out")
+    alone = text.replace("{}", ", count_include_pad=1").replace("[3,3]", "[1,1]")
+    check_pass(FoldPad(), alone, None, refuses="padding alone")
 
 
 @pytest.mark.parametrize(("pad", "reason"), [

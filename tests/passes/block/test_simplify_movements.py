@@ -71,3 +71,41 @@ def test_joins_of_joins_and_slices_of_slices() -> None:
 def test_movements_that_stay(body: str) -> None:
     check_pass(SimplifyMovements(), f"graph @g(%x: f32[2,4], %y: f32[2,3]) {{\n{body}\nreturn %2\n}}", None,
                refuses="nothing to merge")
+
+
+MARGIN = """graph @g(%x: f32[N,3,5,5]) {
+    %p = const i64[8] [0, 0, 1, 2, 0, 0, 1, 3]\n %a = const i64[2] [2, 3]\n %v = const f32[] 0.5
+    %b = const i64[2] BEGIN\n %e = const i64[2] END\n %1 = Pad(%x, %p, %v)\n %2 = Slice(%1, %b, %e, %a)\n return %2 as "y"\n}"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "after"),
+    [  # the padded axes are of 7 and 10 elements; the tensor lies at [1:6] and [2:7] of them
+        ("[2, 4]", "[6, 7]", "%2 = Slice(%x, %b, %e, %a)"),
+        ("[1, 2]", "[6, 7]", None),
+        ("[0, 3]", "[7, 9]", "%1 = Slice(%x, %b, %e, %a)\n %2 = Pad(%1, %p, %v)"),
+        ("[0, 1]", "[6, 9]", "%2 = Pad(%x, %p, %v)"),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_tensor_with_margins(begin: str, end: str, after: str | None) -> None:
+    kept = {"%2 = Slice(%x, %b, %e, %a)": "%b = const i64[2] [1, 2]\n %e = const i64[2] [5, 5]\n %a = const i64[2] [2, 3]",
+            "%1 = Slice(%x, %b, %e, %a)\n %2 = Pad(%1, %p, %v)":
+            "%b = const i64[1] [1]\n %e = const i64[1] [5]\n %a = const i64[1] [3]\n"
+            "%p = const i64[8] [0, 0, 1, 0, 0, 0, 1, 2]\n %v = const f32[] 0.5",
+            "%2 = Pad(%x, %p, %v)": "%p = const i64[8] [0, 0, 1, 1, 0, 0, 0, 2]\n %v = const f32[] 0.5"}  # fmt: skip
+    text = MARGIN.replace("BEGIN", begin).replace("END", end)
+    if after is None:
+        expected = 'graph @g(%x: f32[N,3,5,5]) {\n return %x as "y"\n}'
+    else:
+        expected = f'graph @g(%x: f32[N,3,5,5]) {{\n {kept[after]}\n {after}\n return %2 as "y"\n}}'
+    check_pass(SimplifyMovements(), text, expected)
+
+
+@pytest.mark.parametrize(
+    ("pad", "step"), [('{mode="reflect"}', "[1, 1]"), ("", "[2, 1]")]
+)  # fmt: skip
+def test_other_margins_and_steps_stay(pad: str, step: str) -> None:
+    check_pass(SimplifyMovements(), f"""graph @g(%x: f32[N,3,5,5]) {{
+        %p = const i64[8] [0, 0, 1, 2, 0, 0, 1, 3]\n %a = const i64[2] [2, 3]\n %b = const i64[2] [1, 1]
+        %e = const i64[2] [6, 7]\n %s = const i64[2] {step}
+        %1 = Pad(%x, %p) {pad}\n %2 = Slice(%1, %b, %e, %a, %s)\n return %2 as "y"\n}}""", None)
