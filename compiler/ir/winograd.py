@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
-MOST_POINTS = 9  # of one phase along an axis
+MOST_POINTS, MOST_POINTS_ALONE = 8, 9  # of one phase along an axis; along the only one that is transformed
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
 GEMM_CYCLES = 1.06  # per multiply-add of a vector
 HIDDEN_NBYTES, CYCLES_PER_BYTE = 8 << 20, 0.13  # weights beyond so many are waited for
@@ -55,7 +55,8 @@ def algorithms(layer: Layer) -> Iterator[Algorithm]:
         phases = [_phases(m, taps, stride) for m, taps, stride in zip(tile, layer.taps, layer.strides)]
         points = sum(phases[0]), sum(phases[1])
         saves = math.prod(points) < math.prod(layer.taps) * math.prod(tile)
-        if saves and max(*phases[0], *phases[1]) <= MOST_POINTS:
+        most = MOST_POINTS_ALONE if 1 in layer.taps else MOST_POINTS
+        if saves and max(*phases[0], *phases[1]) <= most:
             yield Algorithm((tile[0], tile[1]), points)
 
 

@@ -33,8 +33,9 @@ from .winograd_kernel import Plan, WinogradKernel
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 ERROR_BOUND = 2e-5  # of the largest output, for up to 512 channels
-SMALL_ERROR_BOUND = 4e-6  # the same with two outputs along each axis
-MOST_POINTS = 9  # of one phase along an axis: beyond, the error passes the bound
+SMALL_ERROR_BOUND = 4e-6  # the same with two outputs along each axis, of at most five taps along one
+MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: beyond, the error passes the bound
+MOST_POINTS_ALONE = 9  # along the only transformed axis: the errors of two multiply
 L2_SHARE = 0.72  # of the second-level cache for V and M of one block
 LONG_BLOCK = 64  # tiles, where the weights do not stay in the cache from block to block
 SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
@@ -66,7 +67,8 @@ def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
     for sizes in itertools.product(*(OUTPUTS if taps > 1 else (1,) for taps in g.kernel)):
         axes = [axis_algorithm(m, taps, stride) for m, taps, stride in zip(sizes, g.kernel, g.strides, strict=True)]
         saves = axes[0].points * axes[1].points < s.taps * sizes[0] * sizes[1]
-        if saves and max(phase.points for a in axes for phase in a.phases) <= MOST_POINTS:
+        most = MOST_POINTS_ALONE if 1 in g.kernel else MOST_POINTS
+        if saves and max(phase.points for a in axes for phase in a.phases) <= most:
             pairs.append((axes[0], axes[1]))
     return pairs
 
