@@ -29,7 +29,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from parax.compiler.ir.costs import Cost, Sizes, node_cost, product_items
+from parax.compiler.ir.cost import Cost, Sizes
+from parax.compiler.ir.costs import node_cost, product_items
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops.recurrent import Recurrent

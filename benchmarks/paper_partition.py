@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from parax.compiler.frontend.parse import Source
-from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.micro_batches import bubble, micro_batch_sizes, micro_batches

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ir.costs import Cost, node_cost
+from ..ir.cost import Cost
+from ..ir.costs import node_cost
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import lookup
 from ..ir.target import Target

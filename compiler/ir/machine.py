@@ -54,6 +54,8 @@ class Machine:
         l2_nbytes: of a core. l3_nbytes: of a socket.
         barrier_seconds: two cores meet; n cores take log2(n) times that (`barrier`).
         kernel_seconds: fixed cost of a kernel. call_seconds: of a native call, the hand-off to an instance.
+        exposed: of a kernel's arithmetic or its transfers from memory, whichever is less: the share that the other does
+            not hide. 0 where kernels ask for everything in time.
         efficiency: kind of work → share of the peak. simulated: whether nobody measured it here.
     """
 
@@ -72,6 +74,7 @@ class Machine:
     barrier_seconds: float = 0.5e-6
     kernel_seconds: float = 0.2e-6
     call_seconds: float = 5e-6
+    exposed: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_EFFICIENCY))
     simulated: bool = True
 
@@ -212,6 +215,8 @@ def _check_sense(machine: Machine, where: str) -> None:
         value = getattr(machine, name)
         if not 0 <= value < math.inf:
             raise UsageError("no such time", where=f"{where}: {name}", expected="0 or more seconds", found=value)
+    if not 0 <= machine.exposed <= 1:
+        raise UsageError("no such share", where=f"{where}: exposed", expected="0 to 1", found=machine.exposed)
     for kind, share in machine.efficiency.items():
         _positive(where, f"efficiency.{kind}", share)
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.paper_block import Curve, drawn, first_block, run_block
 from benchmarks.paper_partition import Row, idle_of_pipeline, partition_checks
 from benchmarks.plot import lines
-from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Work
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from parax.compiler.ir.costs import KINDS, RULES, Cost, node_cost
+from parax.compiler.ir.cost import Cost
+from parax.compiler.ir.costs import KINDS, RULES, node_cost
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.machine import load_machine
 from parax.compiler.ir.ops import lookup
@@ -52,6 +53,23 @@ def test_small_groups_multiply_no_zeros_where_registers_hold_several() -> None:
     assert side_by_side.arithmetic == side_by_side.flops
     assert side_by_side.parallel_items == 14  # output rows
     assert merged.arithmetic > 2 * merged.flops
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(1, 16), (10, 16), (16, 16), (20, 32)])
+def test_products_multiply_whole_vectors_of_columns(columns: int, lanes: int) -> None:
+    product = text_node(f"""graph @g(%x: f32[N,8], %w: f32[8,{columns}]) {{
+  %y = MatMul(%x, %w) : f32[N,{columns}]
+  return %y
+}}""")
+    cost = node_cost(product, {"N": 4})
+    assert cost.flops == 2 * 4 * 8 * columns
+    assert cost.arithmetic == 2 * 4 * 8 * lanes
+
+
+def test_winograd_multiplies_the_tiles_that_there_are() -> None:
+    layer = node_cost(conv(1, 64, 64, 8, 3), {"N": 1})  # 4 tiles of 36 points, where a register tile has 6 rows
+    assert layer.kind == "winograd"
+    assert layer.arithmetic == pytest.approx(2 * 36 * 4 * (1.13 * 64 * 64 + 4 * 128))
 
 
 def test_a_fused_block_is_its_root_and_its_tail() -> None:

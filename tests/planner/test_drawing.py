@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Instances, Work, simulate
 from parax.compiler.planner.draw import LEFT, WIDTH, Bar, Panel, html, svg

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.costs import Cost, node_cost
+from ...ir.cost import Cost
+from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
 from ...ir.machine import Machine
 from ..block.merge_convolutions import MergeConvolutions

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import UsageError
-from ...ir.costs import Cost
+from ...ir.cost import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span

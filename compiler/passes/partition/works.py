@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.costs import Cost, node_cost
+from ...ir.cost import Cost
+from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
 from ...ir.machine import Machine
 from ...ir.views import MemoryPlan
@@ -87,10 +88,10 @@ def seconds_on(
 ) -> float:  # fmt: skip
     """Seconds of a work on `n_cores` cores that are these (socket, cores), nobody else running.
 
-    Arithmetic overlaps with the transfers from memory wholly and with those from a core's own caches nearly: c and t
-    seconds of these take √(c² + t²), as products of few rows show, whose weights arrive while they wait. Both kinds of
-    transfers follow one another. What other cores have written is waited for: 1 − 1/n of what is SHIFTED of the
-    activations in the caches. Then comes the barrier.
+    Arithmetic overlaps with the transfers from memory but for what is exposed, and with those from a core's own caches
+    nearly: c and t seconds of these take √(c² + t²), as products of few rows show, whose weights arrive meanwhile. Both
+    kinds of transfers follow one another. What other cores have written is waited for: 1 − 1/n of what is SHIFTED
+    of the activations in the caches. Then comes the barrier.
 
     Args:
         home: the socket whose memory holds all the data; None: every socket's part lies in its own memory; SPREAD.
@@ -109,7 +110,8 @@ def seconds_on(
     far = (cost.far_nbytes if far_nbytes is None else far_nbytes) / far_limit(machine, sockets, home)
     fetched = peers / machine.peer_bandwidth_per_core / cores
     meetings = (1 + cost.meetings) * machine.barrier(n_cores)
-    return max(math.hypot(compute, near), near + far) + fetched + machine.kernel_seconds + meetings
+    overlapped = max(math.hypot(compute, near), near + far) + machine.exposed * min(compute, far)
+    return overlapped + fetched + machine.kernel_seconds + meetings
 
 
 def far_limit(machine: Machine, sockets: Sequence[tuple[int, int]], home: int | None = None) -> float:

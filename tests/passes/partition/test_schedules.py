@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.ir.builder import GraphBuilder
-from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops.internal import Result

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parax.compiler.ir.costs import Cost
+from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import (
     SPREAD,
@@ -55,6 +55,13 @@ def test_arithmetic_or_memory_decides() -> None:
     assert seconds_alone(work(8, 32).cost, BOX, 4) == pytest.approx(8), "4 bytes a second and socket"
     assert seconds_alone(work(8, items=2).cost, BOX, 4) == pytest.approx(4), "no more cores than items"
     assert seconds_alone(work(9, items=3).cost, BOX, 2) == pytest.approx(6), "two items, then one"
+
+
+def test_arithmetic_hides_memory_but_for_what_is_exposed() -> None:
+    machine = replace(BOX, exposed=0.25)
+    assert seconds_alone(work(8, 4).cost, machine, 1) == pytest.approx(8 + 0.25 * 2), "arithmetic is longer"
+    assert seconds_alone(work(8, 32).cost, machine, 1) == pytest.approx(16 + 0.25 * 8), "memory is longer"
+    assert seconds_alone(work(8).cost, machine, 1) == pytest.approx(8), "nothing from memory"
 
 
 def test_fixed_costs() -> None:

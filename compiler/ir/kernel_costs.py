@@ -1,0 +1,79 @@
+"""What parax's kernels do where that differs from the direct algorithm: padded vectors, Winograd, taps left out.
+
+Owns these counts; they follow the backend's kernels, which it must not know.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from . import winograd
+from .cost import Cost, Sizes
+from .graph import Node
+from .ops.contraction import Conv, Gemm, MatMul
+
+LANES = 16  # f32 elements of the widest vectors
+TILE_ROWS = 6  # rows of the register tile
+
+
+def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
+    """The cost of a node whose first operation is `root` with what its kernel does."""
+    if isinstance(root.op, Conv):
+        return _convolution(cost, root.op, root, sizes, tail_flops)
+    if isinstance(root.op, (Gemm, MatMul)):
+        return _padded(cost, product_columns(root, sizes), tail_flops)
+    return cost
+
+
+def product_columns(root: Node, sizes: Sizes) -> int:
+    """Columns of B."""
+    b = sizes.shape(root.operands[1])
+    return b[0 if isinstance(root.op, Gemm) and root.op.transB else -1] if len(b) > 1 else 1
+
+
+def _padded(cost: Cost, columns: int, tail_flops: float) -> Cost:
+    """Vectors that are not full multiply zeros."""
+    whole = -(-columns // LANES) * LANES
+    direct = cost.flops - tail_flops
+    return replace(cost, kernel_flops=direct * whole / columns + tail_flops) if whole > columns else cost
+
+
+def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
+    w = sizes.shape(root.operands[1])
+    direct = cost.flops - tail_flops
+    if cost.kind == "winograd":
+        layer = _layer(op, root, sizes)
+        best = winograd.best_algorithm(layer, LANES)
+        if best is None:
+            return replace(cost, kind="conv")
+        cycles = winograd.kernel_cycles(layer, best, LANES)
+        return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
+                       parallel_items=winograd.items(layer, best, LANES, TILE_ROWS),
+                       kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
+    if cost.kind == "depthwise":
+        return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)
+    return cost if groups_share_vectors(op, w) else _padded(cost, w[0] // op.group, tail_flops)
+
+
+def _layer(op: Conv, root: Node, sizes: Sizes) -> winograd.Layer:
+    w, y = sizes.shape(root.operands[1]), sizes.shape(root.output)
+    strides = tuple(op.strides or (1, 1))
+    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), (strides[0], strides[1]), (y[2], y[3]))
+
+
+def _inner_taps(op: Conv, root: Node) -> float:
+    """The share of all taps that read the input rather than padding."""
+    geometry = op.geometry(root.operands[0].tensor, root.operands[1].tensor)
+    share = 1.0
+    for k, s, d, p, n, out in zip(geometry.kernel, geometry.strides, geometry.dilations, geometry.pads_begin,
+                                  geometry.input, geometry.output, strict=True):  # fmt: skip
+        if isinstance(p, int) and isinstance(n, int) and isinstance(out, int):
+            inside = sum(0 <= o * s - p + t * d < n for o in range(out) for t in range(k))
+            share *= inside / (out * k)
+    return share
+
+
+def groups_share_vectors(op: Conv, w: tuple[int, ...]) -> bool:
+    """Whether registers hold several groups, each lane reading its own group's inputs: no zeros are multiplied."""
+    return op.group > 1 and w[-1] > 1 and 1 < w[1] == w[0] // op.group and LANES % w[1] == 0
