@@ -3,8 +3,9 @@
     python -m benchmarks.prediction [resnet50 bert-base …] [--batch 1 8] [--json prediction.json] [--layers]
 
 For each model, batch and set-up (1 instance × 1 core, 1 × 2 cores, 2 × 1 core) the layers' times are recorded while the
-model runs (layer_times) and set beside what works and machine predict. Nothing is fitted here: the machine is the one
-that `backend.calibration` measured with kernels of its own. Errors are |predicted − measured| / measured.
+model runs (layer_times), the set-ups taking turns, and set beside what works and machine predict. Nothing is fitted
+here: the machine is the one that `backend.calibration` measured with kernels of its own. Errors are
+|predicted − measured| / measured. A list can be measured in pieces: --known takes in what earlier runs wrote.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Prediction:
         utilisation: arithmetic done, over the cores' peak.
         timeline: of one call on every instance that takes part. active: how many do.
         calls: one after the other on an instance. works: what the timeline's spans are of.
-        exposed_seconds: of a request, to add where candidates are compared: the model hides memory behind arithmetic
-            wherever that takes longer, but some of it shows, and decides between candidates of equal seconds.
+        exposed_seconds: of a request, to add where candidates are compared: more of the activations' way to
+            memory shows than single kernels tell (`Machine.exposed`), and decides between candidates of equal seconds.
     """
 
     seconds: float
