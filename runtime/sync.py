@@ -9,6 +9,8 @@ a layer that begins there. At one time a core is in one stage and one branch, so
     slot + 64   i32: the error site that a kernel left, or 0
     slot + 96   i64: the micro-batches that a stage has done; in slot 0 the address of a trace's logs (stamps.py)
     slot + 128  i64: the word in which they meet inside of a kernel (compiler/backend/llvm_meeting.py)
+    slot + 136  i32 × 14: of a branch's slot, the chunks taken of each call that the core of that slot divides with the
+                next one while it runs (compiler/backend/link_waves.py)
 
 A kernel gets the slot of the cores that share its work as `sync`, and the address of their meeting word where it asks
 for it. It may leave an error site and touches nothing else there.
@@ -21,6 +23,8 @@ GENERATION_OFFSET = 32
 ERROR_OFFSET = 64
 PROGRESS_OFFSET = 96
 MEETING_OFFSET = 128
+CLAIMS_OFFSET = 136
+N_CLAIMS = 14
 
 
 def sync_nbytes(n_cores: int) -> int:

@@ -44,11 +44,13 @@ def core_groups(random: Random, n_cores: int, n: int) -> list[tuple[int, int]]:
 
 
 def random_branches(nodes: Sequence[Node], random: Random, first: int, n_cores: int) -> list[Branch]:
-    """The nodes of one layer on random groups of the cores, what depends on each other in one branch."""
+    """The nodes of one layer on random groups of the cores, or all on all; what depends on each other in one branch."""
     inside = nx.Graph()
     inside.add_nodes_from(nodes)
     inside.add_edges_from((v.producer, node) for node in nodes for v in node.operands if v.producer in inside)
     components = list(nx.connected_components(inside))
+    if len(components) > 1 and random.random() < 0.4:
+        return [Branch(first, n_cores, tuple(node for node in nodes if node in own)) for own in components]
     groups = core_groups(random, n_cores, random.randint(1, min(n_cores, len(components))))
     home: dict[Node, tuple[int, int]] = {}
     for component in components:

@@ -14,6 +14,7 @@ from ..ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..ir.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory
+from .llvm_claim import claim
 from .llvm_meeting import meet
 from .llvm_types import constant, llvm_type, memory_scalar
 
@@ -223,6 +224,10 @@ def _meet(e: FunctionEmitter, o: KOp) -> None:
     meet(e, *(e.typed(v) for v in o.operands))
 
 
+def _claim(e: FunctionEmitter, o: KOp) -> str | None:
+    return claim(e, *(e.typed(v) for v in o.operands))
+
+
 def _call(e: FunctionEmitter, o: KOp) -> str | None:
     func = o.attrs["callee"]
     args = ", ".join(e.typed(a) for a in o.operands)
@@ -244,5 +249,5 @@ _HANDLERS: dict[str, Handler] = {
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "barrier": _barrier,
     "meet": _meet,
-    "stamp": _stamp,
+    "stamp": _stamp, "claim": _claim,
 }  # fmt: skip

@@ -81,10 +81,22 @@ def share_of(
 
 def run_call(k: Builder, placed: PlacedCall, share: Share, stamp: int | None) -> None:
     """This core's share of one kernel call; with its number in a trace, its begin and end are recorded."""
-    args: list[KValue] = [_pointer(k, place, share) for place in placed.places]
+    args = pointers(k, placed, share)
     work = k.index(placed.call.work)
     begin = k.udiv(work * share.core, share.n_cores)
     end = k.udiv(work * (share.core + 1), share.n_cores)
+    run_items(k, placed, args, share, begin, end, stamp)
+
+
+def pointers(k: Builder, placed: PlacedCall, share: Share) -> list[KValue]:
+    """Where a call's operands lie for this core."""
+    return [_pointer(k, place, share) for place in placed.places]
+
+
+def run_items(
+    k: Builder, placed: PlacedCall, args: list[KValue], share: Share, begin: KValue, end: KValue, stamp: int | None
+) -> None:  # fmt: skip
+    """Items [begin, end) of a call with these `pointers`."""
     if stamp is not None:
         k.stamp(2 * stamp)
     k.call(placed.call.func, [*args, k["dims"], share.slot, begin, end])

@@ -1,9 +1,9 @@
 """The scheduled program of a segment: layers of concurrent branches, and stages through which micro-batches flow.
 
-Owns who waits for whom. A branch is a function of its own; of the cores of a stage, those of a branch call it, and all
-of them meet at the end of each layer. Inside a branch of several cores, those cores meet after each kernel. Each group
-of cores has a slot of the sync block (runtime/sync.py), which is also what its kernels get as `sync`; slot 0 is for all
-cores, at the very end.
+Owns who waits for whom. A branch is a function of its own, or several that share their cores are (`link_waves` says how
+cores run kernels together); of the cores of a stage, those of a branch call it, and all of them meet at the end of each
+layer. Each group of cores has a slot of the sync block (runtime/sync.py), which is also what its kernels get as `sync`;
+slot 0 is for all cores, at the very end.
 
 A pipeline's entry gets as `io` a flow: i64 the number of micro-batches, then the address of their pieces, each the
 address of its pointers and of its dimensions (runtime/lanes.py); and as `dims` the largest one's dimensions, by which
@@ -23,7 +23,8 @@ from ...runtime.stamps import MAX_CALLS
 from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
 from ..ir.kernel_builder import Builder
 from ..ir.loops import KFunc
-from .link_calls import run_call, segment_builder, share_of
+from .link_calls import segment_builder, share_of
+from .link_waves import Group, run_waves, waves_of
 from .llvm_meeting import waiting_text
 from .lower import PlacedBranch, PlacedCall, PlacedStage, ScheduledSegment, Segment
 
@@ -74,23 +75,22 @@ class _Functions:
         return k.func
 
     def _layer(self, name: str, stage: PlacedStage, layer: list[PlacedBranch]) -> KFunc:
-        if len(layer) == 1 and layer[0].n_cores == stage.n_cores:
-            return self._branch(name, layer[0], stage_slot(stage.first_core))
+        if all(branch.n_cores == stage.n_cores for branch in layer):
+            return self._together(name, layer, stage_slot(stage.first_core))
         k = self._builder(name)
         for i, branch in enumerate(layer):
             slot = branch_slot(branch.first_core, self.scheduled.schedule.n_cores)
-            body = self._branch(f"{name}_{i}", branch, slot)
+            body = self._together(f"{name}_{i}", [branch], slot)
             _call_on(k, branch, body)
         return k.func
 
-    def _branch(self, name: str, branch: PlacedBranch, slot: int) -> KFunc:
-        k, n = self._builder(name), branch.n_cores
-        core = k["tid"] - branch.first_core if n > 1 else k.index(0)
-        share = share_of(k, self.scheduled, core, k.index(n), branch.first_core, slot)
-        for i, placed in enumerate(branch.calls):
-            if i and n > 1:
-                k.barrier(share.slot, n)
-            run_call(k, placed, share, self._stamp(placed))
+    def _together(self, name: str, branches: list[PlacedBranch], slot: int) -> KFunc:
+        """Branches that the same cores run."""
+        k, first, n = self._builder(name), branches[0].first_core, branches[0].n_cores
+        core = k["tid"] - first if n > 1 else k.index(0)
+        share = share_of(k, self.scheduled, core, k.index(n), first, slot)
+        counts = k.gep(k["sync"], branch_slot(first, self.scheduled.schedule.n_cores))
+        run_waves(k, waves_of(branches), Group(first, n, share, counts), self._stamp)
         return k.func
 
     def _stamp(self, placed: PlacedCall) -> int | None:

@@ -350,6 +350,10 @@ class Builder:
         self.func.noalias = False  # others write what this function reads
         self.op("meet", (word, self.index(items), self.index(everything)))
 
+    def claim(self, count: KValue, last: Any) -> KValue:
+        """How many were taken before, this one being counted; the count is set back once `last` were."""
+        return self.op("claim", (count, self.index(last)), INDEX)
+
     def stamp(self, number: int) -> None:
         """Record the time under a number, where a trace is kept (parameters `sync` and `tid`)."""
         self.op("stamp", (self.params["sync"], self.params["tid"]), None, number=number)

@@ -38,10 +38,13 @@ class Branch:
 
 @dataclass(frozen=True)
 class Layer:
-    """Branches that run at the same time on disjoint cores and do not depend on one another, views of inputs aside.
+    """Branches that do not depend on one another, views of inputs aside, and run at the same time.
 
-    All cores of the stage meet at the layer's end, where `result` hands on what later layers use; it is None if they
-    use nothing of it, as after the last layer. A sequential layer is one branch over all cores.
+    They run on disjoint cores, or all of them on all cores of the stage (a *shared* layer): every kernel is cut over
+    these, and the cores meet only once each has its part of the first kernel of every branch behind it, then once it
+    has that of the second ones, and so on. All cores of the stage meet at the layer's end, where `result` hands on what
+    later layers use; it is None if they use nothing of it, as after the last layer. A sequential layer is one branch
+    over all cores.
     """
 
     branches: tuple[Branch, ...]
@@ -51,6 +54,11 @@ class Layer:
     def nodes(self) -> Iterator[Node]:
         """The nodes of all branches, without the `Result`."""
         return (node for branch in self.branches for node in branch.nodes)
+
+    @property
+    def shared(self) -> bool:
+        """Whether all branches run on the same cores."""
+        return len(self.branches) > 1 and len({branch.cores for branch in self.branches}) == 1
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,8 @@ def _check_cores(schedule: Schedule) -> None:
             raise InternalError("a stage has cores that the instance lacks", found=stage.cores)
         for layer in stage.layers:
             used = [core for branch in layer.branches for core in branch.cores]
+            if layer.shared and layer.branches[0].cores == stage.cores:
+                continue
             if len(set(used)) != len(used) or not set(used) <= set(stage.cores):
                 raise InternalError("branches share cores or leave their stage", found=used)
 

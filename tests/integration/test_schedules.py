@@ -29,6 +29,12 @@ CORES = machine().default_cores()
 OPTIONS = CompileOptions(cache=False)
 
 
+@pytest.fixture(autouse=True)
+def even_small_calls_are_divided_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small models show what large ones rely on."""
+    monkeypatch.setattr("parax.compiler.backend.link_waves.LEAST_NANOSECONDS", 0)
+
+
 def compiled(graph: Graph, **schedule: Any) -> Plan:
     """The graph's plan with a random schedule."""
     run = Compilation(OPTIONS, lambda name, fraction: None, scheduler=partial(random_schedule, **schedule))

@@ -57,6 +57,15 @@ schedule layered on 2 cores {
 """
 
 
+def test_branches_that_share_all_cores() -> None:
+    graph = parse_graph(GRAPH)
+    schedule = layered(graph, Branch(0, 2, nodes(graph, "a")), Branch(0, 2, nodes(graph, "b c")),
+                       Branch(0, 2, nodes(graph, "d")))  # fmt: skip
+    check_schedule(graph, schedule)
+    assert [layer.shared for layer in schedule.layers] == [True, False]
+    assert "cores 0-1: %a\n      cores 0-1: %b %c" in print_schedule(schedule)
+
+
 def test_a_sequential_schedule_is_one_branch() -> None:
     graph = parse_graph(GRAPH.replace("  %r, %s = parax::Result(%a, %c) {layer=0} : f32[4], f32[4]\n", "")
                         .replace("%r, %s", "%a, %c"))  # fmt: skip
@@ -75,6 +84,8 @@ def test_a_sequential_schedule_is_one_branch() -> None:
         ((0, 1, "a"), (1, 1, "b c"), (0, 2, ""), "every node once"),
         ((0, 1, "a b"), (1, 1, "b c"), (0, 2, "d"), "every node once"),
         ((0, 2, "a"), (1, 1, "b c"), (0, 2, "d"), "share cores"),
+        ((0, 1, "a"), (0, 1, "b c"), (0, 2, "d"), "share cores"),
+        ((0, 2, "a b"), (0, 2, "c"), (0, 2, "d"), "does not reach its user"),
         ((0, 1, "a"), (1, 2, "b c"), (0, 2, "d"), "leave their stage"),
     ],
 )

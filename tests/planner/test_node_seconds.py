@@ -12,7 +12,7 @@ from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.options import CompileOptions
 from parax.compiler.passes.partition.schedules import has_branches
-from parax.compiler.passes.partition.works import Measured
+from parax.compiler.passes.partition.works import BESIDE, WAITING, Measured
 from parax.compiler.planner.node_seconds import native_calls, node_seconds, slots
 from parax.compiler.planner.predict import Predictor
 from parax.runtime.topology import choose_cores
@@ -65,8 +65,11 @@ def test_only_traced_plans_say_whose_kernels_they_record() -> None:
     assert "values" not in compile_model(proto.SerializeToString(), CompileOptions()).manifest.provenance
 
 
-@pytest.mark.parametrize(("on_two", "layered"), [(0.5, False), (0.9, True)])
-def test_layers_are_planned_by_what_nodes_took(on_two: float, layered: bool) -> None:
+@pytest.mark.parametrize(
+    ("on_two", "cores", "seconds"),
+    [(0.5, range(2), 3 * 0.5 * (1 - WAITING) + 2 * WAITING * 0.5), (0.9, range(1), BESIDE * 1.0 + 0.9)],
+)
+def test_layers_are_planned_by_what_nodes_took(on_two: float, cores: range, seconds: float) -> None:
     asked = []
 
     def measured(cores: int, rows: int) -> Measured:
@@ -75,10 +78,10 @@ def test_layers_are_planned_by_what_nodes_took(on_two: float, layered: bool) -> 
 
     predictor = Predictor(parse_graph(SIDE_BY_SIDE), MACHINE, "N", measured=measured)
     found = predictor.layered(2, 1)
-    assert (found is not None) == layered
     assert set(asked) == {(2, 1)}
-    if found is not None:
-        assert found.timeline.total_seconds == pytest.approx(1.04 + 0.9, rel=1e-3)
+    assert found is not None
+    assert next(found.schedule.layers).branches[0].cores == cores
+    assert found.timeline.total_seconds == pytest.approx(seconds, rel=1e-3)
 
 
 def test_a_chain_has_no_branches() -> None:

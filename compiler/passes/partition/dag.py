@@ -72,6 +72,17 @@ class Dag:
             down[i] = hash((colours[i], *sorted(down[b] for b in bits(self.behind[i]))))
         return [hash(pair) for pair in zip(up, down, strict=True)]
 
+    def levels(self, part: Mask) -> list[Mask]:
+        """A set by the most operators of it in a chain before one: those of a level do not depend on one another."""
+        depth: dict[int, int] = {}
+        found: list[Mask] = []
+        for i in bits(part):
+            depth[i] = at = 1 + max([depth[b] for b in bits(self.before[i] & part)], default=-1)
+            if at == len(found):
+                found.append(0)
+            found[at] |= 1 << i
+        return found
+
     def by_depth(self, part: Mask) -> list[int]:
         """The operators of a set in topological order: those with the fewest operators before them in a chain first."""
         depth: dict[int, int] = {}

@@ -62,7 +62,11 @@ class Operators:
                    [nodes[i] for i in free], own)  # fmt: skip
 
     def layers(self, n_cores: int, options: LayerOptions, within: Mask | None = None) -> list[Parts]:
-        """The layers of the graph, or of some of its operators; sequential ones that follow one another are one."""
+        """The layers of the graph, or of some of its operators.
+
+        What all cores run together, in sets that follow one another, is cut anew, into levels of operators that do not
+        depend on one another: they are branches that share all cores. Levels of one operator are one layer together.
+        """
         if n_cores == 1:
             return [[(0, 1, self.dag.everything if within is None else within)]]
         branches = Branches(self.dag, self.prices, n_cores)
@@ -73,7 +77,20 @@ class Operators:
                 found[-1] = [(0, n_cores, found[-1][0][2] | mask)]
             else:
                 found.append(parts)
-        return found
+        return [layer for parts in found for layer in (self._levels(*parts[0][1:]) if len(parts) == 1 else [parts])]
+
+    def _levels(self, n_cores: int, together: Mask) -> list[Parts]:
+        found: list[Parts] = []
+        alone: Mask = 0
+        for level in self.dag.levels(together):
+            if sum(self.works[i].cost.kind != "view" for i in bits(level)) < 2:
+                alone |= level
+                continue
+            if alone:
+                found.append([(0, n_cores, alone)])
+            found.append([(0, n_cores, 1 << i) for i in bits(level)])
+            alone = 0
+        return [*found, [(0, n_cores, alone)]] if alone else found
 
     def seconds(self, policy: Policy) -> float:
         """What the simulator of the whole says, which lets operators side by side share the memory as they run."""

@@ -7,7 +7,8 @@ know graphs: `works` makes works from them.
     Greedy       every work that is ready runs, cores are shared
     Instances    copies of the model, each on cores of its own, in groups that may start later than others (ParaX)
     Pipeline     stages on core groups, micro-batches flow through double buffers (Mofang, GPipe)
-    Layers       branches side by side, all cores meet at the end of each layer (Mofang's result nodes)
+    Layers       branches side by side, on cores of their own or all on all cores, which meet at the end of each layer
+                 (Mofang's result nodes)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...ir.cost import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
-from .works import BESIDE, SPREAD, CostRule, Work, graph_works, seconds_alone, seconds_on
+from .works import BESIDE, SPREAD, WAITING, CostRule, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [
     "SPREAD", "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy",
@@ -84,6 +85,8 @@ class Pipeline:
 @dataclass(frozen=True)
 class Layers:
     """Branches of a layer run side by side; the next layer begins when all are done.
+
+    Branches on the same cores share these: their works follow one another, but are waited for only together.
 
     `beside`: times as long as alone a work takes beside others, whatever they need of the memory.
     """
@@ -247,12 +250,24 @@ def _layers(plan: _Plan, policy: Layers) -> None:
     """A barrier of all cores ends each layer that has several branches."""
     after: tuple[int, ...] = ()
     for layer in policy.layers:
+        if len(layer) > 1 and len({(part.first_core, part.n_cores) for part in layer}) == 1:
+            after = _shared(plan, layer, after)
+            continue
         slower = policy.beside if len(layer) > 1 else 1.0
         ends = [plan.chain(part.works, part.first_core, part.n_cores, after, slower=slower) for part in layer]
         after = tuple(sorted({end for part_end in ends for end in part_end}))
         if len(layer) > 1:
             meeting = plan.machine.barrier(sum(part.n_cores for part in layer))
             after = (plan.add(Task(meeting, 0.0, after, 0)),)
+
+
+def _shared(plan: _Plan, layer: Sequence[Part], after: tuple[int, ...]) -> tuple[int, ...]:
+    """The works of branches that share all cores: at the end the cores wait as long as for the longest one alone."""
+    first = len(plan.tasks)
+    for part in layer:
+        after = plan.chain(part.works, part.first_core, part.n_cores, after, slower=1 - WAITING)
+    longest = max((task.alone for task in plan.tasks[first:]), default=0.0) / (1 - WAITING)
+    return (plan.add(Task(WAITING * longest, 0.0, after, 0)),) if longest else after
 
 
 def _timeline(

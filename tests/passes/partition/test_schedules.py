@@ -109,8 +109,10 @@ def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> Non
 
 
 def test_measured_seconds_decide_over_predicted_ones() -> None:
-    alone = {name: {1: 1.0, 2: 0.5} for name in "abcdef"}  # two cores help as much as they can: nothing to gain
-    assert plan_layers(parse_graph(TWO_CHAINS), SLOW, 2, {"N": 1}, measured=alone).mode == "sequential"
+    alone = {name: {1: 1.0, 2: 0.5} for name in "abcdef"}  # two cores help as much as they can
+    schedule = plan_layers(parse_graph(TWO_CHAINS), SLOW, 2, {"N": 1}, measured=alone)
+    assert all(branch.cores == range(2) for layer in schedule.layers for branch in layer.branches)
+    assert [len(layer.branches) for layer in schedule.layers] == [2, 2, 1] and next(schedule.layers).shared
     slow = {name: {1: 1.0, 2: 0.9} for name in "abcdef"}
     schedule = plan_layers(parse_graph(TWO_CHAINS), SLOW, 2, {"N": 1}, measured=slow)
     assert [len(layer.branches) for layer in schedule.layers] == [1, 2, 1]  # c first: then both chains have two
