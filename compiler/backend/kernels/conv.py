@@ -3,8 +3,8 @@
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
 1×1 kernels without padding are the same product with one tap. Few input channels or an input that is not
-channels-last: `conv_gather`. One channel per group: `depthwise`, a few: `conv_groups`. Other element types and layouts:
-the plain kernel.
+channels-last: `conv_gather`. One channel per group: `depthwise`, a few: `conv_groups`. Few output channels:
+`conv_narrow`. Other element types and layouts: the plain kernel.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from . import winograd
 from .blocking import PanelKind, Product, best_lanes, plan_product
 from .conv_gather import lower_gathered
 from .conv_groups import arrangement, lower_groups
+from .conv_narrow import lower_narrow, pays
 from .conv_plain import lower_plain
 from .conv_tables import fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .inverted import lower_inverted
+from .narrow_shape import narrow_conv
 from .separable import chained, lower_separable
 from .tail import tail_of
 from .tile import most_rows
@@ -72,10 +74,13 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     wide = s.merge_groups(ctx.lanes)
     indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
     small = arrangement(s, ctx.target)
-    groups: Candidates = {"groups": lambda c: lower_groups(c, fusion, s, small)} if small is not None else {}
+    first: Candidates = {"groups": lambda c: lower_groups(c, fusion, s, small)} if small is not None else {}
+    narrow = narrow_conv(fusion, s) if small is None else None
+    if narrow is not None and pays(narrow, ctx.target, best_lanes(ctx.target, wide.group_outputs), wide.merged):
+        first = {"narrow": lambda c: lower_narrow(c, fusion, narrow)}
     if not indirect:
-        return {**groups, "gathered": lambda c: lower_gathered(c, fusion, wide)}
-    direct: Candidates = {**groups, "direct": lambda c: lower_indirect(c, fusion, wide)}
+        return {**first, "gathered": lambda c: lower_gathered(c, fusion, wide)}
+    direct: Candidates = {**first, "direct": lambda c: lower_indirect(c, fusion, wide)}
     if s.constant:
         direct["direct-short"] = lambda c: lower_indirect(c, fusion, wide, row_share=0.5)
         direct["direct-long"] = lambda c: lower_indirect(c, fusion, wide, row_share=2)

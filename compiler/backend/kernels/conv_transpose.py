@@ -23,10 +23,12 @@ from ...ir.ops.contraction import ConvTranspose
 from ...ir.ops.geometry import WindowGeometry
 from ...ir.types import BF16, F16, Dim, SymDim, ceil_div, prod
 from ..fusion import Fusion, register_dtype
-from ..lowering import KernelCall, LowerContext, Operand, Scratch, lowers
-from .blocking import PanelKind, Product, padded_columns, plan_product, static
+from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
+from .blocking import PanelKind, Product, best_lanes, padded_columns, plan_product, static
+from .conv_narrow import lower_narrow, pays
 from .conv_weights import NamedOperand
 from .gemm import Operands, ProductEmitter
+from .narrow_shape import narrow_transposed
 from .pack import pack_panels, pad_vector
 from .plain import Term, decompose, emit_plain, strided_load
 from .tail import Tail, tail_of
@@ -87,10 +89,21 @@ def lower_conv_transpose(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) transposed convolution."""
     fusion = Fusion.of(node)
     s = Transposed.of(fusion)
-    call = lower_phases(ctx, fusion, s) if s.tiled else lower_plain_transpose(ctx, fusion, s)
+    call = ctx.pick(node, candidates(ctx, fusion, s))
     flops = 2 * prod(s.x.tensor.dims) * (s.group_outputs * int(np.prod(s.geometry.kernel)))
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
     return replace(call, label=node.name, flops=flops, nbytes=nbytes)
+
+
+def candidates(ctx: LowerContext, fusion: Fusion, s: Transposed) -> Candidates:
+    """The algorithms that can serve a layer, by name, the one expected to be fastest first."""
+    if not s.tiled:
+        return {"plain": lambda c: lower_plain_transpose(c, fusion, s)}
+    phases: Candidates = {"phases": lambda c: lower_phases(c, fusion, s)}
+    narrow = narrow_transposed(fusion, s.x, s.w, s.b, s.geometry, s.groups)
+    if narrow is None or not pays(narrow, ctx.target, best_lanes(ctx.target, s.group_outputs)):
+        return phases
+    return {"narrow": lambda c: lower_narrow(c, fusion, narrow), **phases}
 
 
 @dataclass(frozen=True)
@@ -131,7 +144,8 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
     """The kernel on the register tile."""
     g, phases = s.geometry, plan_phases(s.geometry)
     n_rows = ceil_div(g.output[-1], g.strides[-1])
-    p = plan_product(ctx, s.y.tensor.dims[0] * s.groups, n_rows, s.group_outputs, phases.most, s.group_inputs)
+    outer, lanes = s.y.tensor.dims[0] * s.groups, best_lanes(ctx.target, s.group_outputs)
+    p = plan_product(ctx, outer, n_rows, s.group_outputs, phases.most, s.group_inputs, lanes=lanes)
     block = min(n_rows, ROW_BLOCK) if isinstance(n_rows, int) else ROW_BLOCK
     p = replace(p, rows_known=False, row_block=block, panels_per_item=p.n_panels)
     tail = tail_of(fusion, ctx.symbols)

@@ -123,13 +123,13 @@ def _transposed(k: Builder, lanes: int) -> None:
 
 
 def transpose_square(k: Builder, rows: list[KValue]) -> list[KValue]:
-    """Transpose n vectors of n lanes with n·log2(n) shuffles (n a power of two)."""
-    n = len(rows)
+    """Transpose n vectors of n lanes with n·log2(n) shuffles (n a power of two); of more lanes, every n of them."""
+    n, lanes = len(rows), range(rows[0].lanes)
     rows = list(rows)
     d = 1
     while d < n:
-        low = [lane if lane & d == 0 else n + lane - d for lane in range(n)]
-        high = [lane + d if lane & d == 0 else n + lane for lane in range(n)]
+        low = [lane if lane & d == 0 else len(lanes) + lane - d for lane in lanes]
+        high = [lane + d if lane & d == 0 else len(lanes) + lane for lane in lanes]
         for i in range(n):
             if i & d == 0:
                 a, b = rows[i], rows[i + d]
