@@ -16,6 +16,7 @@ import numpy as np
 from parax.runtime.memory import aligned_bytes
 
 SWEPT_NBYTES = 64 << 20  # read before a cold run: more than a core's share of the last cache
+PAGE_NBYTES, STAGGER_NBYTES = 4096, 320  # see compiler/passes/dataflow/memory_planning.py
 REGION_NBYTES = 32 << 20  # of memory asked for at a time
 
 
@@ -34,9 +35,13 @@ _region = np.zeros(0, np.uint8)
 
 
 def aligned(nbytes: int) -> np.ndarray:
-    """A zeroed buffer at a multiple of 64 bytes, one behind the other on huge pages: memory as a session has it."""
+    """A zeroed buffer at a multiple of 64 bytes, one behind the other on huge pages: memory as a session has it.
+
+    Like the memory planner, it lets no buffer of whole pages make the next begin at the same place of a page.
+    """
     global _region
     whole = -(-max(nbytes, 1) // 64) * 64
+    whole += 0 if whole % PAGE_NBYTES else STAGGER_NBYTES
     if whole > _region.size:
         _region = aligned_bytes(max(whole, REGION_NBYTES))
     buffer, _region = _region[:nbytes], _region[whole:]

@@ -115,6 +115,19 @@ def test_twenty_thousand_buffers_are_placed_within_seconds() -> None:
     assert extent <= 1.2 * peak(spans) and len(offsets) == len(spans)
 
 
+@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("name", ["N", None])
+def test_buffers_of_whole_pages_begin_at_other_places_of_a_page(n: int, name: str | None) -> None:
+    graph = parse_graph("""graph @g(%x: f32[N,32,32]) {
+        %1 = Softmax(%x)\n %2 = Softmax(%1)\n %3 = Softmax(%2)\n %4 = Add(%1, %3)\n %5 = Softmax(%4)\n return %5\n}"""
+                        .replace("N", name or str(n)))  # fmt: skip
+    plan, sizes = plan_memory(graph), {name: n} if name else {}
+    check_plan(graph, plan, sizes)
+    one, two, three = (evaluate(plan.offsets[graph.value(v)], sizes) for v in "123")
+    for a, b in ((one, two), (two, three), (three, one)):
+        assert 256 <= (a - b) % 4096 <= 4096 - 256
+
+
 def test_an_element_wise_result_takes_over_its_dying_operand() -> None:
     graph = parse_graph("""graph @g(%x: f32[64]) {
         %1 = Softmax(%x)\n %2 = Relu(%1)\n %3 = Exp(%2)\n %4 = Softmax(%3)\n return %4\n}""")
