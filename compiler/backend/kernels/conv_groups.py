@@ -29,7 +29,7 @@ from ...ir.types import ceil_div
 from ..fusion import Epilogue, Fusion, load
 from ..lowering import KernelCall, LowerContext
 from .conv_weights import ConvShape, NamedOperand, bias_operand
-from .depthwise import Line, lines_of, rows_met, run_lengths
+from .spatial import Line, lines_of, rows_met, run_lengths
 from .tail import round_like
 
 LONGEST_RUN = 14

@@ -1,50 +1,51 @@
 """Depthwise convolution over channels-last tensors: every channel has its own small filter.
 
+    for run of P output columns:                                                # the walk
+        for vector of channels:
+            for input row under the output rows of the work items:
+                load each of its pixels under the run once, feed all outputs that it meets in R output rows
+                epilogue(the P accumulators of the row that it finishes)
+
+R rows of P accumulators and all taps stay in registers, so that an input row is loaded once and not once per row of the
+filter. Where few registers, a large filter, dilated rows or symbolic sizes forbid that, the rows follow one another:
+
     for output row (image, oh) in work items:
         for run of P output pixels of the row:
             for vector of channels:
                 for kh inside the input:  load each input pixel under the run once, feed all outputs it meets
                 epilogue(P accumulators)
 
-Pixels in the padding are skipped, not read: rows by the bounds of the kh loop, columns because the first and the last
-run of a row are generated for their place. With a symbolic width each column is tested. One input channel feeds
-`multiplier` output channels.
+Pixels in the padding are skipped, not read: rows by tests outside of the loop over pixels, columns because the first
+and the last run of a row are generated for their place. With a symbolic width each column is tested. One input channel
+feeds `multiplier` output channels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from ...ir.kernel_builder import F32PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
-from ...ir.types import Dim, SymDim
+from ...ir.types import BOOL, ceil_div
 from ..fusion import Epilogue, Fusion, load, widen
 from ..lowering import KernelCall, LowerContext, Weight
 from .blocking import padded_columns, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand
+from .spatial import Line, lines_of, rows_met, run_lengths
 from .tail import round_like
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
+LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
+
+Taps = list[list[KValue] | None]  # for rows of accumulators: the filter's row that an input row meets there, if any
 
 
 def is_depthwise(s: ConvShape) -> bool:
     """Whether this file's kernel takes the layer."""
     return s.tiled and s.group_inputs == 1 and s.groups > 1 and s.channels_last_input and s.rank <= 2 and s.constant
-
-
-@dataclass(frozen=True)
-class Line:
-    """One spatial axis, the one runs lie along (or the rows)."""
-
-    kernel: int
-    stride: int
-    dilation: int
-    pad: Dim
-    input: Dim
-    output: Dim
 
 
 def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
@@ -60,13 +61,6 @@ def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCa
 
     func = ctx.function("depthwise", fusion.node, build)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * rows.output)
-
-
-def lines_of(s: ConvShape) -> tuple[Line, Line]:
-    """The rows, and the line that runs lie along."""
-    g = s.geometry
-    lines = [Line(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
-    return lines[0] if s.rank == 2 else Line(1, 1, 1, 0, 1, 1), lines[-1]
 
 
 def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Weight, int]:
@@ -102,20 +96,16 @@ class Depthwise:
         self.epilogue, self.weights, self.bias = epilogue, weights, bias
         self.lanes, self.source = ctx.lanes, k["x"]
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
-        free = ctx.target.n_registers - line.kernel - 2
-        row = line.output if isinstance(line.output, int) else 4
-        usual = 8 if line.stride == 1 else 6
-        self.longest = max(1, min(row if row <= SHORT_ROW else usual, free))
+        self.n_registers = ctx.target.n_registers
+        self.n_begun = ceil_div(rows.kernel, rows.stride) - 1
 
     def emit(self, begin: KValue, end: KValue) -> None:
         """The loop over output rows, of all images."""
-        k, rows = self.k, self.rows
-
-        def row(item: KValue, _: list[KValue]) -> None:
-            number, first, last = rows_met(k, rows, item)
-            self.runs(item * k.index(self.line.output), self.corner_row(number), first, last)
-
-        k.for_(begin, end, 1, [], row)
+        k, longest = self.k, walk_length(self.rows, self.line, self.n_registers)
+        if longest:
+            k.if_(begin < end, lambda: self.walk(begin, end, longest))
+        else:
+            k.for_(begin, end, 1, [], lambda item, _: self.row(item))
 
     def corner_row(self, number: KValue) -> KValue:
         """What `input_row` starts from, for the input row under the first row of the filter (in the padding: < 0)."""
@@ -125,123 +115,185 @@ class Depthwise:
         """Offset of the input row under the filter's row `kh`."""
         return corner + kh * self.rows.dilation * self.k.index(self.line.input) * self.inputs
 
-    def runs(self, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
-        """Cut an output row into runs: edges apart, so that the middle needs no tests."""
+    def row(self, item: KValue) -> None:
+        """One output row, run by run."""
         k, line = self.k, self.line
+        number, first, last = rows_met(k, self.rows, item)
+        free = self.n_registers - line.kernel - 2
+        row = line.output if isinstance(line.output, int) else 4
+        usual = 8 if line.stride == 1 else 6
+        longest = max(1, min(row if row <= SHORT_ROW else usual, free))
+        y_row, x_row = item * k.index(line.output), self.corner_row(number)
+        self.runs(longest, lambda start, n, place: self.run(start, n, place, y_row, x_row, first, last))
 
-        def run(start: KValue | int, n: int, place: str) -> None:
-            self.run(k.index(start), n, place, y_row, x_row, first, last)
+    def runs(self, longest: int, run: Callable[[KValue, int, str], None]) -> None:
+        """Cut an output row into runs (start, length, place): edges apart, so that the middle needs no tests."""
+        k, line = self.k, self.line
 
         def middle(n: int, at: KValue, _: list[KValue]) -> None:
             run(at, n, "inside")
 
-        if isinstance(line.output, SymDim) or isinstance(line.input, SymDim) or isinstance(line.pad, SymDim):
+        if not line.is_static:
             whole = k.udiv(k.index(line.output), 4) * 4
             k.for_(0, whole, 4, [], lambda i, _: run(i, 4, "tested"))
             k.for_(whole, k.index(line.output), 1, [], lambda i, _: run(i, 1, "tested"))
             return
-        lengths = run_lengths(line.output, self.longest)
+        lengths = run_lengths(static(line.output), longest)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         i = 0
         while i < len(lengths):
-            if self.inside(starts[i], lengths[i]):
+            if line.inside(starts[i], lengths[i]):
                 j = i
-                while j < len(lengths) and lengths[j] == lengths[i] and self.inside(starts[j], lengths[j]):
+                while j < len(lengths) and lengths[j] == lengths[i] and line.inside(starts[j], lengths[j]):
                     j += 1
                 n = lengths[i]
                 k.for_(starts[i], starts[i] + (j - i) * n, n, [], partial(middle, n))
                 i = j
             else:
-                run(starts[i], lengths[i], "fixed")
+                run(k.index(starts[i]), lengths[i], "fixed")
                 i += 1
 
-    def inside(self, start: int, n: int) -> bool:
-        """Whether no pixel under the outputs [start, start + n) is in the padding."""
-        line = self.line
-        assert isinstance(line.pad, int) and isinstance(line.input, int)
-        low = start * line.stride - line.pad
-        high = (start + n - 1) * line.stride - line.pad + (line.kernel - 1) * line.dilation
-        return low >= 0 and high < line.input
+    def blocks(self, block: Callable[[KValue, KValue | None], None]) -> None:
+        """The loop over vectors of channels; the last may be masked."""
+        k, whole = self.k, self.channels // self.lanes * self.lanes
+        k.for_(0, whole, self.lanes, [], lambda c, _: block(c, None))
+        if whole < self.channels:
+            block(k.index(whole), k.tail_mask(k.index(self.channels - whole), self.lanes))
 
     def run(self, start: KValue, n: int, place: str, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
         """`n` outputs from `start` on, all channels."""
-        k, lanes = self.k, self.lanes
-        whole = self.channels // lanes * lanes
+        k = self.k
 
         def block(c: KValue, mask: KValue | None) -> None:
-            bias = k.load(self.bias, c if self.s.b is not None else 0, lanes, mask)
-            acc = k.for_(first, last, 1, [bias] * n, lambda kh, a: self.taps(start, n, place, x_row, kh, c, mask, a))
-            for p, value in enumerate(acc):
-                self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
+            def taps(kh: KValue, acc: list[KValue]) -> list[KValue]:
+                row = self.input_row(x_row, kh)
+                return self.feed(start, n, place, row, c, mask, [self.filter_row(kh, c)], acc)
 
-        k.for_(0, whole, lanes, [], lambda c, _: block(c, None))
-        if whole < self.channels:
-            block(k.index(whole), k.tail_mask(k.index(self.channels - whole), lanes))
+            acc = k.for_(first, last, 1, [self.bias_of(c, mask)] * n, taps)
+            self.finish(y_row + start, c, mask, acc)
 
-    def taps(
+        self.blocks(block)
+
+    def walk(self, begin: KValue, end: KValue, longest: int) -> None:
+        """The output rows [begin, end), a run of columns of all of an image's at a time."""
+        k, height = self.k, static(self.rows.output)
+
+        def image(i: KValue, _: list[KValue]) -> None:
+            first, last = k.max(begin - i * height, 0), k.min(end - i * height, height)
+            self.runs(longest, lambda start, n, place: self.strip(start, n, place, i, first, last))
+
+        k.for_(k.udiv(begin, height), k.udiv(end + (height - 1), height), 1, [], image)
+
+    def strip(self, start: KValue, n: int, place: str, image: KValue, first: KValue, last: KValue) -> None:
+        """`n` outputs from `start` on of each output row [first, last) of an image, all channels.
+
+        Step m brings in the `stride` input rows that output row first + m is the first to meet: it begins that row,
+        feeds the `n_begun` rows before it and finishes the oldest of them. The first steps have no older rows yet; the
+        last ones begin none.
+        """
+        k, rows, line, begun = self.k, self.rows, self.line, self.n_begun
+        count, y_row = last - first, (image * static(rows.output) + first) * static(line.output) + start
+        last_row = static(rows.output) * rows.stride - static(rows.pad)  # behind those of the last step of the loop
+        unpadded = begun * rows.stride >= static(rows.pad) and last_row <= static(rows.input)
+
+        def block(c: KValue, mask: KValue | None) -> None:
+            bias, weights = self.bias_of(c, mask), [self.filter_row(kh, c) for kh in range(rows.kernel)]
+
+            def meet(m: KValue, behind: list[int], acc: list[KValue], inside: bool) -> list[KValue]:
+                """Feed the input rows of step m to the output rows so many steps behind."""
+                for r in range(rows.stride):
+                    taps: Taps = [weights[kh] if (kh := r + q * rows.stride) < rows.kernel else None for q in behind]
+                    number = (first + m) * rows.stride + (r - static(rows.pad))
+
+                    def feed(number: KValue = number, taps: Taps = taps, acc: list[KValue] = acc) -> list[KValue]:
+                        row = self.input_row(self.corner_row(image * static(rows.input) + number), k.index(0))
+                        return self.feed(start, n, place, row, c, mask, taps, acc)
+
+                    valid = k.const(True, BOOL) if inside else (number >= 0) & (number < static(rows.input))
+                    acc = acc if taps == [None] * len(taps) else k.if_(valid, feed, partial(list, acc))
+                return acc
+
+            def finish(m: KValue, acc: list[KValue]) -> list[KValue]:
+                """Store the oldest row of step m; the others are left."""
+                self.finish(y_row + (m - begun) * static(line.output), c, mask, acc[:n])
+                return acc[n:]
+
+            acc: list[KValue] = []
+            for m in range(begun):
+                acc = meet(k.index(m), [*range(m, -1, -1)], [*acc, *[bias] * n], False)
+            every = [*range(begun, -1, -1)]
+            acc = k.for_(begun, count, 1, acc, lambda m, a: finish(m, meet(m, every, [*a, *[bias] * n], unpadded)))
+            for u in range(begun):
+                at = k.max(count, begun) + u
+
+                def end(m: KValue = at, u: int = u, acc: list[KValue] = acc) -> list[KValue]:
+                    return finish(m, meet(m, [*range(begun, u, -1)], acc, False))
+
+                acc = k.if_(at < count + begun if u else k.const(True, BOOL), end, partial(list, acc[n:]))
+
+        self.blocks(block)
+
+    def bias_of(self, c: KValue, mask: KValue | None) -> KValue:
+        """What accumulators of the channels from `c` on start from."""
+        return self.k.load(self.bias, c if self.s.b is not None else 0, self.lanes, mask)
+
+    def filter_row(self, kh: KValue | int, c: KValue) -> list[KValue]:
+        """The taps of the filter's row `kh` for the channels from `c` on."""
+        k, n, lanes = self.k, self.line.kernel, self.lanes
+        return [k.load(self.weights, (kh * n + j) * self.padded + c, lanes, align=4 * lanes) for j in range(n)]
+
+    def feed(
         self,
         start: KValue,
         n: int,
         place: str,
-        x_row: KValue,
-        kh: KValue,
+        row: KValue,
         c: KValue,
         mask: KValue | None,
+        taps: Taps,
         acc: list[KValue],
     ) -> list[KValue]:
-        """One kernel row: its weights in registers, each input pixel loaded once."""
+        """The input row at offset `row`, each pixel loaded once, to `n` accumulators for each entry of `taps`: the
+        filter's row that meets the input row there, None where none does.
+        """
         k, line = self.k, self.line
-        acc = list(acc)
-        weights = [
-            k.load(self.weights, (kh * line.kernel + j) * self.padded + c, self.lanes, align=4 * self.lanes)
-            for j in range(line.kernel)
-        ]
-        corner = start * line.stride - k.index(line.pad)
-        row = self.input_row(x_row, kh)
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for p in range(n):
-            for j in range(line.kernel):
-                uses.setdefault(p * line.stride + j * line.dilation, []).append((p, j))
-        for column, pairs in sorted(uses.items()):
+        acc, corner = list(acc), start * line.stride - k.index(line.pad)
+        first = row + corner * self.inputs
+        for column, pairs in line.uses(n):
             if place == "fixed" and not 0 <= int(corner.const or 0) + column < static(line.input):
                 continue
+            met = [(i * n + p, weights[j]) for i, weights in enumerate(taps) if weights for p, j in pairs]
+
+            def add(column: int = column, met: list[tuple[int, KValue]] = met) -> list[KValue]:
+                value = self.pixel(first, column, c, mask)
+                return [k.fma(value, weight, acc[i]) for i, weight in met]
+
+            def skip(met: list[tuple[int, KValue]] = met) -> list[KValue]:
+                return [acc[i] for i, _ in met]
+
             at = corner + column
-
-            def feed(at: KValue = at, pairs: list[tuple[int, int]] = pairs) -> list[KValue]:
-                value = self.pixel(row + at * self.inputs, c, mask)
-                return [k.fma(value, weights[j], acc[p]) for p, j in pairs]
-
-            def skip(pairs: list[tuple[int, int]] = pairs) -> list[KValue]:
-                return [acc[p] for p, _ in pairs]
-
-            valid = (at >= 0) & (at < k.index(line.input)) if place == "tested" else k.index(0) == 0
-            for (p, _), value in zip(pairs, k.if_(valid, feed, skip)):
-                acc[p] = value
+            valid = (at >= 0) & (at < k.index(line.input)) if place == "tested" else k.const(True, BOOL)
+            for (i, _), value in zip(met, k.if_(valid, add, skip)):
+                acc[i] = value
         return acc
 
-    def pixel(self, at: KValue, c: KValue, mask: KValue | None) -> KValue:
-        """The input channels that output channels c … c + lanes read."""
+    def finish(self, row: KValue, c: KValue, mask: KValue | None, acc: list[KValue]) -> None:
+        """Hand a run's results, pixels from `row` and channels from `c` on, to the epilogue."""
+        for p, value in enumerate(acc):
+            self.epilogue.apply(row + p, c, round_like(self.k, value, self.epilogue.type.dtype), mask)
+
+    def pixel(self, first: KValue, column: int, c: KValue, mask: KValue | None) -> KValue:
+        """The input channels that output channels c … c + lanes read, `column` pixels behind the one at `first`."""
         k, lanes, multiplier = self.k, self.lanes, self.s.group_outputs
         if multiplier == 1:
-            return load(k, self.source, at + c, lanes, mask)
+            return load(k, self.source, first + c + column * self.inputs, lanes, mask)
         index = k.binary("udiv", k.splat(c, lanes) + k.ramp(lanes), k.splat(k.index(multiplier), lanes))
-        return widen(k, k.gather(self.source, k.splat(at, lanes) + index, mask))
+        return widen(k, k.gather(self.source, k.splat(first + column * self.inputs, lanes) + index, mask))
 
 
-def rows_met(k: Builder, rows: Line, item: KValue) -> tuple[KValue, KValue, KValue]:
-    """Of output row `item`, counted over all images: the input row under the first row of the filter, counted likewise
-    (in the padding: another image's, or < 0), and the filter's rows [first, last) that meet the image.
-    """
-    image = k.udiv(item, k.index(rows.output))
-    top = (item - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
-    size = k.index(rows.input)
-    first = k.udiv(k.max(0 - top, 0) + (rows.dilation - 1), rows.dilation)
-    last = k.min(k.udiv(k.max(size - top, 0) + (rows.dilation - 1), rows.dilation), rows.kernel)
-    return image * size + top, first, last
-
-
-def run_lengths(n: int, longest: int) -> list[int]:
-    """Lengths of nearly equal runs that add up to n."""
-    count = -(-n // longest)
-    small, extra = divmod(n, count)
-    return [small + 1] * extra + [small] * (count - extra)
+def walk_length(rows: Line, line: Line, n_registers: int) -> int:
+    """The most outputs of a run of the walk, 0 where the rows follow one another."""
+    if not (rows.is_static and line.is_static) or rows.kernel == 1 or rows.dilation > 1:
+        return 0
+    longest = (n_registers - 1 - rows.kernel * line.kernel) // ceil_div(rows.kernel, rows.stride)
+    return 0 if longest < LEAST_WALK else min(longest, LONGEST_WALK)

@@ -26,10 +26,11 @@ from ..lowering import KernelCall, LowerContext, Scratch
 from .balance import ITEM_CYCLES, TILE_CYCLES
 from .blocking import Product, best_lanes, plan_product, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
-from .depthwise import Depthwise, Line, depthwise_weights, lines_of
+from .depthwise import Depthwise, depthwise_weights
 from .gemm import Operands, ProductEmitter
 from .pack import pack_panels
 from .separable import PAD, ScratchEpilogue
+from .spatial import Line, lines_of
 from .tail import tail_of
 from .tile import most_rows
 

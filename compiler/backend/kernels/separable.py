@@ -24,8 +24,9 @@ from ..fusion import Epilogue, Fusion, evaluate_body
 from ..lowering import KernelCall, LowerContext, Scratch
 from .blocking import Product, best_lanes, plan_product, product_shape, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
-from .depthwise import Depthwise, Line, depthwise_weights, lines_of
+from .depthwise import Depthwise, depthwise_weights
 from .gemm import Operands, ProductEmitter
+from .spatial import Line, lines_of
 from .tail import tail_of
 from .tile import LINE
 

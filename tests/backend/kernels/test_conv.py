@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
 from parax.compiler.backend.kernels import winograd
+from parax.compiler.backend.kernels.depthwise import walk_length
+from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.ir.target import Target
+from parax.compiler.ir.types import symbol
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,6 +135,54 @@ def test_depthwise(
         pads=pads,
         group=channels,
     )
+
+
+@settings(max_examples=30)
+@given(
+    data=st.data(),
+    n=st.integers(1, 3),
+    channels=st.sampled_from([3, 16, 40]),
+    multiplier=st.sampled_from([1, 1, 1, 2]),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    bias=st.booleans(),
+    target=st.sampled_from(host_targets()),
+)
+def test_depthwise_in_strips(
+    data: st.DataObject,
+    n: int,
+    channels: int,
+    multiplier: int,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, ...],
+    bias: bool,
+    target: Target,
+) -> None:
+    """Images of few rows, so that a core's share begins and ends anywhere, is part of a filter's height, or empty."""
+    low = [max(1, kernel[i] - pads[i] - pads[i + 2]) for i in range(2)]
+    h, w = data.draw(st.integers(low[0], low[0] + 9)), data.draw(st.integers(low[1], low[1] + 20))
+    run_conv(
+        (n, channels, h, w),
+        (channels * multiplier, 1, *kernel),
+        bias=bias,
+        symbols=data.draw(st.sampled_from([{}, {"N": 0}])),
+        target=target,
+        strides=list(strides),
+        pads=list(pads),
+        group=channels,
+    )
+
+
+def test_strips_need_rows_of_accumulators_and_all_taps_in_registers() -> None:
+    line, large = Line(3, 1, 1, 1, 14, 14), Line(5, 1, 1, 2, 14, 14)
+    assert walk_length(line, line, 32) == 7  # 3 rows of 7 accumulators, 9 taps and a pixel
+    assert walk_length(replace(line, stride=2), replace(line, stride=2), 32) == 8
+    assert walk_length(line, line, 16) == walk_length(large, large, 32) == 0
+    for other in (replace(line, dilation=2), replace(line, input=symbol("H")), replace(line, kernel=1)):
+        assert walk_length(other, line, 32) == 0
+    assert walk_length(replace(line, dilation=1), replace(line, dilation=2), 32) == 7
 
 
 @settings(max_examples=25)

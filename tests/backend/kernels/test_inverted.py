@@ -13,8 +13,8 @@ from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from backend.kernels.test_separable import LAST, last
 from parax.compiler.backend.kernels.blocking import plan_product
-from parax.compiler.backend.kernels.depthwise import Line
 from parax.compiler.backend.kernels.inverted import band_rows, rows_under
+from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
@@ -79,7 +79,7 @@ def run_block(
     n=st.integers(1, 3),
     inputs=st.sampled_from([1, 3, 8, 19]),
     between=st.sampled_from([20, 32, 83]),
-    outputs=st.sampled_from([1, 5, 16, 20]),
+    outputs=st.sampled_from([1, 5, 13]),  # padding may make the result half as large again as the tensor between
     kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     biased=st.booleans(),
     relu=st.booleans(),

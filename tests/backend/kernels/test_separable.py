@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from parax.compiler.backend.kernels.blocking import plan_product
-from parax.compiler.backend.kernels.depthwise import Line
 from parax.compiler.backend.kernels.separable import MOST_PIXELS, band_rows
+from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
