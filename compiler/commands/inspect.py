@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CorruptPlan, UnsupportedOp
+from ...errors import CorruptPlan, UnsupportedOp, UsageError
 from . import partition
 from .choices import choice_tables
 from .console import Console, Table, size
@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Show it; the exit code: 3 for a model with operators that parax lacks, 4 for a damaged file."""
+    if args.svg and (is_plan(args.file) or not args.partition):
+        raise UsageError("only a model's partition is drawn", where="--svg", hint="a model's file, and --partition")
     if is_plan(args.file):
         return show_plan(args, console)
     return partition.show(args, console) if args.partition else show_model(args, console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="rows of a request (default 1; with --stages 64)")  # fmt: skip
     group.add_argument("--machine", metavar="FILE.toml", help="for a described machine, by file or shipped name")
     group.add_argument("--cores", type=arguments.cores, metavar="0-31", help="for these cores of this machine")
+    group.add_argument("--svg", type=Path, metavar="FILE", help="draw the layers and their Result nodes")
     arguments.add_sizes(group)
 
 
@@ -37,9 +39,13 @@ def show(args: argparse.Namespace, console: Console) -> int:
     found = partition_model(args.file, options, args.machine, args.batch, args.stages)
     rows = [
         [line.number if i == 0 else "", line.stage if i == 0 else "", _cores(cores),
-         f"{line.seconds * 1e6:.1f} µs" if i == 0 else "", len(names), " ".join(names)]
-        for line in found.layers for i, (cores, names) in enumerate(line.branches())
+         f"{line.seconds * 1e6:.1f} µs" if i == 0 else "", len(operators), " ".join(name for name, _ in operators)]
+        for line in found.layers for i, (cores, operators) in enumerate(line.branches())
     ]  # fmt: skip
+    if args.svg:
+        from ..planner.draw_layers import layers_svg
+
+        args.svg.write_text(layers_svg(f"{args.file.name}: {found.schedule.mode}", found), encoding="utf-8")
     cuts = [[line.number, line.stage, " ".join(line.results())] for line in found.layers if line.results()]
     machine = f"{found.machine.name}{' (simulated)' if found.machine.simulated else ''}"
     facts: list[list[object]] = [

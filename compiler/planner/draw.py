@@ -62,10 +62,10 @@ def svg(panels: Sequence[Panel]) -> str:
         top += panel.n_cores * (ROW + GAP)
     parts += _axis(seconds, scale, top)
     top += AXIS
-    legend, height = _legend(sorted({bar.kind for panel in panels for bar in panel.bars}), top)
+    below, height = legend(sorted({bar.kind for panel in panels for bar in panel.bars}), top)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
             f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">\n'
-            '<rect width="100%" height="100%" fill="white"/>\n' + "\n".join([*parts, *legend]) + "\n</svg>\n")
+            '<rect width="100%" height="100%" fill="white"/>\n' + "\n".join([*parts, *below]) + "\n</svg>\n")
 
 
 def html(title: str, heading: Sequence[str], table: tuple[Sequence[str], Sequence[Sequence[str]]], drawing: str) -> str:
@@ -117,7 +117,8 @@ def _tick(seconds: float) -> float:
         step *= 10
 
 
-def _legend(kinds: Sequence[str], top: int) -> tuple[list[str], int]:
+def legend(kinds: Sequence[str], top: int) -> tuple[list[str], int]:
+    """Which colour is which kind, from `top` on; and where it ends."""
     parts, x, y = [], LEFT, top + 8
     for kind in kinds:
         if x > WIDTH - 120:

@@ -5,7 +5,7 @@ Owns the way from a model to its partition without code. Which cut is good is de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,17 +28,21 @@ from .planner import Planner, fixed_sizes, runs_in_steps
 
 @dataclass(frozen=True)
 class LayerLine:
-    """A layer: its number and stage, and predicted seconds from its first start to its last end, of a micro-batch."""
+    """A layer: its number and stage, and predicted seconds from its first start to its last end, of a micro-batch.
+
+    `kinds`: of its nodes' work.
+    """
 
     number: int
     stage: int
     layer: Layer
     seconds: float
+    kinds: Mapping[Node, str]
 
-    def branches(self) -> Iterator[tuple[range, list[str]]]:
-        """Cores and nodes, by the names of the model's operators where they have one."""
+    def branches(self) -> Iterator[tuple[range, list[tuple[str, str]]]]:
+        """Cores and nodes, each by the name of the model's operator, where it has one, and the kind of its work."""
         for branch in self.layer.branches:
-            yield branch.cores, [_name(node) for node in branch.nodes]
+            yield branch.cores, [(_name(node), self.kinds[node]) for node in branch.nodes]
 
     def results(self) -> list[str]:
         """What the layer hands on."""
@@ -61,7 +65,8 @@ class Partitioned:
         """For --format json; seconds are predictions."""
         lines = [
             {"layer": line.number, "stage": line.stage, "seconds": line.seconds, "result": line.results(),
-             "branches": [{"cores": list(cores), "nodes": names} for cores, names in line.branches()]}
+             "branches": [{"cores": list(cores), "nodes": [name for name, _ in operators]}
+                          for cores, operators in line.branches()]}
             for line in self.layers
         ]  # fmt: skip
         return {
@@ -132,7 +137,8 @@ def _predicted(
         for layer in stage.layers:
             times = [when[number[node]] for node in layer.nodes if number[node] in when]
             seconds = max(end for _, end in times) - min(start for start, _ in times) if times else 0.0
-            lines.append(LayerLine(len(lines), k, layer, seconds))
+            kinds = {node: works[number[node]].cost.kind for node in layer.nodes}
+            lines.append(LayerLine(len(lines), k, layer, seconds, kinds))
     return Partitioned(graph, schedule, machine, rows, timeline.total_seconds, sequential, tuple(lines))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
@@ -14,6 +15,7 @@ from parax.compiler.options import CompileOptions
 from parax.compiler.planner.partitioned import partition_model
 from parax.errors import UsageError
 
+SVG = "{http://www.w3.org/2000/svg}"
 MACHINE = """name = "slow"
 cores_per_socket = 2
 flops_per_core = 1e6
@@ -53,6 +55,23 @@ def test_layers_and_what_they_hand_on(model: Path, capsys: pytest.CaptureFixture
     assert len(names) == len(set(names)) and {"the.d", "the.e"} <= set(names)
     table = inspected(capsys, model, "--partition", "--machine", machine)
     assert "layered" in table and "the.d" in table and "results" in table
+
+
+def test_a_picture_of_layers_and_results(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = model.with_name("layers.svg")
+    inspected(capsys, model, "--partition", "--machine", model.with_name("slow.toml"), "--svg", picture)
+    drawn = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    boxes = {g.findtext(f"{SVG}title"): g.find(f"{SVG}rect").attrib for g in drawn.iter(f"{SVG}g")}  # type: ignore[union-attr]
+    one, other = boxes["the.a (elementwise)"], boxes["the.e (softmax)"]
+    assert float(one["x"]) + float(one["width"]) < float(other["x"]), "cores are columns"
+    texts = [text.text for text in drawn.iter(f"{SVG}text")]
+    assert "Result: 2 values" in texts and "softmax" in texts and "layer 0" in texts
+    assert float(boxes["the.d (softmax)"]["y"]) > float(other["y"]) > float(one["y"])
+    assert float(boxes["the.d (softmax)"]["width"]) > 2 * float(one["width"])
+
+
+def test_a_picture_belongs_to_a_partition(model: Path) -> None:
+    assert cli.main(["inspect", str(model), "--svg", str(model.with_name("layers.svg"))]) != 0
 
 
 def test_stages_and_micro_batches(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
