@@ -39,7 +39,8 @@ KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of on
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
 L3_PROBES = (2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 48, 64)  # MiB in both buffers of a copy
-ROUNDS = 7
+ROUNDS = 21  # of kernels, half a second in all: others share the machine
+TRIES = 3  # of a speed: one takes less time than many a disturbance
 
 
 def running_machine(folder: Path | None, cores: Sequence[int], measure: bool = True) -> Machine | None:
@@ -189,14 +190,16 @@ def _copy_speed(copy: Callable[..., None], nbytes: int, cores: Sequence[int]) ->
 
         return run
 
-    return 8 * n * times * len(cores) / seconds_side_by_side([one() for _ in cores], cores)
+    least = min(seconds_side_by_side([one() for _ in cores], cores) for _ in range(TRIES))
+    return 8 * n * times * len(cores) / least
 
 
 def _far_speed(target: Target, cores: Sequence[int]) -> float:
     """Bytes per second from memory of kernels that wait for it, on all cores at once: streamed weights, and copies."""
     of_cores = [bind_references(target, FAR_REFERENCES) for _ in cores]
     speeds = [
-        len(cores) * same[0].cost.far_nbytes / seconds_side_by_side([b.run for b in same], cores)
+        len(cores) * same[0].cost.far_nbytes
+        / min(seconds_side_by_side([b.run for b in same], cores) for _ in range(TRIES))
         for same in zip(*of_cores)
     ]
     return statistics.geometric_mean(speeds)
