@@ -107,7 +107,8 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     if run.decision is None:
         with run.phase("plan", 0.2):
             cores = run.options.cores or choose_cores(None)
-            run.decision = decide(graph, run.options, machine_here(run.options, cores, measure=False), len(cores))
+            by_name = options.cache and options.mode in ("layered", "pipelined")  # worth a calibration that is kept
+            run.decision = decide(graph, options, machine_here(options, cores, measure=by_name), len(cores))
     if run.scheduler is not None:
         run.decision = replace(run.decision, choice=None)
     with run.phase("memory", 0.25):
