@@ -29,6 +29,7 @@ from .options import CompileOptions
 from .passes.base import Pipeline
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
+from .passes.dataflow.read_in_place import ReadInPlace
 from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
 from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
@@ -117,7 +118,7 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         for native in natives:
             separate_outputs(native)
             if options.opt_level >= 2:
-                in_place = Pipeline([WriteInPlace(takes_window)])
+                in_place = Pipeline([WriteInPlace(takes_window), ReadInPlace(takes_window)])
                 run.watch(in_place)
                 in_place.run(native)
         schedule = _schedule(block, run)

@@ -216,22 +216,25 @@ def graph_signature(graph: Graph) -> tuple:
 Lowering = Callable[[LowerContext, Node], "KernelCall | list[KernelCall]"]
 Windows = Literal["none", "rows", "any"]
 LOWERINGS: dict[type[Operator], Lowering] = {}
-WINDOWS: dict[type[Operator], Windows] = {}
+WINDOWS: dict[type[Operator], tuple[Windows, Windows]] = {}
 
 
-def lowers(*classes: type[Operator], windows: Windows = "none") -> Callable[[Lowering], Lowering]:
+def lowers(
+    *classes: type[Operator], windows: Windows = "none", read: Windows | None = None
+) -> Callable[[Lowering], Lowering]:
     """Register a kernel generator for operator classes (or kinds: the nearest base class wins).
 
     For a fused block the class of its root decides; `Fusion.of(node)` shows root and tail alike for both cases.
 
     Args:
         windows: which windows of other tensors its kernels read and write: those of rows one pitch apart, or any.
+        read: which the root's first operand may be, where that is another answer.
     """
 
     def register(fn: Lowering) -> Lowering:
         for c in classes:
             LOWERINGS[c] = fn
-            WINDOWS[c] = windows
+            WINDOWS[c] = windows, windows if read is None else read
         return fn
 
     return register
@@ -250,7 +253,11 @@ def takes_window(node: Node, v: Value, t: TensorType) -> bool:
     if node.body is not None:
         root = next(iter(node.body))
         inner = [b for b, o in zip(node.body.inputs, node.inputs, strict=True) if o is v]
-    windows = next((WINDOWS[c] for c in type(root.op).__mro__ if c in WINDOWS), "none")
+    windows, read = next((WINDOWS[c] for c in type(root.op).__mro__ if c in WINDOWS), ("none", "none"))
+    first = bool(inner) and all(w is root.inputs[0] for w in inner) and v not in node.outputs
+    uses = [n for n in (node.body or ()) if n is not root and any(w in n.inputs for w in inner)]
+    if first and not uses:
+        windows = read
     if windows == "rows" and not (t.has_rows and isinstance(t.pitch, int)):
         return False
     if windows == "none" or len(node.outputs) > 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
-from .ops.internal import Result
+from .ops.internal import Part, Result
 from .ops.shape import Concat
 from .types import Dim, Shape, TensorType
 
@@ -40,6 +40,8 @@ def view_source(node: Node, output: int = 0) -> Value | None:
         return None
     if x.type.shape is None or y.type.shape is None or x.type.dtype != y.type.dtype:
         return None
+    if isinstance(node.op, Part):
+        return x
     if isinstance(node.op, Relayout) or node.op.name == "Identity":
         return x if physical_axes(x.type) == physical_axes(y.type) else None
     if node.op.name == "Transpose":
@@ -50,6 +52,14 @@ def view_source(node: Node, output: int = 0) -> Value | None:
         order = reshape_order(x.type, y.type.dims)
         return x if order is not None and physical_axes(y.type.with_layout(order)) == physical_axes(y.type) else None
     return None
+
+
+def view_offset(node: Node) -> Dim:
+    """Bytes from where the source of a view begins to where the view does."""
+    if not isinstance(node.op, Part):
+        return 0
+    x = node.operands[0].tensor
+    return node.op.offset(x) * x.dtype.nbytes
 
 
 def reshape_order(x: TensorType, dims: Shape) -> tuple[int, ...] | None:
@@ -106,7 +116,8 @@ def _grows_first(p: Dim, q: Dim) -> bool:
 
 
 def is_window(v: Value) -> bool:
-    """Whether a value lies in the result of the one Concat that it goes into (see WriteInPlace)."""
+    """Whether a value lies among another's elements: in the result of the one Concat that it goes into (see
+    WriteInPlace), or in what it is a part of (see ReadInPlace)."""
     return isinstance(v.type, TensorType) and v.type.within is not None
 
 
@@ -141,14 +152,18 @@ def homes(graph: Graph) -> dict[Value, Home]:
     """For every computed value the one that has memory of its own, views and windows seen through."""
     root_of = roots(graph)
     inside: dict[Value, Home] = {}
+    within_root: dict[Value, Dim] = {}  # bytes from where its root begins
     for node in graph:
+        for i, v in enumerate(node.outputs):
+            source = view_source(node, i)
+            within_root[v] = 0 if source is None else within_root.get(source, 0) + view_offset(node)
         if isinstance(node.op, Concat):
             for v, at in zip(node.operands, concat_offsets(node), strict=True):
                 if is_window(v):
                     inside[root_of.get(v, v)] = Home(node.output, at * v.tensor.dtype.nbytes)
     found: dict[Value, Home] = {}
     for v, root in root_of.items():
-        offset: Dim = 0
+        offset = within_root[v]
         while root in inside:
             home = inside[root]
             root, offset = root_of[home.value], offset + home.offset

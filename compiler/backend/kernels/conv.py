@@ -47,7 +47,7 @@ def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:
     return ctx.strict_fp or isinstance(fusion.root.op, IntegralConv)
 
 
-@lowers(Conv, windows="rows")
+@lowers(Conv, windows="rows", read="any")
 def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) convolution."""
     parts = chained(node)
@@ -168,7 +168,7 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
 
     def fill(group: KValue, row0: KValue, count: KValue) -> None:
         base = group * s.group_inputs
-        if s.pointwise:
+        if s.pointwise and s.x.tensor.has_rows:
             step = s.x.tensor.pitch
             k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * k.index(step)))
         else:

@@ -28,7 +28,7 @@ def parameter_strides(op: Normalize, parameter: TensorType, x: TensorType) -> tu
     return broadcast_strides(parameter, x)
 
 
-@lowers(Normalize)
+@lowers(Normalize, windows="any")
 def lower_normalize(ctx: LowerContext, node: Node) -> KernelCall:
     """(x - mean) / sqrt(var + epsilon) * scale + bias; LayerNormalization may ask for the statistics too."""
     fusion = Fusion.of(node)

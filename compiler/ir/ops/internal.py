@@ -7,8 +7,8 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import Type
-from .base import Any, Attr, Elementwise, In, InferContext, Mixed, Operator, Variadic, VariadicOut, op
+from ..types import Dim, TensorType, Type
+from .base import Any, Attr, Composite, Elementwise, In, InferContext, Ints, Mixed, Operator, Variadic, VariadicOut, op
 
 
 @op(domain="parax")
@@ -41,3 +41,32 @@ class Result(Operator):
 
     def known(self, ctx: InferContext) -> list[np.ndarray | None]:
         return [ctx.known(i) for i in range(ctx.n_inputs)]
+
+
+@op(domain="parax")
+class Part(Composite):
+    """x[starts:ends] on some axes where it lies: a view, whose type is a window of x (see `ir/views.py`)."""
+
+    x: In[Any]
+    axes: Attr[Ints]
+    starts: Attr[Ints]
+    ends: Attr[Ints]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        return g.Slice(x, *(np.array(numbers, np.int64) for numbers in (self.starts, self.ends, self.axes)))
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        t, dims = ctx.tensor(0), list(ctx.shape(0))
+        for axis, start, end in zip(self.axes, self.starts, self.ends, strict=True):
+            size = dims[axis]
+            if not isinstance(size, int) or not 0 <= start <= end <= size:
+                ctx.fail("no part of that axis", expected=f"0 <= start <= end <= {size}", found=(start, end))
+            dims[axis] = end - start
+        return [TensorType(t.dtype, tuple(dims), t.layout, t.dims if t.within is None else t.within)]
+
+    def offset(self, x: TensorType) -> Dim:
+        """Elements from the first of x to the first of the part."""
+        total: Dim = 0
+        for axis, start in zip(self.axes, self.starts, strict=True):
+            total = total + x.strides[axis] * start
+        return total

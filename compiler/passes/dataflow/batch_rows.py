@@ -331,6 +331,6 @@ _RULES: dict[str, Rule] = {
     "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Softmax": _along_axis, "LogSoftmax": _along_axis,
     "Concat": _along_axis, "Split": _along_axis, "ArgMax": _arg_reduce, "ArgMin": _arg_reduce, "TopK": _along_axis,
     "LayerNormalization": _first_axes_norm, "RMSNormalization": _first_axes_norm, "Gather": _gather,
-    "Slice": _same_extent, "Pad": _same_extent, "Expand": _same_extent, "Tile": _same_extent,
+    "Slice": _same_extent, "Part": _same_extent, "Pad": _same_extent, "Expand": _same_extent, "Tile": _same_extent,
     "DotProductAttention": _attention, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }
