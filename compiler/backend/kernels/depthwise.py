@@ -198,6 +198,7 @@ class Depthwise:
 
         def block(c: KValue, mask: KValue | None) -> None:
             bias, weights = self.bias_of(c, mask), [self.filter_row(kh, c) for kh in range(rows.kernel)]
+            after = self.after(c, n) if mask is None else None
 
             def meet(m: KValue, behind: list[int], acc: list[KValue], inside: bool) -> list[KValue]:
                 """Feed the input rows of step m to the output rows so many steps behind."""
@@ -207,7 +208,7 @@ class Depthwise:
 
                     def feed(number: KValue = number, taps: Taps = taps, acc: list[KValue] = acc) -> list[KValue]:
                         row = self.input_row(self.corner_row(image * static(rows.input) + number), k.index(0))
-                        return self.feed(start, n, place, row, c, mask, taps, acc)
+                        return self.feed(start, n, place, row, c, mask, taps, acc, after)
 
                     valid = k.const(True, BOOL) if inside else (number >= 0) & (number < static(rows.input))
                     acc = acc if taps == [None] * len(taps) else k.if_(valid, feed, partial(list, acc))
@@ -233,6 +234,17 @@ class Depthwise:
 
         self.blocks(block)
 
+    def after(self, c: KValue, n: int) -> KValue | None:
+        """Distance from a pixel to what is read a strip later: the next channels, the next columns after the last ones.
+
+        Lines come down a strip one pitch apart, which the processor does not foresee. Into the second cache: in the
+        first, pixels of 2ⁿ channels would drive each other out.
+        """
+        if self.s.group_outputs != 1:
+            return None
+        k, near = self.k, c + self.lanes
+        return k.select(near < self.channels, near, k.index(n * self.line.stride * self.inputs))
+
     def bias_of(self, c: KValue, mask: KValue | None) -> KValue:
         """What accumulators of the channels from `c` on start from."""
         return self.k.load(self.bias, c if self.s.b is not None else 0, self.lanes, mask)
@@ -252,9 +264,11 @@ class Depthwise:
         mask: KValue | None,
         taps: Taps,
         acc: list[KValue],
+        after: KValue | None = None,
     ) -> list[KValue]:
         """The input row at offset `row`, each pixel loaded once, to `n` accumulators for each entry of `taps`: the
-        filter's row that meets the input row there, None where none does.
+        filter's row that meets the input row there, None where none does. `after`: what lies so far behind each pixel
+        is asked for.
         """
         k, line = self.k, self.line
         acc, corner = list(acc), start * line.stride - k.index(line.pad)
@@ -262,6 +276,8 @@ class Depthwise:
         for column, pairs in line.uses(n):
             if place == "fixed" and not 0 <= int(corner.const or 0) + column < static(line.input):
                 continue
+            if after is not None:
+                k.prefetch(self.source, first + column * self.inputs + after, level=2)
             met = [(i * n + p, weights[j]) for i, weights in enumerate(taps) if weights for p, j in pairs]
 
             def add(column: int = column, met: list[tuple[int, KValue]] = met) -> list[KValue]:
