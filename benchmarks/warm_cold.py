@@ -17,6 +17,7 @@ from parax.runtime.memory import aligned_bytes
 
 SWEPT_NBYTES = 64 << 20  # read before a cold run: more than a core's share of the last cache
 PAGE_NBYTES, STAGGER_NBYTES = 4096, 320  # see compiler/passes/dataflow/memory_planning.py
+WARM_SECONDS = 2e-3  # of runs as long as the cold one
 REGION_NBYTES = 32 << 20  # of memory asked for at a time
 
 
@@ -57,7 +58,7 @@ class Times:
 
 
 def measure(cases: list[Case], repeats: int) -> dict[str, Times]:
-    """Times of each case, in interleaved rounds; warm runs fill at least 2 ms."""
+    """Times of each case, in interleaved rounds; warm runs follow as many unmeasured ones."""
     cold: dict[str, list[float]] = {c.name: [] for c in cases}
     warm: dict[str, list[float]] = {c.name: [] for c in cases}
     others = aligned(SWEPT_NBYTES).view(np.float32)
@@ -69,8 +70,9 @@ def measure(cases: list[Case], repeats: int) -> dict[str, Times]:
             start = time.thread_time()
             c.run()
             cold[c.name].append(time.thread_time() - start)
-            count = max(2, math.ceil(2e-3 / max(1e-7, cold[c.name][-1])))
-            c.run()
+            count = max(2, math.ceil(WARM_SECONDS / max(1e-7, cold[c.name][-1])))
+            for _ in range(count):  # a last cache may take in what passed it once only when it comes again
+                c.run()
             start = time.thread_time()
             for _ in range(count):
                 c.run()
