@@ -11,8 +11,9 @@
 Every lane of a multiply-add works: the zeros of groups merged into one product are not multiplied. At step r the lane
 of output channel o reads channel r of its own group, or, where groups have as many inputs as outputs, channel
 (o mod inputs) xor r: step 0 is then the vector as it was loaded, and the first steps stay within quarters of it, which
-is the cheapest shuffle. A group that fills the register needs none: one channel is splat. Columns in the padding are
-skipped as in `depthwise`. It must not know of other kernels' blocking.
+is the cheapest shuffle. A group that fills registers needs none: one channel is splat, as is the only one of an image
+without colours, whose filters stay in registers too. Columns in the padding are skipped as in `depthwise`. It must not
+know of other kernels' blocking.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..lowering import KernelCall, LowerContext
 from .conv_weights import ConvShape, NamedOperand, bias_operand
 from .spatial import Line, lines_of, rows_met, run_lengths
 from .tail import round_like
+from .tile import LINE
 
 LONGEST_RUN = 14
 MOST_FILTERS = 12  # registers of filters; a third of the larger register file, the runs take the rest
@@ -59,8 +61,8 @@ class Arrangement:
 
     @property
     def alone(self) -> bool:
-        """Whether one group fills the register."""
-        return self.outputs == self.lanes
+        """Whether one group fills the register, or several."""
+        return self.outputs % self.lanes == 0
 
     def channels(self, step: int) -> list[int]:
         """For each lane, the channel within its group that it reads at a step."""
@@ -72,11 +74,14 @@ class Arrangement:
 def arrangement(s: ConvShape, target: Target) -> Arrangement | None:
     """How a layer's groups lie in registers, None if this kernel does not serve it."""
     lanes = target.f32_lanes
-    if not (s.tiled and s.constant and s.channels_last_input and 1 < s.group_inputs <= MOST_STEPS and s.rank <= 2):
+    single = s.groups == s.group_inputs == 1 and s.x.tensor.within is None  # in any layout
+    if not (s.tiled and s.constant and s.rank <= 2 and (single or s.channels_last_input)):
         return None
     _, line = lines_of(s)
-    fits = s.groups > 1 and lanes % s.group_outputs == 0 and 1 < line.kernel <= MOST_FILTERS
-    if not fits or not all(isinstance(n, int) for n in (line.pad, line.input, line.output)):
+    fits = s.groups > 1 and lanes % s.group_outputs == 0 and 1 < s.group_inputs <= MOST_STEPS
+    if not (fits or (single and s.group_outputs % lanes == 0)) or not 1 < line.kernel <= MOST_FILTERS:
+        return None
+    if not all(isinstance(n, int) for n in (line.pad, line.input, line.output)):
         return None
     span = lanes // s.group_outputs * s.group_inputs
     if s.group_outputs < lanes and (span > 2 * lanes or span & (span - 1)):
@@ -211,14 +216,18 @@ class GroupRuns:
             self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
 
     def prefetch(self, start: KValue, n: int, y_row: KValue, x_run: KValue, c: KValue) -> None:
-        """Ask for the run's results, and for the input that the run below it is the first to read."""
+        """Ask for the run's results, and for the input that the run below it is the first to read.
+
+        A run of one channel that stores whole lines ends before their memory arrives: it asks for the next one's.
+        """
         k, rows = self.k, self.rows
+        ahead = n if self.inputs == 1 and self.a.lanes == LINE else 0
         for i in range(len(self.epilogue.fusion.outputs)):
             for p in range(n):
-                k.prefetch(k[f"y{i}"], (y_row + start + p) * self.channels + c)
+                k.prefetch(k[f"y{i}"], (y_row + start + (p + ahead)) * self.channels + c)
         for row in range(rows.stride):
             below = x_run + ((rows.kernel - 1) * rows.dilation + 1 + row) * (self.width * self.inputs)
-            for p in range(n * self.line.stride):
+            for p in range(0, n * self.line.stride, LINE if self.inputs == 1 else 1):
                 k.prefetch(k["x"], below + p * self.inputs, level=2)
 
     def columns(self, n: int, start: int | None) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -275,3 +275,17 @@ def test_double_precision_is_plain() -> None:
     x, w = normal(1, 6, 9, 9).astype(np.float64), normal(8, 3, 3, 3).astype(np.float64)
     (y,) = run_node(op("Conv", group=2), [x, w], layouts=[last(4)], out_layouts=[last(4)])
     np.testing.assert_allclose(y, naive.conv(x, w, None, [1, 1], [0] * 4, [1, 1], 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("plain_input", [True, False], ids=["plain", "channels last"])
+@pytest.mark.parametrize("x, w, attributes", [
+    ((2, 1, 19, 33), (64, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 1, 19, 33), (16, 1, 5, 7), {"pads": [2, 3, 1, 0], "strides": [2, 2]}),
+    ((2, 1, 40), (32, 1, 3), {"pads": [1, 1]}),
+    ((1, 1, 9, 30), (48, 1, 3, 3), {"dilations": [2, 3]}),
+], ids=["3x3", "stride 2", "signal", "dilated"])  # fmt: skip
+def test_one_input_channel(
+    target: Target, plain_input: bool, x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    run_conv(x, w, plain_input=plain_input, symbols={"N": 0}, target=target, **attributes)
