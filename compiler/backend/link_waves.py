@@ -2,7 +2,7 @@
 
 Owns who runs which work items. The kernels of a wave do not depend on one another, so nobody waits inside it. A call's
 items are cut among the cores in order, as in a program without a schedule, so that a core finds in its caches what it
-wrote itself. But of the items of two neighbours those in the middle, about half, are nobody's at first:
+wrote itself. But of the items of two neighbours those in the middle, about a quarter, are nobody's at first:
 
     static | first core's ->  rest, in chunks  <- second core's | static
 
@@ -29,7 +29,7 @@ from .lower import PlacedBranch, PlacedCall
 
 LEAST_NANOSECONDS = 8_000  # of a call on one core, roughly, to be divided while it runs
 FLOPS_PER_NANOSECOND, NBYTES_PER_NANOSECOND = 100, 20  # of a core, roughly
-MOST_CHUNKS = 32  # of what two cores share, if all of it were left open
+MOST_CHUNKS = 16  # of what two cores share, if all of it were left open
 CLAIM_NBYTES = 4
 
 Wave = list[PlacedCall]
@@ -108,7 +108,7 @@ def _run_open(k: Builder, placed: PlacedCall, group: Group, number: int, stamp: 
     takers = after - pair
     size = high - low
     chunk = k.max(k.udiv(size, MOST_CHUNKS), 1)
-    most = k.min(k.udiv(size, chunk * 2) + 2, k.udiv(size, chunk))
+    most = k.min(k.udiv(size, chunk * 4) + 2, k.udiv(size, chunk))
     chunks = k.select(takers > 1, most, 0)
     own = size - chunks * chunk
     below = k.select(takers > 1, k.udiv(own, 2), own)
