@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,7 @@ def test_a_measured_machine_is_plausible(measured: tuple[Machine, Path]) -> None
     assert found.l2_bandwidth_per_core > 1e9
     assert found.bandwidth_per_socket >= found.bandwidth_per_core > 1e8
     assert 0 <= found.barrier_seconds < 1e-3
-    assert found.share("depthwise") < found.share("winograd") * 3
-    assert 0.01 < found.share("matmul") < 4
+    assert all(0 < found.share(kind) < math.inf for kind in KINDS)
 
 
 def test_it_is_read_back(measured: tuple[Machine, Path], monkeypatch: pytest.MonkeyPatch) -> None:
