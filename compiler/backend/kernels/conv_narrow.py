@@ -14,6 +14,7 @@ input and one of the result. Owns whether that pays, and the sizes; `narrow_shap
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +29,7 @@ from .blocking import MIN_ITEMS, panel_kinds, static
 from .conv_weights import NamedOperand
 from .narrow_lines import Lines, most_outputs, staged_nelements
 from .narrow_shape import Chunk, Narrow, Sizes
+from .spatial import run_lengths
 from .tail import tail_of
 from .tile import most_vectors
 
@@ -75,10 +77,7 @@ def line_cycles(n: Narrow, target: Target, lanes: int, vectors: int) -> float:
 
 def runs(n: Narrow, lanes: int, vectors: int) -> list[tuple[int, int]]:
     """A line's tiles, nearly equal: (vectors of one, how many)."""
-    whole = ceil_div(n.pixels, lanes)
-    tiles = ceil_div(whole, vectors)
-    small, extra = divmod(whole, tiles)
-    return [pair for pair in ((small + 1, extra), (small, tiles - extra)) if pair[1]]
+    return list(Counter(run_lengths(ceil_div(n.pixels, lanes), vectors)).items())
 
 
 def chunks(n: Narrow, target: Target, vectors: int) -> list[Chunk]:

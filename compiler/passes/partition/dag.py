@@ -85,10 +85,7 @@ class Dag:
 
     def by_depth(self, part: Mask) -> list[int]:
         """The operators of a set in topological order: those with the fewest operators before them in a chain first."""
-        depth: dict[int, int] = {}
-        for i in bits(part):
-            depth[i] = 1 + max((depth[b] for b in bits(self.before[i] & part)), default=0)
-        return sorted(depth, key=lambda i: (depth[i], i))
+        return [i for level in self.levels(part) for i in bits(level)]
 
     def width_at(self, done: Mask) -> int:
         """How many operators of a predecessor-closed set the rest waits for: what crosses a cut behind it."""
