@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 from examples.models import MODELS, build, feeds
 from parax import env
+from parax.files import write_whole
 
 ROOT = Path(__file__).parents[1]
 RTOL, ATOL = 1e-3, 1e-4
@@ -89,9 +90,16 @@ def open_case(name: str, *, small: bool, batches: Sequence[int], folder: Path | 
     raise KeyError(name)
 
 
+def model_file(name: str, folder: Path, small: bool = False) -> Path:
+    """The file of a listed model in the folder, built there if it is missing."""
+    path = folder / f"{name}{'-small' if small else ''}.onnx"
+    if not path.exists():
+        write_whole(path, build(name, small=small).SerializeToString())
+    return path
+
+
 def _listed(name: str, model: str, small: bool, batches: Sequence[int], work: Path) -> Case:
-    path = work / f"{model}.onnx"
-    path.write_bytes(build(model, small=small).SerializeToString())
+    path = model_file(model, work, small)
     runs = tuple(Run(f"N={batch}", feeds(model, batch, seed=batch, small=small), None) for batch in batches)
     return Case(name, path, runs, MODELS[model].classifies)
 

@@ -25,6 +25,7 @@ from rich.table import Table
 import parax
 from parax.compiler.compare import difference
 from parax.compiler.frontend.oracle import oracle
+from parax.files import write_whole
 
 from .cases import ROOT, Case, Run, case_names, models_folder, open_case
 from .children import Record, records_of
@@ -173,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     Console(width=None if sys.stdout.isatty() else 200).print(table(results))
     print(", ".join(f"{count} {status}" for status, count in verdicts.most_common()) or "no case")
     if args.json:
-        args.json.write_text(json.dumps({"verdicts": verdicts, "cases": results}, indent=1))
+        write_whole(args.json, json.dumps({"verdicts": verdicts, "cases": results}, indent=1))
     refused = [name for name, records in results.items() if verdict(records) == "unsupported"]
     waits = len(refused) <= MAY_WAIT and all(name.startswith("shared/") for name in refused)
     return 0 if waits and not set(verdicts) & {"fail", "error", "crash", "timeout"} else 1

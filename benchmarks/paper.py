@@ -43,9 +43,11 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import load_machine
 from parax.compiler.options import CompileOptions
 from parax.compiler.passes.partition.simulate import SPREAD, Instances, Sequential, simulate
+from parax.files import write_whole
 from parax.runtime.topology import choose_cores
 
 from . import paper_sources as source
+from .cases import model_file
 from .layer_times import compile_traced
 from .paper_block import drawn
 from .paper_framework import ENGINE, FORK_SECONDS, OPERATOR_SECONDS, Operation, framework_works, operations
@@ -203,11 +205,7 @@ def measured_here(paper: Paper, folder: Path) -> list[Row]:
     assert machine is not None
     rows = []
     for name in MEASURED if n > 1 else ():
-        path = (paper.folder or folder) / f"{name}.onnx"
-        if not path.exists():
-            path = folder / path.name
-            onnx.save(build(name), path)
-        traced = compile_traced(name, path)
+        traced = compile_traced(name, model_file(name, paper.folder or folder))
         for batch in (1, 8):
             setups = ((batch, n, 1), (batch * n, 1, n))
             many, one = (measure(traced, *setup).total for setup in setups)
@@ -287,11 +285,11 @@ def main() -> None:
     if options.svg is not None:
         options.svg.mkdir(parents=True, exist_ok=True)
         for stem, text in (plots(paper) | drawn(ways)).items():
-            (options.svg / f"{stem}.svg").write_text(text, encoding="utf-8")
+            write_whole(options.svg / f"{stem}.svg", text)
     if options.json is not None:
         document = {"machine": paper.machine.name, "operator_seconds": OPERATOR_SECONDS, "rows_per_core": ROWS_PER_CORE,
                     "rows": [_plain(row) for row in rows]}  # fmt: skip
-        options.json.write_text(json.dumps(document, indent=1))
+        write_whole(options.json, json.dumps(document, indent=1))
 
 
 def _plain(row: Row) -> dict[str, object]:

@@ -15,11 +15,9 @@ import time
 import tracemalloc
 from pathlib import Path
 
-import onnx
 from rich.console import Console
 from rich.table import Table
 
-from examples.models import build
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import import_graph, optimise
 from parax.compiler.ir.graph import Graph
@@ -29,6 +27,8 @@ from parax.compiler.passes.dataflow.memory_planning import separate_outputs
 from parax.compiler.passes.partition.greedy import Latencies
 from parax.compiler.passes.partition.schedules import plan_layers
 from parax.compiler.passes.partition.works import graph_works
+
+from .cases import model_file
 
 MODELS = ("inception-v3", "nasnet", "resnet101", "bert-base")
 SIZES = {"N": 1}
@@ -86,10 +86,7 @@ def main() -> None:
                   title=f"{machine.name}, {options.cores} cores")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            path = (options.folder or Path(folder)) / f"{name}.onnx"
-            if not path.exists():
-                onnx.save(build(name), path)
-            graph = optimised(path)
+            graph = optimised(model_file(name, options.folder or Path(folder)))
             seconds, peak, n_layers = search_cost(graph, machine, options.cores)
             rate = latencies_per_second(graph, machine, options.cores)
             table.add_row(name, str(len(graph)), str(n_layers), f"{seconds:.2f}", f"{peak / 1e6:.1f}", f"{rate:,.0f}")

@@ -28,16 +28,17 @@ import onnx
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from examples.models import MODELS, build, feeds
+from examples.models import MODELS, feeds
 from examples.models.count import count
 from parax import env
 from parax.compiler.backend.machine import measure_facts
 from parax.compiler.commands.doctor import cpu_name, package_versions
 from parax.errors import ParaxError
+from parax.files import write_whole
 from parax.runtime.loading import load
 from parax.runtime.topology import choose_cores
 
-from .cases import ROOT
+from .cases import ROOT, model_file
 from .children import Record, records_of
 from .peers_fresh import cold_start, compiled, plan_memory, second_instance
 from .peers_table import SIDES, Table, all_tables, problems
@@ -170,16 +171,6 @@ def _tasks(
     }  # fmt: skip
 
 
-def model_file(name: str, work: Path, small: bool) -> Path:
-    """The model's file in the work folder, built there if it is missing."""
-    path = work / f"{name}{'-small' if small else ''}.onnx"
-    if not path.exists():
-        partial = path.with_suffix(".partial")
-        partial.write_bytes(build(name, small=small).SerializeToString())
-        partial.replace(path)
-    return path
-
-
 def machine(cores: Sequence[int]) -> Record:
     """CPU, cores, and what they can do at most, measured now."""
     facts = measure_facts(None, cores)
@@ -232,10 +223,10 @@ def main(argv: list[str] | None = None) -> int:
                 files = Files(name, model_file(name, work, args.small), Path(folder))
                 document["models"][name] = measure_model(files, args)
             if args.json:  # after every model: an interrupted run keeps what it has
-                args.json.write_text(json.dumps(document, indent=1))
+                write_whole(args.json, json.dumps(document, indent=1))
     document["machine"] = better_of(document["machine"], machine(args.cores))
     if args.json:
-        args.json.write_text(json.dumps(document, indent=1))
+        write_whole(args.json, json.dumps(document, indent=1))
     show(all_tables(document))
     failures = problems(document)
     print("\n".join(failures))

@@ -26,8 +26,9 @@ from parax.compiler.planner.candidate import Load
 from parax.compiler.planner.choice import Choice, Measured, Row, amount
 from parax.compiler.planner.planner import worth_running
 from parax.compiler.planner.study import Study
+from parax.files import write_whole
 
-from .peers import model_file
+from .cases import model_file
 
 TARGET = 1.05
 BATCHES = (1, 8, 64)
@@ -157,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
                 found[name, rows] = judge(study, name, rows, args.budget, args.longest, found.get((name, rows)))
                 print(f"{name}, {rows} rows: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
                 if args.json:
-                    args.json.write_text(json.dumps(document(found.values()), indent=1))
+                    write_whole(args.json, json.dumps(document(found.values()), indent=1))
     shown = [found[name, rows] for name in args.models for rows in args.batches]
     title = f"{study.planner.machine.name}, --hint {args.hint}; quicker half of interleaved rounds"
     Console().result({}, Table(title, COLUMNS, [cells(v) for v in shown]))

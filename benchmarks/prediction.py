@@ -21,17 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 from rich.console import Console
 from rich.table import Table
 
-from examples.models import MODELS, build, feeds
+from examples.models import MODELS, feeds
 from parax import env
 from parax.compiler.backend.calibration import running_machine
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Instances, Sequential, Timeline, graph_works, simulate
+from parax.files import write_whole
 from parax.runtime.topology import choose_cores
 
+from .cases import model_file
 from .layer_times import LayerTimes, Traced, compile_traced, measure_layers
 
 LEAST_SECONDS = 2e-6  # layers below that are left out of the layers' errors: the clock's stamps weigh too much
@@ -169,17 +170,14 @@ def main() -> None:
     predictions = [p for path in options.known for p in read_predictions(path)]
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            path = (options.folder or Path(folder)) / f"{name}.onnx"
-            if not path.exists():
-                onnx.save(build(name), path)
-            traced = compile_traced(name, path)
+            traced = compile_traced(name, model_file(name, options.folder or Path(folder)))
             for batch in options.batch:
                 for (instances, each), times in zip(setups, measure(traced, batch, setups, options.seconds)):
                     predictions.append(compare(traced, machine, times, batch, instances, each))
     report(console, predictions, options.layers)
     if options.json is not None:
         document = {"machine": asdict(machine), "predictions": [asdict(p) for p in predictions]}
-        options.json.write_text(json.dumps(document, indent=1, default=_plain))
+        write_whole(options.json, json.dumps(document, indent=1, default=_plain))
 
 
 def read_predictions(path: Path) -> list[Prediction]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parax.errors import UsageError
+from parax.files import write_whole
 
 from .cases import ROOT
 from .peers_table import all_tables, markdown, problems
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the document with the markers")
     args = parser.parse_args(argv)
     document = json.loads(args.results.read_text())
-    args.readme.write_text(filled(args.readme.read_text(), section(document)))
+    write_whole(args.readme, filled(args.readme.read_text(), section(document)))
     return 0
 
 

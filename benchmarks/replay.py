@@ -32,6 +32,7 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import import_graph, lower, optimise
 from parax.compiler.options import CompileOptions
 from parax.errors import ParaxError, UsageError
+from parax.files import write_whole
 
 from .cases import ROOT
 
@@ -142,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
                   for name in args.models if name in before}  # fmt: skip
     after = replay(args.models, args.targets, args.small)
     if args.save:
-        args.save.write_text(json.dumps(after if args.texts else _hashed(after), indent=1))
+        write_whole(args.save, json.dumps(after if args.texts else _hashed(after), indent=1))
     if before is None:
         return 0
     # a file may hold hashes only: then both sides are compared by hash and no diff can be shown

@@ -5,7 +5,6 @@ Owns what is told and written on the way; decides nothing about what is compiled
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .. import env
+from ..files import write_whole
 from .ir.graph import Graph
 from .ir.schedule import Schedule
 from .ir.text import print_graph
@@ -64,9 +64,7 @@ class Compilation:
         """Write one file of the dump folder, if there is one."""
         if self.options.dump is not None:
             self.options.dump.mkdir(parents=True, exist_ok=True)
-            partial = self.options.dump / f".{name}.{os.getpid()}"
-            partial.write_text(text)
-            partial.replace(self.options.dump / name)
+            write_whole(self.options.dump / name, text)
 
     def tell(self, level: int, text: str) -> None:
         """A message on stderr for those who set PARAX_DEBUG to `level` or more."""

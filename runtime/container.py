@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import CorruptPlan, UsageError
+from ..files import replacing
 
 ALIGNMENT = 64
 WEIGHTS = "weights.bin"  # the member that is mapped and checked while the rest is read
@@ -30,20 +31,10 @@ def write_container(path: Path, members: Iterable[tuple[str, Bytes]], comment: b
     Raises:
         UsageError: the place cannot be written (folder missing, no permission, disk full).
     """
-    temporary = path.parent / f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    try:
-        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with os.fdopen(handle, "w+b") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.comment = comment
-                for name, data in members:
-                    _write_member(archive, file.tell(), name, data)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise UsageError("cannot write the plan", where=str(path), found=error.strerror or str(error)) from error
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = comment
+        for name, data in members:
+            _write_member(archive, file.tell(), name, data)
 
 
 def _write_member(archive: zipfile.ZipFile, offset: int, name: str, data: Bytes) -> None:

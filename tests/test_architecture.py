@@ -18,10 +18,11 @@ ROOMS = ("parax", "compiler", "runtime")
 GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
 
 # Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
-BASE = {"parax/errors", "parax/env", "parax/lazy"}
+BASE = {"parax/errors", "parax/env", "parax/files", "parax/lazy"}
 MAY_IMPORT = {
     "parax/errors": set(),
     "parax/env": {"parax/errors"},
+    "parax/files": {"parax/errors"},
     "parax/lazy": set(),
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
@@ -228,6 +229,13 @@ def swallows_no_exception(source: Source) -> Iterator[str]:
                 yield f"{node.lineno}: an exception swallowed"
 
 
+def writes_files_whole(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        writes = isinstance(node, ast.Attribute) and node.attr in ("write_text", "write_bytes")
+        if writes and source.path != "parax/files.py":
+            yield f"{node.lineno}: parax/files.py writes files, whole or not at all"  # type: ignore[attr-defined]
+
+
 def is_named_for_what_it_holds(source: Source) -> Iterator[str]:
     for part in set(source.stem.split("/")) & POOR_NAMES:
         yield f"0: {part} says nothing"
@@ -238,6 +246,7 @@ FOR_MODULES: tuple[Rule, ...] = (
     keeps_libraries_in_their_rooms,
     imports_at_the_top,
     says_what_it_is,
+    writes_files_whole,
 )
 FOR_ALL: tuple[Rule, ...] = (
     imports_our_rooms_by_their_installed_names,
@@ -269,6 +278,7 @@ def test_every_file(rule: Rule) -> None:
         (is_of_readable_size, "compiler/ir/x.py", "x = 1\n" * (MOST_LINES + 1)),
         (has_nothing_unfinished, "compiler/ir/x.py", "def nobody_overrides_me():\n    raise NotImplementedError"),
         (swallows_no_exception, "compiler/ir/x.py", "try:\n    f()\nexcept ValueError:\n    pass"),
+        (writes_files_whole, "compiler/commands/x.py", "Path('x').write_text('y')"),
         (is_named_for_what_it_holds, "compiler/utils.py", ""),
     ],
 )

@@ -108,8 +108,21 @@ def test_usage_errors(arguments: list[str], cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/p.bin", "."])
-def test_an_unwritable_place_is_refused_at_once(place: str, cli: Cli, tmp_path: Path) -> None:
-    failed_cleanly(cli("compile", relu_model(tmp_path / "m.onnx"), "-o", place), 2)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "m.onnx", "-o"], ["compile", "m.onnx", "--emit", "ir", "-o"], ["bench", "m.onnx", "--export-json"],
+        ["plan", "m.onnx", "--svg"], ["plan", "m.onnx", "--html"], ["inspect", "m.onnx", "--partition", "--svg"],
+        ["run", "m.onnx", "--input", "x=random", "--output"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_unwritable_place_is_refused_at_once(arguments: list[str], place: str, cli: Cli, tmp_path: Path) -> None:
+    relu_model(tmp_path / "m.onnx")
+    done = cli(*arguments, f"y=@{place}" if arguments[0] == "run" else place)
+    failed_cleanly(done, 2)
+    assert "make it first" in done.stderr or "is a folder" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_bad_variable_is_named(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import UsageError
+from ...files import keep
 from ...runtime.topology import machine as topology
 from ..ir.cost import Cost
 from ..ir.kernel_builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
@@ -65,10 +66,7 @@ def running_machine(folder: Path | None, cores: Sequence[int], measure: bool = T
         return None
     found = measure_machine(folder, cores, name)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_text(print_machine(found), encoding="utf-8")
-        unfinished.replace(path)
+        keep(path, print_machine(found))
     return found
 
 

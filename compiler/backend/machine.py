@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...files import keep
 from ..ir.kernel_builder import F32PTR, kernel
 from ..ir.loops import KFunc
 from ..ir.target import Target
@@ -71,10 +72,7 @@ def measure_facts(folder: Path | None, cores: Sequence[int]) -> MachineFacts:
         2 * COPY_NBYTES * len(cores) / seconds_side_by_side(copies, cores),
     )  # fmt: skip
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f".machine.{os.getpid()}"
-        partial.write_text(json.dumps(asdict(facts), indent=1))
-        partial.replace(_file(folder))
+        keep(_file(folder), json.dumps(asdict(facts), indent=1))
     return facts
 
 

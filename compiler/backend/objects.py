@@ -22,6 +22,7 @@ import llvmlite
 
 from ... import __version__
 from ...errors import InternalError
+from ...files import keep
 from ..ir.target import Target
 from .jit import compile_object
 
@@ -97,14 +98,9 @@ def _read(cache: Path, key: str) -> bytes | None:
 def _write(cache: Path, key: str, data: bytes) -> None:
     """Keep a result, whole or not at all, and let the oldest go. A cache that cannot be written is no error."""
     folder = cache / "objects"
-    partial = folder / f".{key}.{os.getpid()}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.write_bytes(hashlib.sha256(data).digest() + data)
-        partial.replace(folder / key)
+    if not keep(folder / key, hashlib.sha256(data).digest() + data):
+        return
+    with suppress(OSError):  # another compiler tidies up at the same time
         kept = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
         for file in kept[MOST_CACHED:]:
             file.unlink(missing_ok=True)
-    except OSError:
-        with suppress(OSError):  # nothing was written where nothing can be removed
-            partial.unlink()

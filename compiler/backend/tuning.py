@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 import llvmlite
 
 from ... import __version__
+from ...files import keep
 from ..ir.graph import Node
 from . import kernels
 from .host import host_features
@@ -139,17 +139,12 @@ def read_entry(folder: Path, key: str, names: Sequence[str]) -> dict[str, float]
 def write_entry(folder: Path, key: str, label: str, seconds: dict[str, float]) -> None:
     """Keep what was measured, whole or not at all, and let the oldest go. No cache is no error."""
     tuning = folder / "tuning"
-    partial = tuning / f".{key}.{os.getpid()}"
-    try:
-        tuning.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.write_text(json.dumps({"node": label, "seconds": seconds}, indent=1))
-        partial.replace(tuning / f"{key}.json")
+    if not keep(tuning / f"{key}.json", json.dumps({"node": label, "seconds": seconds}, indent=1)):
+        return
+    with suppress(OSError):  # the folder is somebody else's now
         kept = sorted(tuning.glob("*.json"), key=_age)
         for file in kept[MOST_CACHED:]:
             file.unlink(missing_ok=True)
-    except OSError:
-        with suppress(OSError):  # nothing was written where nothing can be removed
-            partial.unlink()
 
 
 def _age(file: Path) -> float:

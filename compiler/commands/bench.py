@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...files import check_writable, write_whole
 from . import arguments
 from .console import Console, Table, plain
 from .models import is_plan, open_plan
@@ -55,6 +56,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     model = args.model if is_plan(args.plan) else args.plan
     if args.vs and model is None:
         raise UsageError("other runtimes need the ONNX model", where="--vs", hint="give --model MODEL.onnx")
+    if args.export_json:
+        check_writable(args.export_json)
     plan = open_plan(args.plan, arguments.compile_options(args), console)
     cores = choose_cores(args.cores)
     inputs, rows = make_inputs(plan, model, args, console)
@@ -67,7 +70,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     ratios = [(peer, ratio) for peer in dict.fromkeys(args.vs) for ratio in contest.compare(contestants, "parax", peer)]
     document = described(args, inputs, rows, cores, contestants, ratios)
     if args.export_json:
-        args.export_json.write_text(json.dumps(plain(document), indent=1))
+        write_whole(args.export_json, json.dumps(plain(document), indent=1))
     for contestant in document["contestants"]:
         del contestant["seconds"]
     console.result(document, *tables(args.plan.name, rows, contestants, ratios))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -11,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
+from ...files import check_writable, write_whole
 from . import arguments
 from .console import Console, size
 
@@ -41,7 +40,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     """Compile and write; the exit code."""
     options = replace(arguments.compile_options(args), check=args.check)
     output = output_path(args.model, args.output, args.emit)
-    if not args.dry_run:
+    if output is not None and not args.dry_run:
         check_writable(output)
     from .. import api
 
@@ -66,23 +65,6 @@ def output_path(model: Path, given: str | None, emit: str) -> Path | None:
     return Path(given) if given else Path(model.stem + SUFFIX[emit])
 
 
-def check_writable(output: Path | None) -> None:
-    """Refuse before the work rather than after it.
-
-    Raises:
-        UsageError: nothing can be written there.
-    """
-    if output is None:
-        return
-    if output.is_dir():
-        raise UsageError("is a folder", where=str(output), expected="a file to write")
-    if not output.parent.is_dir():
-        raise UsageError("no such folder", where=str(output.parent), hint="make it first")
-    target = output if output.exists() else output.parent
-    if not os.access(target, os.W_OK):
-        raise UsageError("cannot be written", where=str(output), hint="check the permissions, or give another -o")
-
-
 def emitted(plan: Plan, emit: str, options: CompileOptions) -> bytes:
     """What --emit asks for, as bytes: the last graph, the object code of the first target, or the dumped text."""
     if emit == "ir":
@@ -105,13 +87,8 @@ def write(plan: Plan, content: bytes | None, output: Path | None) -> None:
         return
     if content is None:
         plan.save(output)
-        return
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(content)
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    else:
+        write_whole(output, content)
 
 
 def report(args: argparse.Namespace, plan: Plan, output: Path | None, seconds: float, console: Console) -> None:

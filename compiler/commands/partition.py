@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
+from ...files import check_writable, write_whole
 from ..options import CompileOptions
 from . import arguments
 from .console import Console, Table
@@ -34,6 +35,8 @@ def show(args: argparse.Namespace, console: Console) -> int:
 
     if args.machine and args.cores:
         raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
+    if args.svg:
+        check_writable(args.svg)
     given = {"cores": args.cores} if args.cores else {}
     options = CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), **given)
     found = partition_model(args.file, options, args.machine, args.batch, args.stages)
@@ -45,7 +48,7 @@ def show(args: argparse.Namespace, console: Console) -> int:
     if args.svg:
         from ..planner.draw_layers import layers_svg
 
-        args.svg.write_text(layers_svg(f"{args.file.name}: {found.schedule.mode}", found), encoding="utf-8")
+        write_whole(args.svg, layers_svg(f"{args.file.name}: {found.schedule.mode}", found))
     cuts = [[line.number, line.stage, " ".join(line.results())] for line in found.layers if line.results()]
     machine = f"{found.machine.name}{' (simulated)' if found.machine.simulated else ''}"
     facts: list[list[object]] = [

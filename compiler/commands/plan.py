@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ...files import check_writable, write_whole
 from . import arguments
 from .choices import COLUMNS, candidate_lines, choice_tables, heading
 from .console import Console
@@ -42,6 +43,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     described = args.machine is not None
     if described and args.cores:
         raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
+    for place in filter(None, (args.svg, args.html)):
+        check_writable(place)
     with console.progress(args.model.name) as progress:
         study = Study(args.model, options, args.machine, progress)
         choices = [study.choice(rows, 0 if described else args.measure, args.budget) for rows in args.batch or [None]]
@@ -50,9 +53,9 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     if study.guessed:
         console.note(f"sizes taken for open dimensions: {study.guessed} (choose with --dim)")
     if args.svg:
-        args.svg.write_text(drawing, encoding="utf-8")
+        write_whole(args.svg, drawing)
     if args.html:
-        args.html.write_text(_page(args.model.name, choices[0].to_json(), drawing), encoding="utf-8")
+        write_whole(args.html, _page(args.model.name, choices[0].to_json(), drawing))
     found = [choice.to_json() for choice in choices]
     shown = [table for choice in found for table in choice_tables(args.model.name, choice)]
     console.result({"model": args.model, "choices": found}, *shown)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AccuracyMismatch, UsageError
+from ...files import check_writable, replacing
 from ..options import CompileOptions
 from . import arguments
 from .console import Console, Table
@@ -51,6 +52,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     options = CompileOptions(mode=args.mode) if args.mode else None
     plan = open_plan(args.plan, options, console)
     _check_names(plan, args)
+    for _, place in args.output:
+        check_writable(_path(place))
     inputs = gather(plan, args)
     with plan.session(**arguments.session_options(args)) as session:
         began = time.perf_counter()
@@ -129,12 +132,16 @@ def save(array: np.ndarray, place: str) -> None:
     """
     import numpy as np
 
-    path = Path(place.removeprefix("@"))
+    path = _path(place)
     try:
-        with path.open("wb") as file:
+        with replacing(path) as file:
             np.save(file, array, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UsageError("cannot be written", where=str(path), found=error) from error
+
+
+def _path(place: str) -> Path:
+    return Path(place.removeprefix("@"))
 
 
 def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Difference]:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from parax.files import write_whole
+
 from . import DEFAULT_LENGTH, MODELS, build, options_of
 from .count import count
 
@@ -45,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 def _write(name: str, path: Path, args: argparse.Namespace) -> None:
     start = time.perf_counter()
     model = build(name, batch=args.batch, seed=args.seed, small=args.small, options=dict(args.set))
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    write_whole(path, model.SerializeToString(deterministic=True))
     megabytes = path.stat().st_size / 1e6
     print(f"{path}  {megabytes:.1f} MB  {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
