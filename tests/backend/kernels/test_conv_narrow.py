@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from backend.harness import host_targets, op, run_graph
 from backend.kernels.naive import normal
 from backend.kernels.test_conv import run_conv
-from backend.kernels.test_conv_transpose import run_transposed
+from backend.kernels.test_conv_transpose import SYMBOLS, run_transposed, transposed
 from backend.kernels.test_fused_tails import fused
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels import conv, conv_narrow, conv_transpose
@@ -83,41 +84,13 @@ def test_any_convolution(
 
 @settings(max_examples=40)
 @given(
-    data=st.data(),
-    group=st.integers(1, 2),
-    cin=st.sampled_from([1, 4, 17]),
-    cout=st.sampled_from([1, 2, 3, 13, 21]),
-    kernel=st.tuples(st.integers(1, 4), st.integers(1, 5)),
-    strides=st.lists(st.integers(1, 3), min_size=2, max_size=2),
-    bias=st.booleans(),
-    symbols=st.sampled_from([{}, {"N": 0}]),
+    case=transposed([1, 4, 17], [1, 2, 3, 13, 21], widest=20, symbols=SYMBOLS[:2]),
     target=st.sampled_from(host_targets()),
 )
-def test_any_transposed_convolution(
-    data: st.DataObject,
-    group: int,
-    cin: int,
-    cout: int,
-    kernel: tuple[int, int],
-    strides: list[int],
-    bias: bool,
-    symbols: dict[str, int],
-    target: Target,
-) -> None:
+def test_any_transposed_convolution(case: dict[str, Any], target: Target) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_transpose, "pays", lambda n, target, lanes: conv_narrow.plan(n, target) is not None)
-        run_transposed(
-            (2, group * cin, 5, data.draw(st.integers(5, 20))),
-            (group * cin, cout, *kernel),
-            bias=bias,
-            symbols=symbols,
-            target=target,
-            strides=strides,
-            dilations=data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)),
-            pads=data.draw(st.lists(st.integers(0, 1), min_size=4, max_size=4)),
-            group=group,
-            output_padding=[data.draw(st.integers(0, s - 1)) for s in strides],
-        )
+        run_transposed(**case, target=target)
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)

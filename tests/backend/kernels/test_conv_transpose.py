@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,51 +53,37 @@ def run_transposed(
     check(y, expected, w[0] * int(np.prod(w[2:])))
 
 
-PAIR = st.lists(st.integers(1, 3), min_size=2, max_size=2)
+SYMBOLS: tuple[dict[str, int], ...] = ({}, {"N": 0}, {"N": 0, "H": 2, "W": 3})
+
+
+@st.composite
+def transposed(
+    draw: st.DrawFn, cin: Sequence[int], cout: Sequence[int], widest: int, symbols: Sequence[dict[str, int]] = SYMBOLS
+) -> dict[str, Any]:
+    """Arguments of `run_transposed`: images of two to a call and up to `widest` pixels a line.
+
+    Args:
+        cin, cout: channels of a group, to choose from. symbols: symbolic sizes, to choose from.
+    """
+    group, inputs, outputs = draw(st.integers(1, 2)), draw(st.sampled_from(cin)), draw(st.sampled_from(cout))
+    strides, dilations = (draw(st.tuples(st.integers(1, 3), st.integers(1, 3))) for _ in range(2))
+    return {
+        "x": (2, group * inputs, 5, draw(st.integers(5, widest))),
+        "w": (group * inputs, outputs, draw(st.integers(1, 4)), draw(st.integers(1, 5))),
+        "bias": draw(st.booleans()),
+        "symbols": draw(st.sampled_from(symbols)),
+        "strides": strides,
+        "dilations": dilations,
+        "pads": draw(st.tuples(*[st.integers(0, 1)] * 4)),
+        "group": group,
+        "output_padding": [draw(st.integers(0, stride - 1)) for stride in strides],
+    }
 
 
 @settings(max_examples=30)
-@given(
-    data=st.data(),
-    group=st.integers(1, 2),
-    cin=st.sampled_from([1, 4, 16]),
-    cout=st.sampled_from([1, 20, 70]),
-    kernel=st.tuples(st.integers(1, 4), st.integers(2, 4)),
-    strides=PAIR,
-    dilations=PAIR,
-    bias=st.booleans(),
-    constant=st.booleans(),
-    plain=st.booleans(),
-    symbols=st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}]),
-)
-def test_any_transposed_convolution(
-    data: st.DataObject,
-    group: int,
-    cin: int,
-    cout: int,
-    kernel: tuple[int, int],
-    strides: list[int],
-    dilations: list[int],
-    bias: bool,
-    constant: bool,
-    plain: bool,
-    symbols: dict[str, int],
-) -> None:
-    pads = data.draw(st.lists(st.integers(0, 1), min_size=4, max_size=4))
-    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
-    run_transposed(
-        (2, group * cin, 5, 6),
-        (group * cin, cout, *kernel),
-        bias=bias,
-        constant=constant,
-        plain=plain,
-        symbols=symbols,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        group=group,
-        output_padding=extra,
-    )
+@given(case=transposed([1, 4, 16], [1, 20, 70], widest=6), constant=st.booleans(), plain=st.booleans())
+def test_any_transposed_convolution(case: dict[str, Any], constant: bool, plain: bool) -> None:
+    run_transposed(**case, constant=constant, plain=plain)
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
