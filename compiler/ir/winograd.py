@@ -1,7 +1,7 @@
 """How much Winograd's algorithms compute (Lavin and Gray, 2016) for a layer, and which of them serves it best.
 
-Owns counts for the cost model. They follow the choice that the backend's kernels make (backend/kernels/winograd.py): a
-test holds both against each other.
+Owns which algorithms keep the error bound, their counts and the lengths of blocks, for the cost model and for the
+kernels (backend/kernels/winograd.py); knows no kernel.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
-MOST_POINTS, MOST_POINTS_ALONE = 8, 9  # of one phase along an axis; along the only one that is transformed
+MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: beyond, the error passes the bound
+MOST_POINTS_ALONE = 9  # along the only transformed axis: the errors of two multiply
+GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
-GEMM_CYCLES = 1.06  # per multiply-add of a vector
-PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # the same as kernels turned out to take, found on half of the models
-HIDDEN_NBYTES, CYCLES_PER_BYTE = 8 << 20, 0.13  # weights beyond so many are waited for
-WORTH = 0.95  # of the direct algorithm's time
-BLOCK = 64  # tiles of a work item, at most
-SHORT_BLOCK = 12  # tiles: shorter ones are not made for the sake of more work items
+HIDDEN_NBYTES = 8 << 20  # of transformed weights whose way from memory hides behind multiply-adds
+CYCLES_PER_BYTE = 0.13  # of the other weights, read by one core while it multiplies
+PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # of multiply-adds and transforms, as kernels took on half of the models
+WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
+LONG_BLOCK = 64  # tiles of a work item, at most
+SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
 MIN_ITEMS = 8  # work items wanted of a single image
-STREAMED_NBYTES = 16 << 20  # of weights that do not stay in the cache from block to block
+STREAMED_NBYTES = 16 << 20  # of weights that do not stay in the cache from block to block: blocks are long then
 L2_NBYTES = 737 << 10  # of a core's cache for one block
-PANEL_WASTE = ((4, 1.0), (3, 1.01), (2, 1.05), (1, 1.3))  # vectors of a panel → cycles of one of them
+PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel → cycles of one of them
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _phases(outputs: int, taps: int, stride: int) -> list[int]:
 
 
 def cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
-    """Of one core for a layer, about."""
+    """Of one core for a layer, about: what algorithms are ranked by."""
     pairs, points = layer.inputs * layer.outputs, algorithm.all_points
     count = tiles(layer, algorithm)
     transforms = TRANSFORM_CYCLES * points * count * (layer.inputs + layer.outputs) / lanes
@@ -80,12 +82,16 @@ def tiles(layer: Layer, algorithm: Algorithm) -> int:
     return layer.images * math.prod(-(-n // m) for n, m in zip(layer.size, algorithm.tile))
 
 
+def direct_cycles(layer: Layer, lanes: int) -> float:
+    """The same of a direct convolution, whose weights come from memory in time."""
+    pixels = layer.images * math.prod(layer.size)
+    return math.prod(layer.taps) * pixels * layer.inputs * layer.outputs / lanes
+
+
 def best_algorithm(layer: Layer, lanes: int) -> Algorithm | None:
     """The one that is expected to be fastest; None if the direct algorithm is."""
-    pixels = layer.images * math.prod(layer.size)
-    direct = math.prod(layer.taps) * pixels * layer.inputs * layer.outputs / lanes
     found: Sequence[Algorithm] = sorted(algorithms(layer), key=lambda a: cycles(layer, a, lanes))
-    return found[0] if found and cycles(layer, found[0], lanes) < WORTH * direct else None
+    return found[0] if found and cycles(layer, found[0], lanes) < WORTH * direct_cycles(layer, lanes) else None
 
 
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
@@ -100,7 +106,7 @@ def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
 def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
     """Vectors of a panel, and of all panels."""
     needed = -(-layer.outputs // lanes)
-    width = min(PANEL_WASTE, key=lambda v: -(-needed // v[0]) * v[0] * v[1])[0]
+    width = min(PANEL_WASTE, key=lambda v: -(-needed // v) * v * PANEL_WASTE[v])
     return width, -(-needed // width) * width
 
 
@@ -109,13 +115,17 @@ def block_tiles(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) 
     width, all_vectors = panel_vectors(layer, lanes)
     points, panels, of_image = algorithm.all_points, all_vectors // width, tiles(replace(layer, images=1), algorithm)
     if 4 * points * layer.inputs * layer.outputs >= STREAMED_NBYTES:
-        return BLOCK
+        return LONG_BLOCK
     fits = max(2 * tile_rows, L2_NBYTES // (4 * points * (layer.inputs + width * lanes)))
-    wanted = -(-MIN_ITEMS // panels) if layer.images == 1 else 1
-    blocks = max(-(-of_image // min(fits, BLOCK)), min(wanted, of_image // SHORT_BLOCK), 1)
-    if blocks * panels % 2 and of_image > SHORT_BLOCK:
+    return even_block(of_image, fits, panels, MIN_ITEMS if layer.images == 1 else 1)
+
+
+def even_block(tiles: int, most: int, panels: int, items: int) -> int:
+    """Tiles of a block: equal parts of an image, in a number of items that two cores share evenly, at least `items`."""
+    blocks = max(-(-tiles // min(most, LONG_BLOCK)), min(-(-items // panels), tiles // SHORT_BLOCK), 1)
+    if blocks * panels % 2 and tiles > SHORT_BLOCK:
         blocks += 1
-    return -(-of_image // blocks)
+    return -(-tiles // blocks)
 
 
 def items(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:

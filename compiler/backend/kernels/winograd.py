@@ -1,8 +1,9 @@
 """Winograd's minimal filtering for convolutions of few taps: 1.4 to 4 times fewer multiplications than the direct sum.
 
 Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016), for kernels of any size, strides 1 and
-2. Channels-last; weights are transformed at compile time. Owns which layers it serves, with which pair of axis
-algorithms, and how they are blocked; the loops are `winograd_kernel`'s, the matrices `winograd_axes`'s.
+2. Channels-last; weights are transformed at compile time. Owns which layers it serves, with which pairs of axis
+algorithms, and how they are blocked; the counts that rank them are `ir/winograd.py`'s, the loops `winograd_kernel`'s,
+the matrices `winograd_axes`'s.
 
 Error: an output of F(4×4, 3×3) sums products of magnitude up to ~20 times those of the direct sum, so the relative
 error is near 1e-5 in f32; F(2×2, 3×3) loses hardly anything. The bounds below are tested. `--fp strict` forbids
@@ -18,6 +19,7 @@ from functools import partial
 
 import numpy as np
 
+from ...ir import winograd as counts
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
 from ...ir.target import Target
@@ -31,24 +33,11 @@ from .tile import most_rows
 from .winograd_axes import Axis, as_array, axis_algorithm
 from .winograd_kernel import Plan, WinogradKernel
 
-OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 ERROR_BOUND = 2e-5  # of the largest output, for up to 512 channels
 SMALL_ERROR_BOUND = 4e-6  # the same with two outputs along each axis, of at most five taps along one
-MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: beyond, the error passes the bound
-MOST_POINTS_ALONE = 9  # along the only transformed axis: the errors of two multiply
 L2_SHARE = 0.72  # of the second-level cache for V and M of one block
-LONG_BLOCK = 64  # tiles, where the weights do not stay in the cache from block to block
-SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
-MIN_ITEMS = 8  # work items wanted of a single image
-STREAMED_NBYTES = 16 << 20  # transformed weights from this on do not
-HIDDEN_NBYTES = 8 << 20  # of weights whose way from memory hides behind multiply-adds
-GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
-TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
-CYCLES_PER_BYTE = 0.13  # of the other weights, read by one core while it multiplies
-WORTH = 0.95  # of the direct convolution's time, or it is not worth the memory
-WORTH_MEASURING = 1.3  # times that: a count of cycles may err so far
+WORTH_MEASURING = 1.3  # times what is worth choosing: a count of cycles may err so far
 MOST_CANDIDATES = 3
-WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # of a panel of so many quarters of the widest
 
 
 def applies(s: ConvShape, target: Target) -> bool:
@@ -62,36 +51,26 @@ def applies(s: ConvShape, target: Target) -> bool:
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
     """The pairs of axis algorithms that save multiplications and keep the error bound."""
-    g = s.geometry
-    pairs = []
-    for sizes in itertools.product(*(OUTPUTS if taps > 1 else (1,) for taps in g.kernel)):
-        axes = [axis_algorithm(m, taps, stride) for m, taps, stride in zip(sizes, g.kernel, g.strides, strict=True)]
-        saves = axes[0].points * axes[1].points < s.taps * sizes[0] * sizes[1]
-        most = MOST_POINTS_ALONE if 1 in g.kernel else MOST_POINTS
-        if saves and max(phase.points for a in axes for phase in a.phases) <= most:
-            pairs.append((axes[0], axes[1]))
-    return pairs
+    return [_axes(s, algorithm) for algorithm in counts.algorithms(_layer(s, 1))]
+
+
+def _layer(s: ConvShape, rows: int) -> counts.Layer:
+    """For `rows` images where their number is symbolic."""
+    (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
+    height, width = (size_hint(d) for d in s.geometry.output)
+    return counts.Layer(_images(s, rows), s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
+                        (height, width))  # fmt: skip
+
+
+def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
+    sizes = zip(algorithm.tile, s.geometry.kernel, s.geometry.strides, strict=True)
+    height, width = (axis_algorithm(outputs, taps, stride) for outputs, taps, stride in sizes)
+    return height, width
 
 
 def name_of(axes: tuple[Axis, Axis]) -> str:
     """`winograd4x4`: by the outputs of a tile."""
     return f"winograd{axes[0].outputs}x{axes[1].outputs}"
-
-
-def cycles(s: ConvShape, axes: tuple[Axis, Axis], rows: int, lanes: int) -> float:
-    """What a call takes one core, about, for `rows` images where their number is symbolic."""
-    points, pairs = axes[0].points * axes[1].points, s.group_inputs * s.group_outputs
-    counts = [-(-size_hint(d) // a.outputs) for d, a in zip(s.geometry.output, axes, strict=True)]
-    tiles = _images(s, rows) * counts[0] * counts[1]
-    transforms = TRANSFORM_CYCLES * points * tiles * (s.group_inputs + s.group_outputs) / lanes
-    streamed = CYCLES_PER_BYTE * max(0, 4 * points * pairs - HIDDEN_NBYTES)
-    return GEMM_CYCLES * points * tiles * pairs / lanes + transforms + streamed
-
-
-def direct_cycles(s: ConvShape, rows: int, lanes: int) -> float:
-    """The same of a direct convolution, whose weights come from memory in time."""
-    pixels = _images(s, rows) * math.prod(size_hint(d) for d in s.geometry.output)
-    return s.taps * pixels * s.group_inputs * s.group_outputs / lanes
 
 
 def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
@@ -100,16 +79,18 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     Args:
         s: of a layer that `applies`. direct: ways to do without, best first.
     """
-    counts: list[tuple[float, Candidates]] = [(WORTH * direct_cycles(s, ctx.rows, ctx.lanes), direct)]
-    most = WORTH_MEASURING * counts[0][0]
-    found = sorted(((cycles(s, axes, ctx.rows, ctx.lanes), axes) for axes in algorithms(s)), key=lambda pair: pair[0])
+    layer = _layer(s, ctx.rows)
+    offered: list[tuple[float, Candidates]] = [(counts.WORTH * counts.direct_cycles(layer, ctx.lanes), direct)]
+    most = WORTH_MEASURING * offered[0][0]
+    costs = [(counts.cycles(layer, algorithm, ctx.lanes), algorithm) for algorithm in counts.algorithms(layer)]
+    found = [(cost, _axes(s, algorithm)) for cost, algorithm in sorted(costs, key=lambda pair: pair[0])]
     for cost, axes in [pair for pair in found if pair[0] < most][:MOST_CANDIDATES]:
-        counts.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))
+        offered.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))
     best = found[0][1]  # a block of other length may suit the caches better
-    if plan(s, ctx.target, best, ctx.rows).block != LONG_BLOCK and found[0][0] < most:
-        long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=LONG_BLOCK)
-        counts.append((math.inf, {f"{name_of(best)}-long": long}))
-    ranked = sorted(counts, key=lambda pair: pair[0])
+    if plan(s, ctx.target, best, ctx.rows).block != counts.LONG_BLOCK and found[0][0] < most:
+        long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=counts.LONG_BLOCK)
+        offered.append((math.inf, {f"{name_of(best)}-long": long}))
+    ranked = sorted(offered, key=lambda pair: pair[0])
     return {name: make for _, own in ranked for name, make in own.items()}
 
 
@@ -123,26 +104,18 @@ def plan(s: ConvShape, target: Target, axes: tuple[Axis, Axis], rows: int = 1) -
     lanes = target.f32_lanes
     needed = ceil_div(s.group_outputs, lanes)
     widest = 4 if target.n_registers >= 32 else 2
-    vectors = min(range(1, widest + 1), key=lambda v: ceil_div(needed, v) * v * WASTE[v * 4 // widest])
+    vectors = min(range(1, widest + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // widest])
     tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
     height, panels = most_rows(target, vectors), ceil_div(needed, vectors)
     points = axes[0].points * axes[1].points
     fits = int(L2_SHARE * target.l2_nbytes) // (4 * points * (s.group_inputs + vectors * lanes))
-    block = max(2 * height, min(fits // height * height, LONG_BLOCK))
-    if 4 * points * s.group_inputs * s.group_outputs >= STREAMED_NBYTES:
-        block = LONG_BLOCK
+    block = max(2 * height, min(fits // height * height, counts.LONG_BLOCK))
+    if 4 * points * s.group_inputs * s.group_outputs >= counts.STREAMED_NBYTES:
+        block = counts.LONG_BLOCK
     elif isinstance(tiles[0], int) and isinstance(tiles[1], int):
-        items = MIN_ITEMS if _images(s, rows) == 1 else 1
-        block = _even_block(tiles[0] * tiles[1], max(fits, 2 * height), panels, items)
+        items = counts.MIN_ITEMS if _images(s, rows) == 1 else 1
+        block = counts.even_block(tiles[0] * tiles[1], max(fits, 2 * height), panels, items)
     return Plan(axes, tiles, block, vectors, lanes, height, panels)
-
-
-def _even_block(tiles: int, most: int, panels: int, items: int) -> int:
-    """Tiles of a block: equal parts of an image, in a number of items that two cores share evenly, at least `items`."""
-    blocks = max(-(-tiles // min(most, LONG_BLOCK)), min(-(-items // panels), tiles // SHORT_BLOCK), 1)
-    if blocks * panels % 2 and tiles > SHORT_BLOCK:
-        blocks += 1
-    return -(-tiles // blocks)
 
 
 def transform_weights(w: np.ndarray, p: Plan) -> np.ndarray:

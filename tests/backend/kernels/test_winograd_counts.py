@@ -1,4 +1,4 @@
-"""The cost model's counts of Winograd's algorithms follow the kernels' own choice."""
+"""The cost model counts the algorithm that the kernels choose, and about as many work items."""
 
 from __future__ import annotations
 
