@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....errors import InvalidModel
 from ..types import Dim, TensorType, dim_max, floor_div
-from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Opt, op
+from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, op
 from .geometry import WindowGeometry, per_axis, window_geometry
 
 
@@ -56,13 +56,9 @@ class Gemm(Contraction):
         return [ctx.tensor(0).with_shape((m, n))]
 
 
-@op(since=11)
-class Conv(Contraction):
-    """Cross-correlation of x [N, C, spatial...] with w [M, C/group, kernel...], plus b [M]."""
+class Convolution(Operator):
+    """The attributes of every convolution, plain, transposed or of 8-bit integers."""
 
-    x: In[Float]
-    w: In[Float]
-    b: Opt[Float]
     auto_pad: Attr[str] = "NOTSET"
     dilations: Attr[Ints | None] = None
     group: Attr[int] = 1
@@ -70,16 +66,29 @@ class Conv(Contraction):
     pads: Attr[Ints | None] = None
     strides: Attr[Ints | None] = None
 
-    def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
-        """The window with all defaults and auto_pad resolved. Raises InvalidModel."""
-        kernel = w.static_shape[2:] if w.is_static else ()
+    def kernel(self, w: TensorType) -> tuple[int, ...]:
+        """The spatial sizes of the weights. Raises InvalidModel where they are unknown or `kernel_shape` differs."""
         if not w.is_static:
             raise InvalidModel("the kernel's shape must be known at compile time", found=w)
+        kernel = w.static_shape[2:]
         if self.kernel_shape is not None and self.kernel_shape != kernel:
             raise InvalidModel("kernel_shape contradicts the weights", expected=kernel, found=self.kernel_shape)
+        return kernel
+
+
+@op(since=11)
+class Conv(Convolution, Contraction):
+    """Cross-correlation of x [N, C, spatial...] with w [M, C/group, kernel...], plus b [M]."""
+
+    x: In[Float]
+    w: In[Float]
+    b: Opt[Float]
+
+    def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
+        """The window with all defaults and auto_pad resolved. Raises InvalidModel."""
         return window_geometry(
             x.dims[2:],
-            kernel,
+            self.kernel(w),
             strides=self.strides,
             pads=self.pads,
             dilations=self.dilations,
@@ -104,31 +113,21 @@ class Conv(Contraction):
 
 
 @op(since=11)
-class ConvTranspose(Contraction):
+class ConvTranspose(Convolution, Contraction):
     """The gradient of Conv with respect to its input: x [N, C, spatial...], w [C, M/group, kernel...], plus b [M]."""
 
     x: In[Float]
     w: In[Float]
     b: Opt[Float]
-    auto_pad: Attr[str] = "NOTSET"
-    dilations: Attr[Ints | None] = None
-    group: Attr[int] = 1
-    kernel_shape: Attr[Ints | None] = None
     output_padding: Attr[Ints | None] = None
     output_shape: Attr[Ints | None] = None
-    pads: Attr[Ints | None] = None
-    strides: Attr[Ints | None] = None
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
         """The window of the convolution whose gradient this is: `input` is x's size, `output` the result's.
 
         Raises InvalidModel.
         """
-        if not w.is_static:
-            raise InvalidModel("the kernel's shape must be known at compile time", found=w)
-        kernel = w.static_shape[2:]
-        if self.kernel_shape is not None and self.kernel_shape != kernel:
-            raise InvalidModel("kernel_shape contradicts the weights", expected=kernel, found=self.kernel_shape)
+        kernel = self.kernel(w)
         rank = len(kernel)
         strides = per_axis(self.strides, rank, 1, "strides")
         dilations = per_axis(self.dilations, rank, 1, "dilations")

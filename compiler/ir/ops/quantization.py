@@ -22,13 +22,12 @@ from .base import (
     Float2,
     In,
     InferContext,
-    Ints,
     Numeric,
     Opt,
     TypeGroup,
     op,
 )
-from .contraction import Conv
+from .contraction import Conv, Convolution
 
 STORED = frozenset({U8, I8, U16, I16})
 EXACT = 2**24
@@ -277,15 +276,8 @@ def _heaviest_bias(bias: PyAny) -> int:
     return int(np.abs(bias.data.astype(np.int64)).max(initial=0)) if bias.data is not None else EXACT + 1
 
 
-class Convolved(Composite):
+class Convolved(Convolution, Composite):
     """Convolutions of 8-bit integers."""
-
-    auto_pad: Attr[str] = "NOTSET"
-    dilations: Attr[Ints | None] = None
-    group: Attr[int] = 1
-    kernel_shape: Attr[Ints | None] = None
-    pads: Attr[Ints | None] = None
-    strides: Attr[Ints | None] = None
 
     def convolve(self, g: PyAny, x: PyAny, w: PyAny, x_zero: PyAny, w_zero: PyAny,
                  bias: PyAny = None) -> tuple[PyAny, bool]:
