@@ -83,10 +83,14 @@ def measure_machine(folder: Path | None, cores: Sequence[int], name: str) -> Mac
     copy = _copy_kernel(target)
     in_l2, endless = _copy_speed(copy, l2 // 2, cores[:1]), _copy_speed(copy, 3 * l3, cores[:1])
     far_one, far_all = _far_speed(target, cores[:1]), _far_speed(target, cores)
-    curve = [(mib << 20, _copy_speed(copy, mib << 20, cores[:1])) for mib in L3_PROBES if l2 < mib << 20 <= l3]
+    share = _sharing(target, cores) if len(cores) > 1 else None
+    curve, shared = [], [share()] if share else []
+    for nbytes in (mib << 20 for mib in L3_PROBES if l2 < mib << 20 <= l3):
+        curve.append((nbytes, _copy_speed(copy, nbytes, cores[:1])))
+        shared += [share()] if share else []  # again and again: a host may move virtual cores meanwhile
     in_l3 = statistics.median([speed for nbytes, speed in curve if nbytes <= l3 // 3] or [far_one])
     held = max([nbytes for nbytes, speed in curve if speed**2 >= in_l3 * endless], default=l2)
-    peers, barrier = _sharing(target, cores) if len(cores) > 1 else (in_l3, 0.0)
+    peers, barrier = map(statistics.median, zip(*shared)) if shared else (in_l3, 0.0)
     blank = Machine(
         name, len(cores) // n_sockets, facts.flops_core, far_one, max(far_one, far_all / n_sockets), n_sockets,
         l2_bandwidth_per_core=in_l2, l3_bandwidth_per_core=in_l3, l2_nbytes=l2, l3_nbytes=max(l2, held),
@@ -203,8 +207,8 @@ def _far_speed(target: Target, cores: Sequence[int]) -> float:
     return statistics.geometric_mean(speeds)
 
 
-def _sharing(target: Target, cores: Sequence[int]) -> tuple[float, float]:
-    """Bytes per second that a core gets of what another has written, and seconds in which two cores meet.
+def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, float]]:
+    """Measures bytes per second that a core gets of what another has written, and seconds in which two cores meet.
 
     Two cores copy halves of a buffer to another one, meet, and copy the other's halves back: every line read is one
     that the other core wrote. Two sizes tell bytes and meetings apart.
@@ -237,6 +241,9 @@ def _sharing(target: Target, cores: Sequence[int]) -> tuple[float, float]:
         runs = [partial(function, *pointers, half, tid, 2, count) for tid in range(2)]
         return seconds_side_by_side(runs, cores[:2]) / (2 * count)
 
-    small, large = 2 * lanes, 32 << 10
-    meeting, moving = seconds(small, 5_000), seconds(large, 100)
-    return 8 * (large - small) / max(moving - meeting, 1e-9), meeting
+    def sample() -> tuple[float, float]:
+        small, large = 2 * lanes, 32 << 10
+        meeting, moving = seconds(small, 5_000), seconds(large, 100)
+        return 8 * (large - small) / max(moving - meeting, 1e-9), meeting
+
+    return sample
