@@ -19,11 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from parax.compiler.compilation import Compilation
-from parax.compiler.driver import import_graph, optimise
+from parax.compiler.driver import import_graph, optimise, work_in_place
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import Machine, load_machine
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.dataflow.memory_planning import separate_outputs
 from parax.compiler.passes.partition.greedy import Latencies
 from parax.compiler.passes.partition.schedules import plan_layers
 from parax.compiler.passes.partition.works import graph_works
@@ -39,9 +38,10 @@ MOST_OPERATORS = 32
 def optimised(path: Path) -> Graph:
     """The graph that layers are planned for."""
     options = CompileOptions()
+    run = Compilation(options, lambda phase, fraction: None)
     graph = import_graph(path, options)
-    optimise(graph, Compilation(options, lambda phase, fraction: None))
-    separate_outputs(graph)
+    optimise(graph, run)
+    work_in_place(graph, run)
     return graph
 
 

@@ -30,7 +30,7 @@ from .passes.base import Pipeline
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.read_in_place import ReadInPlace
-from .passes.dataflow.split_steps import Block, NativeStep, native_steps, split_steps
+from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
 from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
@@ -75,6 +75,15 @@ def optimise(graph: Graph, run: Compilation) -> None:
         passes.run(nested)
 
 
+def work_in_place(graph: Graph, run: Compilation) -> None:
+    """Give the outputs of a native step bytes of their own, and leave out copies into and out of larger values."""
+    separate_outputs(graph)
+    if run.options.opt_level >= 2:
+        in_place = Pipeline([WriteInPlace(takes_window), ReadInPlace(takes_window)])
+        run.watch(in_place)
+        in_place.run(graph)
+
+
 @dataclass
 class Lowered:
     """A graph as kernels, before LLVM sees them.
@@ -105,6 +114,10 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
     options = run.options
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
+    one_step = is_one_step(graph)
+    if one_step:  # the planner counts no copies that will not be made
+        with run.phase("passes", 0.19):
+            work_in_place(graph, run)
     if run.decision is None:
         with run.phase("plan", 0.2):
             cores = run.options.cores or choose_cores(None)
@@ -115,12 +128,8 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
     with run.phase("memory", 0.25):
         block = split_steps(graph)
         natives = [s.graph for s in native_steps(block.steps)]
-        for native in natives:
-            separate_outputs(native)
-            if options.opt_level >= 2:
-                in_place = Pipeline([WriteInPlace(takes_window), ReadInPlace(takes_window)])
-                run.watch(in_place)
-                in_place.run(native)
+        for native in natives if not one_step else ():
+            work_in_place(native, run)
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
@@ -202,4 +211,5 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
                             found=f"{need} bytes", hint="raise --max-memory or make a dimension smaller")
 
 
-__all__ = ["Compilation", "Lowered", "ParaxError", "build_plan", "compile_model", "import_graph", "lower", "optimise"]
+__all__ = ["Compilation", "Lowered", "ParaxError", "build_plan", "compile_model", "import_graph", "lower", "optimise",
+           "work_in_place"]  # fmt: skip

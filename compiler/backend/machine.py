@@ -1,12 +1,14 @@
-"""What this machine can do at most: multiply-add peak and copy bandwidth, measured once and cached.
+"""What this machine can do at most: multiply-add peak and copy bandwidth, measured once and cached; and whether its
+cores are all there just now.
 
-Owns the two measurements and their file. Percentages of peak in benchmarks and `parax doctor` refer to them.
+Owns these measurements and their file. Percentages of peak in benchmarks and `parax doctor` refer to them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import platform
 import threading
@@ -28,6 +30,7 @@ CHAINS = 12  # independent multiply-adds in flight: latency 4 × 2 units, and so
 STEPS = 2_000_000
 COPY_NBYTES = 64 << 20  # more than the last cache of one core
 REPEATS = 7
+BURST_STEPS, BURSTS = 200_000, 3  # 0.7 ms each
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,34 @@ def peak_kernel(target: Target) -> KFunc:
     return k.func
 
 
-def _multiply_adds(target: Target) -> tuple[Callable[[], None], float]:
+def slowness(cores: Sequence[int]) -> Callable[[], float]:
+    """Asks, in 3 ms, how many times as long as at their quickest so far the cores take over arithmetic, all at work.
+
+    Where a host runs two virtual cores on one physical core, for a moment or for minutes, it is about 2; what is
+    measured then tells nothing of other times.
+    """
+    run, _ = _multiply_adds(resolve_target("native"), BURST_STEPS)
+    least = math.inf
+
+    def ask() -> float:
+        nonlocal least
+        seconds = seconds_side_by_side([run] * len(cores), cores, BURSTS)
+        least = min(least, seconds)
+        return seconds / least
+
+    return ask
+
+
+def _multiply_adds(target: Target, steps: int = STEPS) -> tuple[Callable[[], None], float]:
     """The peak kernel as a call on fresh memory, and how many operations a call does."""
     function = load_function(peak_kernel(target), target)
 
     def run() -> None:
         x, y, none = np.zeros(1024, np.float32), np.zeros(1024, np.float32), np.zeros(16, np.int64)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, none, none)]
-        function(*pointers, 0, STEPS)
+        function(*pointers, 0, steps)
 
-    return run, 2.0 * STEPS * CHAINS * target.f32_lanes
+    return run, 2.0 * steps * CHAINS * target.f32_lanes
 
 
 def _copy() -> Callable[[], None]:
@@ -105,15 +126,19 @@ def _copy() -> Callable[[], None]:
     return lambda: np.copyto(destination, source)
 
 
-def seconds_side_by_side(calls: Sequence[Callable[[], None]], cores: Sequence[int]) -> float:
-    """Least time of REPEATS in which every call runs once, each on its own core: last end less first start."""
+def seconds_side_by_side(
+    calls: Sequence[Callable[[], None]], cores: Sequence[int], repeats: int | None = None
+) -> float:
+    """Least time of some repeats (REPEATS) in which every call runs once, each on its own core: last end less first
+    start.
+    """
     spans: list[list[tuple[float, float]]] = [[] for _ in calls]
     barrier = threading.Barrier(len(calls))
 
     def work(number: int) -> None:
         os.sched_setaffinity(0, {cores[number]})
         calls[number]()
-        for _ in range(REPEATS):
+        for _ in range(repeats or REPEATS):
             barrier.wait()
             began = time.perf_counter()
             calls[number]()

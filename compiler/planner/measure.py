@@ -1,7 +1,7 @@
 """Candidates as they run: a race in interleaved rounds over sessions of their plans, within a budget of seconds.
 
 Owns the measuring of candidates: who still runs, when it is settled, and what counts of each one's rounds; what one
-round of a candidate is, is `contest`'s.
+round of a candidate is, is `contest`'s, whether the machine's cores are all there is `backend.machine`'s.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ SLICE_SECONDS = 0.03  # of a candidate in a round, at least one request
 WHOLE_SECONDS = 0.4  # up to which a request is run whole: one in parts gives less memory for results back and forth
 WARM_UPS = 2
 LONG_SECONDS = 0.3  # of a request that needs one warm-up only
+DISTURBED = 1.4  # times as long as at their quickest: cores that take so long are not all there, a round is repeated
+PAUSE_SECONDS = 0.05  # between looks at a disturbed machine
+PATIENCE = 0.5  # of the budget: how long the race waits and repeats in all
 Inputs = Mapping[str, "np.ndarray"]
 Tell = Callable[[str, float], None]
 
@@ -77,13 +80,22 @@ class Racer:
 
     Attributes:
         items: rows of all its clients' requests. times: its median seconds of a request, in each of its rounds.
-        behind: whether it runs no more.
+        behind: whether it runs no more. in_part: whether its trial is a part of a request.
     """
 
     contestant: Contestant
     items: int
     times: list[float] = field(default_factory=list)
     behind: bool = False
+    in_part: bool = False
+
+    def turn(self) -> float:
+        """Median seconds of a request in one round. Parts are preceded by one that does not count: whatever ran before
+        leaves cold caches, which is nothing in a whole request.
+        """
+        if self.in_part:
+            self.contestant.run_for(0.0)
+        return median(self.contestant.run_for(SLICE_SECONDS)[1])
 
     @property
     def seconds(self) -> float:
@@ -101,6 +113,29 @@ class Racer:
         return seconds / max(1, self.items)
 
 
+class Calm:
+    """Repeats what ran while the machine was disturbed, after waiting for the end of that, as long as patience lasts.
+
+    Attributes:
+        waited: seconds so far.
+    """
+
+    def __init__(self, slowness: Callable[[], float], patience_seconds: float) -> None:
+        """`slowness`: see backend.machine."""
+        self.slowness, self.patience, self.waited = slowness, patience_seconds, 0.0
+
+    def run(self, turn: Callable[[], float]) -> float:
+        """What `turn` returns, of the last time that it ran."""
+        while True:
+            began = time.perf_counter()
+            seconds = turn()
+            if self.waited >= self.patience or self.slowness() <= DISTURBED:
+                return seconds
+            while time.perf_counter() - began < self.patience - self.waited and self.slowness() > DISTURBED:
+                time.sleep(PAUSE_SECONDS)
+            self.waited += time.perf_counter() - began
+
+
 def quicker_half(times: Sequence[float]) -> list[float]:
     """The lesser half of some times in order, at least two of them if there are."""
     return sorted(times)[: max(2, (len(times) + 1) // 2)]
@@ -108,12 +143,13 @@ def quicker_half(times: Sequence[float]) -> list[float]:
 
 def measure(
     rows: Sequence[Row], plan_of: Callable[[Candidate], Plan], inputs_of: Callable[[int], Inputs], load: Load,
-    cores: Sequence[int], budget_seconds: float, tell: Tell,
+    cores: Sequence[int], budget_seconds: float, tell: Tell, slowness: Callable[[], float],
 ) -> list[Row]:  # fmt: skip
     """Run the rows' candidates in turn, round after round, until the budget is spent or it is clear what they take.
 
     Args:
         plan_of: what a candidate runs. inputs_of: a request of so many rows. tell: progress, (what, fraction done).
+        slowness: of the cores at the moment, see backend.machine.
     """
     trials = [trial(row, load) for row in rows]
     with ExitStack() as stack:
@@ -122,8 +158,8 @@ def measure(
             session = stack.enter_context(open_session(plan_of(row.candidate), row.candidate, cores))
             calls = [partial(session.run, inputs_of(each.rows))] * each.clients
             contestant = Contestant("parax", row.candidate.name, calls, each.rows)
-            racers.append(Racer(contestant, each.rows * each.clients))
-        race(racers, budget_seconds, tell)
+            racers.append(Racer(contestant, each.rows * each.clients, in_part=each.parts > 1))
+        race(racers, budget_seconds, tell, Calm(slowness, PATIENCE * budget_seconds))
     found = []
     for row, each, racer in zip(rows, trials, racers, strict=True):
         seconds, items = racer.seconds, each.rows * each.clients
@@ -132,9 +168,9 @@ def measure(
     return found
 
 
-def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell) -> None:
+def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell, calm: Calm) -> None:
     """Rounds in which each one runs once. After FEWEST_ROUNDS those that were never near the leader drop out; the rest
-    go on, longer if their times are spread.
+    go on, longer if their times are spread. What `calm` waits does not count.
     """
     for racer in racers:
         tell(f"warming up {racer.contestant.setup}", 0.0)
@@ -144,15 +180,15 @@ def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell) -> None:
     began, n = time.perf_counter(), 0
     while n < MOST_ROUNDS:
         racing = [racer for racer in racers if not racer.behind]
-        spent = time.perf_counter() - began
+        spent = time.perf_counter() - began - calm.waited
         if n and spent >= budget_seconds * (1 if n >= FEWEST_ROUNDS else OVERDRAFT):
             break
         if n >= SETTLED_ROUNDS and (len(racing) == 1 or all(racer.spread <= LITTLE_SPREAD for racer in racing)):
             break
         for racer in racing:
-            done = (time.perf_counter() - began) / budget_seconds
+            done = (time.perf_counter() - began - calm.waited) / budget_seconds
             tell(f"round {n + 1}: {racer.contestant.setup}", min(1.0, max(done, n / MOST_ROUNDS)))
-            racer.times.append(median(racer.contestant.run_for(SLICE_SECONDS)[1]))
+            racer.times.append(calm.run(racer.turn))
         n += 1
         if n >= FEWEST_ROUNDS:
             leader = min(racer.each(racer.seconds) for racer in racing)

@@ -18,7 +18,6 @@ from ..ir.graph import Graph, Node
 from ..ir.machine import Machine, load_machine
 from ..ir.schedule import Layer, Schedule, check_schedule
 from ..options import CompileOptions
-from ..passes.dataflow.memory_planning import separate_outputs
 from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Sequential, simulate
 from ..passes.partition.works import Work, graph_works
@@ -93,10 +92,11 @@ def partition_model(
     found = machine_here(options, cores, measure=True) if machine is None else load_machine(machine)
     n_cores = len(cores) or found.n_cores
     graph = driver.import_graph(model, options)
-    driver.optimise(graph, Compilation(options, lambda phase, fraction: None))
+    run = Compilation(options, lambda phase, fraction: None)
+    driver.optimise(graph, run)
     if runs_in_steps(graph):
         raise UnsupportedOp("the model runs in several steps, which are not partitioned", where=f"graph {graph.name}")
-    separate_outputs(graph)
+    driver.work_in_place(graph, run)
     planner = Planner(graph, found, n_cores, "latency", fixed_sizes(options))
     load = planner.load(rows or (64 if n_stages else None))
     if rows is not None and load.rows != rows:

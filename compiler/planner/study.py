@@ -5,8 +5,9 @@ Owns what `parax plan`, -O3 and benchmarks.planner share: compiling what is to b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +15,13 @@ import numpy as np
 from ...errors import IncompatiblePlan, InvalidInput, ResourceLimit, UsageError
 from ...runtime.topology import choose_cores
 from .. import driver
+from ..backend.machine import slowness
 from ..compilation import Compilation, Progress
 from ..frontend.index_bounds import index_bounds
 from ..frontend.parse import Source
 from ..ir.machine import load_machine
 from ..options import CompileOptions
+from ..passes.dataflow.split_steps import is_one_step
 from ..passes.partition.schedules import has_branches
 from ..passes.partition.works import Measured
 from ..samples import random_inputs
@@ -67,6 +70,8 @@ class Study:
         progress("import", 0.0)
         graph = driver.import_graph(model, options)
         driver.optimise(graph, run)
+        if is_one_step(graph):
+            driver.work_in_place(graph, run)
         n_cores = len(self.cores) if described is None else found.n_cores
         self.planner = Planner(graph, found, n_cores, options.hint, fixed_sizes(options))
         sizes = self.planner.predictor.symbols
@@ -129,7 +134,11 @@ class Study:
         def plan_of(candidate: Candidate) -> Plan:
             return self.plan_of(candidate, load)
 
-        return measure(rows, plan_of, self.inputs, load, self.cores, budget_seconds, self.progress)
+        return measure(rows, plan_of, self.inputs, load, self.cores, budget_seconds, self.progress, self._slowness)
+
+    @cached_property
+    def _slowness(self) -> Callable[[], float]:
+        return slowness(self.cores)
 
     def _node_seconds(self, cores: int, rows: int) -> Measured:
         """What every node takes on one core and on so many, by a traced build that runs one kernel after the other."""

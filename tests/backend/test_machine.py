@@ -27,3 +27,15 @@ def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     assert machine.cached_facts(tmp_path, [0]) is None
     (tmp_path / "machine.json").write_text('{"cpu": 1}')
     assert machine.cached_facts(tmp_path, [0]) is None
+
+
+def test_slowness_is_told_against_the_quickest_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([2e-3, 1e-3, 3e-3, 1e-3])
+    monkeypatch.setattr(machine, "seconds_side_by_side", lambda calls, cores, repeats: next(seconds))
+    slow = machine.slowness([0, 1])
+    assert [slow() for _ in range(4)] == pytest.approx([1.0, 1.0, 3.0, 1.0])
+
+
+def test_slowness_here() -> None:
+    slow = machine.slowness(sorted(os.sched_getaffinity(0))[:2])
+    assert 1.0 <= min(slow() for _ in range(3)) < 100

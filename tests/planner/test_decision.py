@@ -15,10 +15,13 @@ import onnx.parser
 import pytest
 
 import parax
+from parax.compiler import driver
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import compile_model, import_graph, optimise
+from parax.compiler.ir.costs import node_cost
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import Machine
+from parax.compiler.ir.views import is_window
 from parax.compiler.planner.candidate import LAYERED, PIPELINED, Candidate, Load
 from parax.compiler.planner.decide import Decision, decide, options_load, rows_a_call
 from parax.compiler.planner.planner import Planner
@@ -39,13 +42,22 @@ g (float[N,16,14,14] x) => (float[N,64,14,14] y)
   y = Concat <axis = 1> (c, d) }"""
 
 
-def branchy() -> onnx.ModelProto:
-    model = onnx.parser.parse_model(BRANCHES)
+def branchy(text: str = BRANCHES) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
     rng = np.random.default_rng(3)
     for name, shape in (("w", (16, 16, 1, 1)), ("v", (32, 16, 3, 3))):
         for i in "01":
             weight = rng.standard_normal(shape, np.float32) / 8
             model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name + i))
+    return model
+
+
+def joined() -> onnx.ModelProto:
+    """The branches with an operator after the Concat."""
+    text = BRANCHES.replace("[N,64,14,14] y)", "[N,8,14,14] z)")
+    model = branchy(text.replace("(c, d) }", "(c, d)  z = Conv (y, u) }"))
+    weight = np.ones((8, 64, 1, 1), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "u"))
     return model
 
 
@@ -105,6 +117,24 @@ def test_layered_instances_share_the_memory() -> None:
     alone, beside = (planner.predictor.layered(2, 4, n) for n in (1, 4))
     assert alone is not None and beside is not None
     assert beside.timeline.total_seconds > 1.2 * alone.timeline.total_seconds
+
+
+@pytest.mark.parametrize("opt_level", [1, 2])
+def test_copies_that_will_not_be_made_are_not_planned(monkeypatch: pytest.MonkeyPatch, opt_level: int) -> None:
+    planned: list[Graph] = []
+
+    def spy(graph: Graph, *rest: Any) -> Decision:
+        planned.append(graph.clone())
+        return decide(graph, *rest)
+
+    monkeypatch.setattr(driver, "decide", spy)
+    options, model = parax.CompileOptions(opt_level=opt_level, cache=False), joined()
+    compile_model(model, options)
+    planned.append(Study(model, options, "xeon-8280-2s", lambda what, done: None).planner.graph)
+    for graph in planned:
+        (concat,) = (node for node in graph if node.op.name == "Concat")
+        assert all(map(is_window, concat.operands)) == (opt_level == 2)
+        assert (node_cost(concat, {"N": 1}).kind == "view") == (opt_level == 2)
 
 
 def test_instances_that_the_user_asks_for_are_kept() -> None:

@@ -87,6 +87,11 @@ def runs_on_host(node: Node) -> bool:
     return any(not isinstance(t, TensorType) or t.dtype == STR for t in types)
 
 
+def is_one_step(graph: Graph) -> bool:
+    """Whether the graph becomes a single native function, as it is."""
+    return not any(map(runs_on_host, graph)) and all(isinstance(v.type, TensorType) for v in graph.outputs)
+
+
 def split_steps(graph: Graph) -> Block:
     """The steps, in order. Every graph output is written by one of them.
 
@@ -97,7 +102,7 @@ def split_steps(graph: Graph) -> Block:
         if not isinstance(v.type, TensorType):
             raise UnsupportedOp("only tensors can be given to a plan", where=f"input {v.name}", found=v.type)
     inputs, outputs = [v.name for v in graph.inputs], list(graph.output_names)
-    if not any(runs_on_host(node) for node in graph) and all(isinstance(v.type, TensorType) for v in graph.outputs):
+    if is_one_step(graph):
         return Block(graph, inputs, outputs, [NativeStep(graph, inputs, outputs)])
     _separate_outputs(graph)
     names = Names([*inputs, *outputs])
