@@ -1,14 +1,11 @@
 """What a call costs beyond its kernel: microseconds per `session.run` on a plan whose kernel adds 1 to 4 floats.
 
-usage: python -m benchmarks.call_overhead [--repeat 15] [--number 2000]
-
 Prints, per way to call, the median, the best and the worst of the repeats. The hand-off rows contain the kernel's and
 the system's time to wake threads.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import platform
 import statistics
@@ -22,6 +19,8 @@ import numpy as np
 from parax.runtime import Plan
 from parax.runtime.lanes import lanes_text
 from parax.runtime.topology import machine
+
+from .command import command_line, finish
 
 KERNEL = """
 define i32 @parax_run_0(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, ptr %sync) {
@@ -64,9 +63,9 @@ def measure(name: str, call: Callable[[], Any], repeat: int, number: int) -> Non
 
 def main() -> None:
     """Measure every way to call."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=15)
-    parser.add_argument("--number", type=int, default=2000)
+    parser = command_line("call_overhead", __doc__)
+    parser.add_argument("--repeat", type=int, default=15, metavar="R", help="times to measure each (default 15)")
+    parser.add_argument("--number", type=int, default=2000, metavar="N", help="calls of a time (default 2000)")
     options = parser.parse_args()
     plan = tiny_plan()
     one, two = np.ones((1, 4), np.float32), np.ones((2, 4), np.float32)
@@ -99,4 +98,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -16,7 +16,6 @@ depends on the code more than on the memory; % roof is warm too.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import time
 
@@ -35,6 +34,7 @@ from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import TensorType
 
+from .command import command_line, finish
 from .warm_cold import Case, aligned, measure
 
 LAST = (0, 2, 3, 1)
@@ -331,10 +331,10 @@ GROUPS = {
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line("kernels", __doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"which cases: {' '.join(GROUPS)} (default: all)")
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--target", default="native")
+    parser.add_argument("--repeats", type=int, default=15, metavar="R", help="turns of each case (default 15)")
+    parser.add_argument("--target", default="native", help="to compile for (default: native)")
     parser.add_argument("--winograd", action="store_true", help="let convolutions use Winograd")
     args = parser.parse_args()
     if unknown := set(args.groups) - set(GROUPS):
@@ -358,4 +358,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -29,6 +29,7 @@ from parax.files import write_whole
 
 from .cases import ROOT, Case, Run, case_names, models_folder, open_case
 from .children import Record, records_of
+from .command import command_line, finish, new_file
 
 TARGETS = ("x86-64-v4", "x86-64-v3")
 MODES = ("latency", "throughput")
@@ -190,17 +191,20 @@ def _one(args: argparse.Namespace) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix", description=__doc__)
+    parser = command_line("matrix", __doc__)
     parser.add_argument("--quick", action="store_true", help="small editions of the list and fast real models: for CI")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose name it matches")
-    parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
-    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
-    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES), metavar="N")
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET",
+                        help=f"to compile for (default: {' '.join(TARGETS)})")
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES, metavar="MODE",
+                        help=f"of {', '.join(MODES)} (default: both)")
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES), metavar="N",
+                        help=f"rows of a request (default: {' '.join(map(str, BATCHES))})")
     parser.add_argument(
         "--models", type=Path, metavar="DIR", help="real models (default: PARAX_MODELS, ../shared/models)"
     )
-    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="per model, in seconds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every record there")
+    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="seconds of a model (default 900)")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write every record there")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     parser.add_argument(
         "--one", metavar="CASE", help="run one case in this process and print its records as JSON lines"
@@ -209,4 +213,4 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

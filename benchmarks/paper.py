@@ -22,7 +22,6 @@ Errors are ours / source − 1; a dash stands where the source has no number or 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import tempfile
@@ -48,6 +47,7 @@ from parax.runtime.topology import choose_cores
 
 from . import paper_sources as source
 from .cases import model_file
+from .command import command_line, finish, new_file
 from .layer_times import compile_traced
 from .paper_block import drawn
 from .paper_framework import ENGINE, FORK_SECONDS, OPERATOR_SECONDS, Operation, framework_works, operations
@@ -262,10 +262,10 @@ def report(console: Console, rows: Iterable[Row]) -> None:
 
 def main() -> None:
     """Simulate, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where NAME.onnx are, if they need not be built")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--svg", type=Path, help="folder for the plots")
+    parser = command_line("paper", __doc__)
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where NAME.onnx are, or are built")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write every row there")
+    parser.add_argument("--svg", type=Path, metavar="DIR", help="draw the plots there")
     parser.add_argument("--measure", action="store_true", help="add what this machine shows itself")
     options = parser.parse_args()
     paper = Paper(options.folder)
@@ -299,4 +299,4 @@ def _plain(row: Row) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -8,7 +8,6 @@ random sets of operators the simulator's cheap path (`greedy.Latencies`) tells i
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import time
@@ -28,6 +27,7 @@ from parax.compiler.passes.partition.schedules import plan_layers
 from parax.compiler.passes.partition.works import graph_works
 
 from .cases import model_file
+from .command import command_line, finish
 
 MODELS = ("inception-v3", "nasnet", "resnet101", "bert-base")
 SIZES = {"N": 1}
@@ -75,11 +75,13 @@ def latencies_per_second(graph: Graph, machine: Machine, n_cores: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), help=f"of the model list; {', '.join(MODELS)}")
-    parser.add_argument("--folder", type=Path, help="where NAME.onnx are, if they need not be built")
-    parser.add_argument("--machine", default="xeon-8280-2s", help="a described machine")
-    parser.add_argument("--cores", type=int, default=28)
+    parser = command_line("partition_search", __doc__)
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL",
+                        help=f"of the model list (default: {' '.join(MODELS)})")  # fmt: skip
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where NAME.onnx are, or are built")
+    parser.add_argument("--machine", default="xeon-8280-2s", metavar="FILE.toml",
+                        help="a described machine, by file or shipped name (default xeon-8280-2s)")  # fmt: skip
+    parser.add_argument("--cores", type=int, default=28, metavar="N", help="of that machine (default 28)")
     options = parser.parse_args()
     machine = load_machine(options.machine)
     table = Table("model", "operators", "layers", "search s", "peak MB", "latencies /s",
@@ -94,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

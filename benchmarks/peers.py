@@ -40,6 +40,7 @@ from parax.runtime.topology import choose_cores
 
 from .cases import ROOT, model_file
 from .children import Record, records_of
+from .command import command_line, finish, new_file
 from .peers_fresh import cold_start, compiled, plan_memory, second_instance
 from .peers_table import SIDES, Table, all_tables, problems
 
@@ -246,13 +247,14 @@ def command(args: argparse.Namespace) -> str:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line("peers", __doc__)
     every = ("parax", *SIDES)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
-    parser.add_argument("--modes", nargs="+", default=list(PARTS), choices=PARTS, help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--sides", nargs="+", default=list(every[:3]), choices=every)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME",
+                        help="of the model list (default: all)")
+    parser.add_argument("--modes", nargs="+", default=list(PARTS), choices=PARTS, metavar="MODE",
+                        help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--sides", nargs="+", default=list(every[:3]), choices=every, metavar="SIDE",
+                        help=f"of {', '.join(every)} (default: all but torch)")
     parser.add_argument("--rounds", type=int, default=7, metavar="R", help="in which each set-up runs once (default 7)")
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of a set-up in a round (default 1)")
     parser.add_argument("--batch", type=int, metavar="B", help="of throughput, instead of each model's own")
@@ -261,7 +263,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps the built models (default: removed at the end)")
     parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of each process (default 900)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure there")
+    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
     args = parser.parse_args(argv)
     if args.quick:
         vars(args).update(QUICK)
@@ -270,4 +272,4 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

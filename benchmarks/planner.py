@@ -2,9 +2,9 @@
 
 For each model of the list and each batch, all candidates run in interleaved rounds. Shown are the choice by prediction
 alone, what it takes over the best of all, and the same for the choice of `parax plan`, which runs its best few. The
-target is 5 %. With
-`--json OUT --resume` rows whose candidates are in the file already are not measured again, only judged by what is
-predicted now: so a long list can be measured in pieces, and a change of the cost model be tried on figures at hand.
+target is 5 %. With `--json OUT --resume` rows whose candidates are in the file already are not measured again, only
+judged by what is predicted now: so a long list can be measured in pieces, and a change of the cost model be tried on
+figures at hand.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from parax.compiler.planner.study import Study
 from parax.files import write_whole
 
 from .cases import model_file
+from .command import command_line, finish, new_file
 
 TARGET = 1.05
 BATCHES = (1, 8, 64)
@@ -166,26 +167,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
-    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES), metavar="B")
+    parser = command_line("planner", __doc__)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), metavar="NAME",
+                        help="of the model list (default: all)")
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES), metavar="B",
+                        help=f"rows of a request (default: {' '.join(map(str, BATCHES))})")  # fmt: skip
     parser.add_argument("--hint", choices=("latency", "throughput"), default="latency",
                         help="latency: one request at a time; throughput: one for every instance (default latency)")
-    parser.add_argument("--budget", type=float, default=10.0, metavar="S", help="seconds of a model and batch")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds of a model and batch (default 10)")
     parser.add_argument("--longest", type=float, default=LONGEST_CALL_SECONDS, metavar="S",
                         help=f"leave out candidates with longer native calls (default {LONGEST_CALL_SECONDS:g})")
-    parser.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK_MODELS)}, 2 s each")
+    parser.add_argument("--quick", action="store_true", help=f"by default {', '.join(QUICK_MODELS)}, 2 s each")
     parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps the built models (default: removed at the end)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure there, after each row")
+    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there, after each row")
     parser.add_argument("--resume", action="store_true", help="do not measure again what the --json file has")
     args = parser.parse_args(argv)
     if args.resume and args.json is None:
         parser.error("--resume needs --json")
-    if args.quick:
-        args.models, args.budget = list(QUICK_MODELS), 2.0
+    args.models = args.models or list(QUICK_MODELS if args.quick else MODELS)
+    args.budget = args.budget or (2.0 if args.quick else 10.0)
     return args
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -10,7 +10,6 @@ here: the machine is the one that `backend.calibration` measured with kernels of
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -33,6 +32,7 @@ from parax.files import write_whole
 from parax.runtime.topology import choose_cores
 
 from .cases import model_file
+from .command import command_line, finish, new_file
 from .layer_times import LayerTimes, Traced, compile_traced, measure_layers
 
 LEAST_SECONDS = 2e-6  # layers below that are left out of the layers' errors: the clock's stamps weigh too much
@@ -111,7 +111,7 @@ def report(console: Console, predictions: Sequence[Prediction], every_layer: boo
     for p in predictions:
         table.add_row(
             p.model, str(p.batch), f"{p.instances} × {p.cores}", f"{p.predicted * 1e3:.3f}", f"{p.measured * 1e3:.3f}",
-            f"{100 * p.error:.1f}", f"{100 * median(layer.error for layer in p.layers):.1f}",
+            f"{100 * p.error:.1f}", f"{100 * median(layer.error for layer in p.layers):.1f}" if p.layers else "–",
         )  # fmt: skip
     console.print(table)
     kinds = Table("kind", "layers", "share of time %", "median error %", "90th percentile %")
@@ -150,14 +150,18 @@ def median(values: Iterable[float]) -> float:
 
 def main() -> None:
     """Measure, predict, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(MODELS), help="of the model list; all by default")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--folder", type=Path, help="where NAME.onnx are, if they need not be built")
+    parser = command_line("prediction", __doc__)
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL",
+                        help="of the model list (default: all)")  # fmt: skip
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], metavar="B",
+                        help="rows of a request (default: 1 8)")  # fmt: skip
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where NAME.onnx are, or are built")
     parser.add_argument("--layers", action="store_true", help="print every layer")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring, for each set-up")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--known", type=Path, nargs="+", default=[], help="--json files of earlier runs, reported too")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S",
+                        help=f"of measuring a set-up (default {SECONDS:g})")  # fmt: skip
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write every layer and model there")
+    parser.add_argument("--known", type=Path, nargs="+", default=[], metavar="FILE",
+                        help="--json files of earlier runs, reported too")  # fmt: skip
     options = parser.parse_args()
     cores = choose_cores(None)
     machine = running_machine(env.cache_dir(), cores)
@@ -191,4 +195,4 @@ def _plain(value: object) -> object:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -5,9 +5,7 @@ Owns the text around the tables; the tables come from `peers_table`, the figures
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from parax.errors import UsageError
 from parax.files import write_whole
 
 from .cases import ROOT
+from .command import command_line, finish
 from .peers_table import all_tables, markdown, problems
 
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
@@ -57,7 +56,7 @@ def filled(text: str, content: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=__doc__)
+    parser = command_line("readme", __doc__)
     parser.add_argument("results", type=Path, help="what `python -m benchmarks.peers --json` wrote")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the document with the markers")
     args = parser.parse_args(argv)
@@ -67,4 +66,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -35,6 +35,7 @@ from parax.errors import ParaxError, UsageError
 from parax.files import write_whole
 
 from .cases import ROOT
+from .command import command_line, finish, new_file
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
 Kernels: TypeAlias = "list[tuple[str, str]]"
@@ -199,18 +200,18 @@ def _beyond(kernels: Kernels, others: Kernels) -> Kernels:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
-    parser.add_argument("--targets", nargs="+", default=list(TARGETS[:2]), choices=TARGETS)
+    parser = command_line("replay", __doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME",
+                        help="of the model list (default: all)")
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS[:2]), choices=TARGETS, metavar="TARGET",
+                        help=f"of {', '.join(TARGETS)} (default: the first two)")
     parser.add_argument("--small", action="store_true", help="small editions of the models: faster")
     parser.add_argument("--against", metavar="FILE|COMMIT", help="what to compare with")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write every kernel's hash there")
+    parser.add_argument("--save", type=new_file, metavar="FILE", help="write every kernel's hash there")
     parser.add_argument("--texts", action="store_true", help="with --save: whole kernels instead of hashes")
     parser.add_argument("--show", type=int, default=1, metavar="N", help="diffs to print per module (default 1)")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -1,13 +1,12 @@
 """Nanoseconds per element of every vector function, for each portable target this machine runs.
 
-    python benchmarks/vector_math.py [--elements 4096] [--milliseconds 20] [function ...]
+    python -m benchmarks.vector_math [--elements 4096] [--milliseconds 20] [function ...]
 
 One core, data in the first-level cache, the best of several rounds: the cost inside a fused kernel is lower still.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -18,6 +17,8 @@ from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.kernel_builder import F32PTR, Builder
 from parax.compiler.ir.loops import INDEX, KFunc
 from parax.compiler.ir.target import TARGETS, Target
+
+from .command import command_line, finish
 
 FUNCTIONS = ("exp", "exp2", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
              "sinh", "cosh", "asinh", "acosh", "atanh", "pow", "sqrt")  # fmt: skip
@@ -54,10 +55,11 @@ def nanoseconds(fn: str, target: Target, elements: int, seconds: float) -> tuple
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("functions", nargs="*", default=FUNCTIONS)
-    parser.add_argument("--elements", type=int, default=4096)
-    parser.add_argument("--milliseconds", type=float, default=20.0)
+    parser = command_line("vector_math", __doc__)
+    parser.add_argument("functions", nargs="*", default=FUNCTIONS, metavar="FUNCTION", help="default: all")
+    parser.add_argument("--elements", type=int, default=4096, metavar="N", help="of a call (default 4096)")
+    parser.add_argument("--milliseconds", type=float, default=20.0, metavar="MS",
+                        help="of measuring each function (default 20)")  # fmt: skip
     options = parser.parse_args()
     targets = [t for t in TARGETS.values() if t.supported_by(host_features())]
     print("ns per element (ms to compile)\n" + "function".ljust(10) + "".join(t.name.rjust(18) for t in targets))
@@ -67,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

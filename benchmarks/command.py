@@ -1,0 +1,37 @@
+"""What every `python -m benchmarks.NAME` shares: how its help looks, files that it will write, an error in one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from parax.errors import ParaxError, UsageError
+from parax.files import check_writable
+
+
+def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m benchmarks.NAME`; the description keeps its lines."""
+    layout = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(f"python -m benchmarks.{name}", description=description, formatter_class=layout)
+
+
+def new_file(text: str) -> Path:
+    """An argument's type: a file to write, refused before the work where it cannot be written."""
+    path = Path(text)
+    try:
+        check_writable(path)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
+
+
+def finish(main: Callable[[], int | None]) -> NoReturn:
+    """Run the entry point and leave with its exit code, or with an error's one message and code."""
+    try:
+        sys.exit(main())
+    except ParaxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
