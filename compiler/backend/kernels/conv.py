@@ -4,7 +4,7 @@
 
 1×1 kernels without padding are the same product with one tap. Few input channels or an input that is not
 channels-last: `conv_gather`. One channel per group: `depthwise`, a few: `conv_groups`. Few output channels:
-`conv_narrow`. Other element types and layouts: the plain kernel.
+`conv_narrow`, of 1×1 groups: `conv_quads`. Other element types and layouts: the plain kernel.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.contraction import Conv
 from ...ir.ops.quantization import IntegralConv
+from ...ir.target import Target
 from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
 from . import winograd
-from .blocking import PanelKind, Product, best_lanes, plan_product
+from .blocking import PanelKind, Product, best_lanes, plan_product, static
 from .conv_gather import lower_gathered
 from .conv_groups import arrangement, lower_groups
-from .conv_narrow import lower_narrow, pays
+from .conv_narrow import WORTH, cycles_by_channels, lower_narrow, pays
+from .conv_narrow import cycles as narrow_cycles
+from .conv_narrow import plan as narrow_plan
 from .conv_plain import lower_plain
+from .conv_quads import lower_quads, quads_of
 from .conv_tables import fill_offsets
 from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .inverted import lower_inverted
-from .narrow_shape import narrow_conv
+from .narrow_shape import Narrow, narrow_conv
 from .separable import chained, lower_separable
 from .tail import tail_of
 from .tile import most_rows
@@ -78,6 +82,9 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     narrow = narrow_conv(fusion, s) if small is None else None
     if narrow is not None and pays(narrow, ctx.target, best_lanes(ctx.target, wide.group_outputs), wide.merged):
         first = {"narrow": lambda c: lower_narrow(c, fusion, narrow)}
+    quads = quads_of(fusion, s, ctx.target)
+    if quads is not None and quads.cycles(s) < WORTH * _cycles(wide, ctx.target, narrow if first else None):
+        first = {"quads": lambda c: lower_quads(c, fusion, s, quads), **first}
     if not indirect:
         return {**first, "gathered": lambda c: lower_gathered(c, fusion, wide)}
     direct: Candidates = {**first, "direct": lambda c: lower_indirect(c, fusion, wide)}
@@ -87,6 +94,16 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     if _is_exact(fusion, ctx) or not winograd.applies(s, ctx.target):
         return direct
     return winograd.candidates(ctx, fusion, s, direct)
+
+
+def _cycles(s: ConvShape, target: Target, narrow: Narrow | None) -> float:
+    """Of one image, with pixels along the registers where `narrow` is given, else with channels."""
+    sizes = None if narrow is None else narrow_plan(narrow, target)
+    if narrow is not None and sizes is not None:
+        return narrow_cycles(narrow, target, sizes)
+    pixels, outputs = static(prod(s.geometry.output)), s.group_outputs
+    multiply_adds = pixels * s.groups * outputs * s.group_inputs * s.taps
+    return cycles_by_channels(target, best_lanes(target, outputs), outputs, pixels, multiply_adds, s.groups == 1)
 
 
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1) -> KernelCall:

@@ -123,14 +123,20 @@ def cycles(n: Narrow, target: Target, sizes: Sizes) -> float:
     return choose_tile(n, target)[2] + transposed + RESULT_CYCLES * n.out_height * n.out_width * n.outputs
 
 
-def cycles_by_channels(n: Narrow, target: Target, lanes: int, merged: int) -> float:
-    """Of one image, by the kernel with channels along registers of `lanes`, which takes `merged` groups as one."""
-    each = n.weights.shape[1] * merged
-    kinds = panel_kinds(each, lanes, most_vectors(target, n.pixels))
+def cycles_by_channels(
+    target: Target, lanes: int, outputs: int, pixels: int, multiply_adds: float, alone: bool
+) -> float:
+    """Of one image, by the kernel with channels along registers of `lanes`.
+
+    Args:
+        outputs: of a group as that kernel takes it. multiply_adds: with those of zeros between merged groups.
+        alone: no group beside it.
+    """
+    kinds = panel_kinds(outputs, lanes, most_vectors(target, pixels))
     share = {kind.vectors: LONE_SHARE if kind.vectors == 1 and lanes < 16 else PANEL_SHARE for kind in kinds}
-    filled = sum(kind.vectors * static(kind.count) / share[kind.vectors] for kind in kinds) * lanes / each
+    filled = sum(kind.vectors * static(kind.count) / share[kind.vectors] for kind in kinds) * lanes / outputs
     per_cycle = (1 if target.n_registers >= 32 else 2) * target.f32_lanes
-    return n.multiply_adds * merged * filled / per_cycle / (GROUP_SHARE if n.groups > merged else 1)
+    return multiply_adds * filled / per_cycle / (1 if alone else GROUP_SHARE)
 
 
 def pays(n: Narrow, target: Target, lanes: int, merged: int = 1) -> bool:
@@ -141,8 +147,10 @@ def pays(n: Narrow, target: Target, lanes: int, merged: int = 1) -> bool:
     """
     if n.weights.shape[1] * len(n.columns) > MOST_OUTPUTS:
         return False
+    outputs, multiply_adds = n.weights.shape[1] * merged, n.multiply_adds * merged
+    other = cycles_by_channels(target, lanes, outputs, n.pixels, multiply_adds, n.groups == merged)
     sizes = plan(n, target)
-    return sizes is not None and cycles(n, target, sizes) < WORTH * cycles_by_channels(n, target, lanes, merged)
+    return sizes is not None and cycles(n, target, sizes) < WORTH * other
 
 
 def lower_narrow(ctx: LowerContext, fusion: Fusion, n: Narrow) -> KernelCall:
