@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from .checksums import Checksum
+from .checksums import RowSums
 from .container import WEIGHTS, Container
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
         raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
     container = Container(Path(path))
     weights = container.members.get(WEIGHTS)
-    sums = Checksum(weights) if verify == "fast" and weights is not None else None
+    sums = RowSums(weights) if verify == "fast" and weights is not None else None
     from .plan import read_plan  # here: modules load while the sums are worked out
 
     plan = read_plan(container)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import CorruptPlan, InternalError
-from .checksums import Checksum
-from .container import WEIGHTS, Bytes, Container, write_container
+from .checksums import RowSums
+from .container import WEIGHTS, Bytes, Container
 from .manifest import FORMAT, Manifest, Target, TensorSpec
 from .manifest_reader import ManifestReader
 from .memory import aligned_view
@@ -82,7 +82,7 @@ class Plan:
             target["digest"] = _sha256(code[target["name"]])
             members[target["code"]] = code[target["name"]]
         raw["format"] = FORMAT
-        raw["weights"] = {"size": len(view), "digest": _sha256(view), "checksum": Checksum(view).result()}
+        raw["weights"] = {"size": len(view), "digest": _sha256(view), "checksum": _sha256(RowSums(view).result())}
         raw["graph"], raw["graph_digest"] = GRAPH, _sha256(members[GRAPH])
         try:
             return cls(raw, members)
@@ -139,13 +139,13 @@ class Plan:
             self.code(target)
         _ = self.graph
 
-    def check_weights(self, found: Checksum) -> None:
-        """Check the weights' fast checksum against the manifest.
+    def check_weights(self, found: RowSums) -> None:
+        """Check the weights' sums against the manifest's fast checksum.
 
         Raises:
             CorruptPlan: they are not what the manifest promises.
         """
-        if found.result() != self.manifest.weights.checksum:
+        if _sha256(found.result()) != self.manifest.weights.checksum:
             raise CorruptPlan("wrong checksum", where=self._where(WEIGHTS), hint="copy or compile the plan again")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -154,6 +154,8 @@ class Plan:
         Raises:
             UsageError: the place cannot be written.
         """
+        from .container_writer import write_container  # here: zipfile costs imports that running a plan never needs
+
         manifest = json.dumps(self._raw, separators=(",", ":")).encode()
         members: list[tuple[str, Bytes]] = [(MANIFEST, manifest)]
         members += [(t.code, self._member(t.code)) for t in self.manifest.targets]

@@ -91,7 +91,7 @@ def test_disk_full(add_plan: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parax.runtime.container._write_member", full)
+    monkeypatch.setattr("parax.runtime.container_writer._write_member", full)
     with pytest.raises(UsageError, match="No space left"):
         add_plan().save(tmp_path / "plan.bin")
     assert not list(tmp_path.iterdir())
