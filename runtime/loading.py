@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from .checksums import RowSums
 from .container import WEIGHTS, Container
+from .idle_blas import end_idle_blas_threads
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -35,6 +36,7 @@ def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
         raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
     container = Container(Path(path))
     weights = container.members.get(WEIGHTS)
+    end_idle_blas_threads()
     sums = RowSums(weights) if verify == "fast" and weights is not None else None
     from .plan import read_plan  # here: modules load while the sums are worked out
 
