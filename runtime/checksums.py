@@ -14,22 +14,26 @@ import threading
 
 import numpy as np
 
-_CHUNK_NBYTES = 32 << 20  # what a thread takes at a time: large, because in between it must wait for the interpreter
-_ROW_WORDS = 512
+_LEAST_NBYTES = 8 << 20  # what a thread takes at a time, at least: 0.5 ms, so that all end at about the same time
+_ROW_NBYTES = 4096
 _MAX_OTHERS = 7  # threads; more only wait for memory
 
 
 class RowSums:
-    """The sums of some bytes; begun at once, finished by `result`."""
+    """The sums of some bytes; begun at once, finished by `result`.
+
+    A thread takes its share of what is left, so less and less: between two pieces it must wait for the interpreter,
+    which the thread that loads modules holds.
+    """
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         """Start the other cores on it."""
         self._bytes = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
-        starts = range(0, len(data), _CHUNK_NBYTES)
-        self._sums = [b""] * len(starts)
-        self._remaining = iter(enumerate(starts))
+        self._sums: list[tuple[int, bytes]] = []
+        self._next = 0
         self._lock = threading.Lock()
-        n_others = min(_MAX_OTHERS, len(os.sched_getaffinity(0)) - 1, len(starts))
+        n_others = min(_MAX_OTHERS, len(os.sched_getaffinity(0)) - 1, -(-len(data) // _LEAST_NBYTES))
+        self._n_threads = n_others + 1
         self._others = [threading.Thread(target=self._work, daemon=True) for _ in range(n_others)]
         for thread in self._others:
             thread.start()
@@ -39,19 +43,21 @@ class RowSums:
         self._work()
         for thread in self._others:
             thread.join()
-        return b"".join(self._sums)
+        return b"".join(sums for _, sums in sorted(self._sums))
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                i, start = next(self._remaining, (-1, 0))
-            if i < 0:
+                start = self._next
+                share = (self._bytes.size - start) // (self._n_threads * _ROW_NBYTES) * _ROW_NBYTES
+                end = self._next = min(start + max(share, _LEAST_NBYTES), self._bytes.size)
+            if start == end:
                 return
-            self._sums[i] = _row_sums(self._bytes[start : start + _CHUNK_NBYTES])
+            self._sums.append((start, _row_sums(self._bytes[start:end])))
 
 
 def _row_sums(chunk: np.ndarray) -> bytes:
     """The sums of a chunk's rows, then the bytes of a last row that is not whole."""
-    whole = chunk.size - chunk.size % (8 * _ROW_WORDS)
-    sums = chunk[:whole].view(np.uint64).reshape(-1, _ROW_WORDS).sum(axis=1, dtype=np.uint64)
+    whole = chunk.size - chunk.size % _ROW_NBYTES
+    sums = chunk[:whole].view(np.uint64).reshape(-1, _ROW_NBYTES // 8).sum(axis=1, dtype=np.uint64)
     return sums.tobytes() + chunk[whole:].tobytes()
