@@ -28,6 +28,7 @@ Caches = tuple[float, float]
 """See Machine.caches."""
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
 CUT_SECONDS = 8e-6  # measured: a request in pieces against a whole one, on however many instances
+JOIN_SECONDS = 1.4e-6  # measured: until an instance's other cores take part in a request, on NCF and MLP at 8 rows
 EXPOSED = 0.2  # of the time to move a call's activations to and from memory: the part that arithmetic does not hide
 SLOW = 0.5  # of a core's peak and bandwidth: what small kernels get
 
@@ -185,8 +186,8 @@ class Predictor:
             times = [runs[n].total_seconds - call - head_start for n in sizes]
             works = self.works(max(sizes), self.machine.caches(active, candidate.cores_each))
             last = runs[max(sizes)]
-        cutting = CUT_SECONDS if len(sizes) > 1 else 0.0
-        seconds = _until_all_done(times, queues) + head_start + call + cutting
+        begin = (CUT_SECONDS if len(sizes) > 1 else 0.0) + (JOIN_SECONDS if candidate.cores_each > 1 else 0.0)
+        seconds = _until_all_done(times, queues) + head_start + call + begin
         items = load.rows * (active if load.saturated else 1) / seconds
         shares = self._shares(candidate, last, works, active)
         far = sum(w.cost.far_nbytes - w.cost.far_weight_nbytes for w in works) * active / self.machine.bandwidth
@@ -197,7 +198,8 @@ class Predictor:
         found = self._schedule(self.pipelined(candidate.cores_each, load.rows), candidate)
         last = found.timeline
         shares = self._shares(candidate, last, found.works, 1)
-        return Prediction(last.total_seconds, load.rows / last.total_seconds, *shares, last, 1, 1, found.works)
+        seconds = last.total_seconds + CUT_SECONDS + JOIN_SECONDS
+        return Prediction(seconds, load.rows / seconds, *shares, last, 1, 1, found.works)
 
     @staticmethod
     def _schedule(found: Scheduled | None, candidate: Candidate) -> Scheduled:

@@ -8,6 +8,7 @@ import pytest
 from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.planner.candidate import (
+    PIPELINED,
     Candidate,
     Load,
     arrangements,
@@ -15,7 +16,7 @@ from parax.compiler.planner.candidate import (
     sequential_candidates,
 )
 from parax.compiler.planner.planner import Planner, worth_running
-from parax.compiler.planner.predict import CUT_SECONDS, Predictor, fewest_rows
+from parax.compiler.planner.predict import CUT_SECONDS, JOIN_SECONDS, Predictor, fewest_rows
 from parax.runtime.cut import row_ranges
 
 MACHINE = Machine("four", 4, 100e9, 10e9, 20e9, l2_nbytes=1 << 20, l3_nbytes=8 << 20)
@@ -73,9 +74,25 @@ def test_a_request_takes_its_pieces_on_the_instance_that_ends_last_and_one_call(
     for seconds in each:  # the first that is free takes the next piece
         ends[ends.index(min(ends))] += seconds
     assert len(set(sizes)) > 1
-    assert found.seconds == pytest.approx(max(ends) + MACHINE.call_seconds + CUT_SECONDS)
+    assert found.seconds == pytest.approx(max(ends) + MACHINE.call_seconds + CUT_SECONDS + JOIN_SECONDS)
     assert (found.active, found.calls) == (2, len(sizes) // 2)
     assert found.items_per_second == pytest.approx(14 / found.seconds)
+
+
+def test_whole_requests_are_not_cut_and_single_cores_wait_for_nobody() -> None:
+    predictor = planner().predictor
+    alone, four = (predictor.predict(Candidate(1, cores, 8), Load(8)) for cores in (1, 4))
+    assert alone.seconds == pytest.approx(predictor.run(1, 1, 8).total_seconds)
+    assert four.seconds == pytest.approx(predictor.run(1, 4, 8).total_seconds + JOIN_SECONDS)
+
+
+def test_a_pipelines_request_is_cut_too() -> None:
+    predictor = planner().predictor
+    found = predictor.pipelined(4, 64)
+    assert found is not None and found.schedule.micro_batches is not None
+    piped = Candidate(1, 4, None, PIPELINED, len(found.schedule.stages), found.schedule.micro_batches)
+    seconds = predictor.predict(piped, Load(64)).seconds
+    assert seconds == pytest.approx(found.timeline.total_seconds + CUT_SECONDS + JOIN_SECONDS)
 
 
 def test_one_request_leaves_instances_without_rows_idle() -> None:
