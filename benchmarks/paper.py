@@ -53,7 +53,7 @@ from .paper_block import drawn
 from .paper_framework import ENGINE, FORK_SECONDS, OPERATOR_SECONDS, Operation, framework_works, operations
 from .paper_partition import Row, partition_checks, partitioned
 from .plot import lines
-from .prediction import measure, predict
+from .prediction import SECONDS, measure, predict
 
 MACHINE = "xeon-8280-2s"
 ROWS_PER_CORE = 16  # 14 instances of 64 rows, the batch of an instance in the source, on 56 cores
@@ -152,7 +152,7 @@ def per_operator(paper: Paper) -> list[Row]:
                      for o, t in paper.run(name, k, paper.rows(name) * n // k, True).spent if o.op == op]  # fmt: skip
             own[k] = sum(spent) / len(spent)
         rows += [
-            Row(f"{name} training, {op}, {k} instances", t / reported[-1], own[k] / own[n],
+            Row(f"{name} training, {op}, {k} instance{'' if k == 1 else 's'}", t / reported[-1], own[k] / own[n],
                 f"ours {1e3 * own[k]:.3g} ms a call, source {t:.3g}")
             for k, t in zip(source.INSTANCES, reported) if k != n
         ]  # fmt: skip
@@ -208,7 +208,7 @@ def measured_here(paper: Paper, folder: Path) -> list[Row]:
         traced = compile_traced(name, model_file(name, paper.folder or folder))
         for batch in (1, 8):
             setups = ((batch, n, 1), (batch * n, 1, n))
-            many, one = (measure(traced, *setup).total for setup in setups)
+            many, one = (measure(traced, rows_each, [shape], SECONDS)[0].total for rows_each, *shape in setups)
             ours_many, ours_one = (predict(traced, machine, *setup).total_seconds for setup in setups)
             rows.append(Row(f"{name}, {batch} rows a core: {n} instances over one, here", one / many,
                             ours_one / ours_many, "measured instead of source"))  # fmt: skip
@@ -230,10 +230,11 @@ def plots(paper: Paper) -> dict[str, str]:
         filling[name] = [(r, rates[r] / rates[sizes[-1]]) for r in sizes]
     many = {name: [(c, on_cores(paper, name, c)) for c in CORES] for name in ("resnet50", "mobilenet-v1")}
     return {
-        "instances": lines("Training over one instance, simulated", "instances", "speed-up", scaling),
-        "rows": lines("Inference, one instance a core, simulated", "rows a core", "of the most", filling),
-        "cores": lines("Training on 1 to 56 cores, simulated", "cores", "speed-up over one core", many),
-    }
+        "instances": lines("Training over one instance, simulated", "instances", "speed-up", scaling, True),
+        "rows": lines("Inference, one instance a core, simulated", "rows a core", f"rate over that at {sizes[-1]} rows",
+                      filling, True),
+        "cores": lines("Training on 1 to 56 cores, simulated", "cores", "speed-up over one core", many, True),
+    }  # fmt: skip
 
 
 def on_cores(paper: Paper, name: str, cores: int) -> float:

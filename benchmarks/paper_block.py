@@ -132,7 +132,6 @@ def drawn(ways: Ways) -> dict[str, str]:
         f"block-{title.replace(' ', '-')}": lines(
             f"Inception block, {title}, simulated", "µs", "use",
             {"cores": _steps(c.times, c.cores, longest), "bandwidth": _steps(c.times, c.bandwidth, longest)},
-            ticks=5,
         )
         for title, c in zip(titles, ways.curves)
     }  # fmt: skip

@@ -53,8 +53,8 @@ def partition_checks() -> list[Row]:
     rows.append(Row("largest of 6 micro-batches of 256", source.MICRO_BATCH_SIZES[0], micro_batch_sizes(256, 6)[0]))
     for micro, reported in zip((1, micro_batches(256, 64, 3)), source.PIPELINE_IDLE):
         ours = idle_of_pipeline(3, micro)
-        rows.append(Row(f"pipeline idle, 3 stages, {micro} micro-batches", reported, ours,
-                        "source: more than" if micro == 1 else f"formula {bubble(3, micro):.3f}"))  # fmt: skip
+        rows.append(Row(f"pipeline idle, 3 stages, {micro} micro-batch{'' if micro == 1 else 'es'}", reported, ours,
+                        "source: more than that" if micro == 1 else f"formula {bubble(3, micro):.3f}"))  # fmt: skip
     return rows
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from benchmarks import paper
 from benchmarks.paper_block import Curve, drawn, first_block, run_block
 from benchmarks.paper_partition import Row, idle_of_pipeline, partition_checks
-from benchmarks.plot import lines
+from benchmarks.plot import TICKS, lines, round_ticks
 from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Work
+from parax.compiler.planner.here import guessed
+from parax.runtime.topology import choose_cores
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -38,10 +44,40 @@ def test_plots_are_well_formed() -> None:
     assert "a &lt; b" in text
 
 
-def test_ticks_replace_the_points_labels() -> None:
-    root = ElementTree.fromstring(lines("t", "x", "y", {"s": [(0, 0), (1, 1), (10, 2)]}, ticks=2))
-    labels = [text.text for text in root.findall(f"{SVG}text") if text.get("text-anchor") == "middle"]
-    assert labels[3:] == ["0", "5", "10"]
+def labels(svg: str, anchor: str) -> list[str | None]:
+    texts = ElementTree.fromstring(svg).findall(f"{SVG}text")
+    return [text.text for text in texts if text.get("text-anchor") == anchor]
+
+
+def test_axes_have_round_ticks() -> None:
+    drawn = lines("t", "x", "y", {"s": [(0, 0), (1, 1), (24.3, 2.73)]})
+    assert labels(drawn, "middle")[3:] == ["0", "5", "10", "15", "20"]
+    assert labels(drawn, "end") == ["0", "0.5", "1", "1.5", "2", "2.5", "3"]
+
+
+@given(st.floats(1e-9, 1e9))
+def test_ticks_are_few_and_reach_the_greatest(greatest: float) -> None:
+    found = round_ticks(greatest)
+    assert found[0] == 0.0 and 2 <= len(found) - 1 <= TICKS
+    assert found[-2] < greatest <= found[-1] * (1 + 1e-6)
+
+
+def test_counts_lie_apart_by_their_ratio_and_are_all_labelled() -> None:
+    drawn = lines("t", "x", "y", {"s": [(1, 0), (2, 1), (4, 2)]}, counts=True)
+    assert labels(drawn, "middle")[3:] == ["1", "2", "4"]
+    (line,) = ElementTree.fromstring(drawn).findall(f"{SVG}polyline")
+    across = [float(point.split(",")[0]) for point in str(line.get("points")).split()]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1])
+
+
+@pytest.mark.skipif(len(choose_cores(None)) < 2, reason="needs two cores")
+def test_what_this_machine_shows_is_measured_and_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "MEASURED", ("cifar-resnet20",))
+    monkeypatch.setattr(paper, "SECONDS", 0.01)
+    monkeypatch.setattr(paper, "running_machine", lambda folder, cores: guessed(len(cores)))
+    rows = paper.measured_here(paper.Paper(None), tmp_path)
+    assert len(rows) == 2
+    assert all(0.1 < row.source < 10 and 0.1 < row.ours < 10 for row in rows)
 
 
 def forked_works() -> list[Work]:
