@@ -233,7 +233,7 @@ def plots(paper: Paper) -> dict[str, str]:
         "instances": lines("Training over one instance, simulated", "instances", "speed-up", scaling, True),
         "rows": lines("Inference, one instance a core, simulated", "rows a core", f"rate over that at {sizes[-1]} rows",
                       filling, True),
-        "cores": lines("Training on 1 to 56 cores, simulated", "cores", "speed-up over one core", many, True),
+        "cores": lines("Training on 1 to 56 cores, simulated", "cores", "speed-up over one core", many),
     }  # fmt: skip
 
 
