@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan, UnsupportedOp, UsageError
-from . import partition
+from . import costs, partition
 from .choices import choice_tables
 from .console import Console, Table, size
 from .models import is_plan
@@ -32,8 +32,12 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     """Show it; the exit code: 3 for a model with operators that parax lacks, 4 for a damaged file."""
     if args.svg and (is_plan(args.file) or not args.partition):
         raise UsageError("only a model's partition is drawn", where="--svg", hint="a model's file, and --partition")
+    if args.costs and (is_plan(args.file) or args.partition):
+        raise UsageError("the costs of a model's operators", where="--costs", hint="a model's file, no --partition")
     if is_plan(args.file):
         return show_plan(args, console)
+    if args.costs:
+        return costs.show(args, console)
     return partition.show(args, console) if args.partition else show_model(args, console)
 
 

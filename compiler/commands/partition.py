@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--partition and what it is for."""
-    group = parser.add_argument_group("partition of a model over cores")
+    """--partition, --costs and what they are for."""
+    group = parser.add_argument_group("a model's operators on a machine")
     group.add_argument("--partition", action="store_true", help="show its layers, their branches and what they hand on")
+    group.add_argument("--costs", action="store_true",
+                       help="show what each operator computes and moves, and whether arithmetic or memory bounds it")
     group.add_argument("--stages", type=arguments.positive, metavar="K", help="a pipeline of so many stages instead")
     group.add_argument("--batch", type=arguments.positive, metavar="B",
                        help="rows of a request (default 1; with --stages 64)")  # fmt: skip
@@ -29,17 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_sizes(group)
 
 
+def compile_options(args: argparse.Namespace) -> CompileOptions:
+    """Sizes and cores of the model in question."""
+    if args.machine and args.cores:
+        raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
+    given = {"cores": args.cores} if args.cores else {}
+    return CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), **given)
+
+
 def show(args: argparse.Namespace, console: Console) -> int:
     """Layers and stages of a model, and the predicted seconds of each; the exit code."""
     from ..planner.partitioned import partition_model
 
-    if args.machine and args.cores:
-        raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
     if args.svg:
         check_writable(args.svg)
-    given = {"cores": args.cores} if args.cores else {}
-    options = CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), **given)
-    found = partition_model(args.file, options, args.machine, args.batch, args.stages)
+    found = partition_model(args.file, compile_options(args), args.machine, args.batch, args.stages)
     rows = [
         [line.number if i == 0 else "", line.stage if i == 0 else "", _cores(cores),
          f"{line.seconds * 1e6:.1f} µs" if i == 0 else "", len(operators), " ".join(name for name, _ in operators)]

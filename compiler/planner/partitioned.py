@@ -6,23 +6,21 @@ Owns the way from a model to its partition without code. Which cut is good is de
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UnsupportedOp, UsageError
-from ...runtime.topology import choose_cores
-from .. import driver
-from ..compilation import Compilation
 from ..frontend.parse import Source
 from ..ir.graph import Graph, Node
-from ..ir.machine import Machine, load_machine
+from ..ir.machine import Machine
 from ..ir.schedule import Layer, Schedule, check_schedule
 from ..options import CompileOptions
 from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Sequential, simulate
 from ..passes.partition.works import Work, graph_works
-from .here import machine_here
-from .planner import Planner, fixed_sizes, runs_in_steps
+from .candidate import LATENCY
+from .planner import runs_in_steps
+from .prepared import prepare
 
 
 @dataclass(frozen=True)
@@ -88,16 +86,10 @@ def partition_model(
     Raises:
         UnsupportedOp: the model runs in several steps. UsageError: no such machine; rows for a fixed batch.
     """
-    cores = tuple(options.cores or choose_cores(None)) if machine is None else ()
-    found = machine_here(options, cores, measure=True) if machine is None else load_machine(machine)
-    n_cores = len(cores) or found.n_cores
-    graph = driver.import_graph(model, options)
-    run = Compilation(options, lambda phase, fraction: None)
-    driver.optimise(graph, run)
+    planner, _ = prepare(model, replace(options, hint=LATENCY), machine)
+    graph, found, n_cores = planner.graph, planner.machine, planner.n_cores
     if runs_in_steps(graph):
         raise UnsupportedOp("the model runs in several steps, which are not partitioned", where=f"graph {graph.name}")
-    driver.work_in_place(graph, run)
-    planner = Planner(graph, found, n_cores, "latency", fixed_sizes(options))
     load = planner.load(rows or (64 if n_stages else None))
     if rows is not None and load.rows != rows:
         raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows)

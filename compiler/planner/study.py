@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import IncompatiblePlan, InvalidInput, ResourceLimit, UsageError
-from ...runtime.topology import choose_cores
 from .. import driver
 from ..backend.machine import slowness
-from ..compilation import Compilation, Progress
+from ..compilation import Progress
 from ..frontend.index_bounds import index_bounds
 from ..frontend.parse import Source
-from ..ir.machine import load_machine
 from ..options import CompileOptions
-from ..passes.dataflow.split_steps import is_one_step
 from ..passes.partition.schedules import has_branches
 from ..passes.partition.works import Measured
 from ..samples import random_inputs
@@ -30,10 +27,10 @@ from .choice import Choice, Row, amount
 from .decide import Decision, followed, options_load, rows_a_call
 from .delays import delayed
 from .draw import Panel, svg
-from .here import machine_here
 from .measure import Inputs, measure
 from .node_seconds import FEWEST_CALLS, node_seconds
-from .planner import Planner, fixed_sizes, runs_in_steps, worth_running
+from .planner import runs_in_steps, worth_running
+from .prepared import prepare
 from .timeline import measured_panel, predicted_panel, recorded_spans
 
 if TYPE_CHECKING:
@@ -63,17 +60,7 @@ class Study:
         self._inputs: dict[int, Inputs] = {}
         self._seconds: dict[tuple[int, int], Measured] = {}
         self._plans: dict[tuple[Candidate | None, Load | None, bool], Plan] = {}
-        described = load_machine(machine) if machine is not None else None
-        self.cores = tuple(options.cores or choose_cores(None)) if described is None else ()
-        found = described or machine_here(options, self.cores, measure=True)
-        run = Compilation(options, progress)
-        progress("import", 0.0)
-        graph = driver.import_graph(model, options)
-        driver.optimise(graph, run)
-        if is_one_step(graph):
-            driver.work_in_place(graph, run)
-        n_cores = len(self.cores) if described is None else found.n_cores
-        self.planner = Planner(graph, found, n_cores, options.hint, fixed_sizes(options))
+        self.planner, self.cores = prepare(model, options, machine, progress)
         sizes = self.planner.predictor.symbols
         self.guessed = " ".join(f"{name}={size}" for name, size in sizes.items())
 

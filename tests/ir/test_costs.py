@@ -38,6 +38,14 @@ def test_a_convolution_has_the_papers_intensity(batch: int, ci: int, co: int, si
     assert cost.intensity == pytest.approx(1 / (co * kernel**2) + 1 / (ci * kernel**2) + 1 / (batch * size**2))
 
 
+def test_the_intensity_of_element_wise_operators_does_not_depend_on_their_size() -> None:
+    """O(1), as the paper says: neither rows nor channels nor pixels make arithmetic of what is moved."""
+    for op in ("Relu(%x)", "Tanh(%x)", "Add(%x, %x)"):
+        texts = (f"graph @g(%x: f32[{shape}]) {{\n  %y = {op}\n  return %y\n}}" for shape in ("1,8", "64,64,56,56"))
+        small, large = (node_cost(text_node(text), {}).intensity for text in texts)
+        assert small == large >= 2 / 12
+
+
 @pytest.mark.parametrize(
     ("ci", "co", "kernel", "group", "kind"),
     [(64, 64, 3, 1, "winograd"), (60, 64, 3, 1, "conv"), (64, 60, 5, 1, "conv"), (64, 64, 5, 1, "winograd"),

@@ -1,0 +1,40 @@
+"""A model as the planner sees it: imported, optimised, without the copies that will not be made, with a machine.
+
+Owns the way there, which `parax plan`, -O 3 and `parax inspect` share.
+"""
+
+from __future__ import annotations
+
+from ...runtime.topology import choose_cores
+from .. import driver
+from ..compilation import Compilation, Progress
+from ..frontend.parse import Source
+from ..ir.machine import load_machine
+from ..options import CompileOptions
+from ..passes.dataflow.split_steps import is_one_step
+from .here import machine_here
+from .planner import Planner, fixed_sizes
+
+
+def prepare(
+    model: Source, options: CompileOptions, machine: str | None, progress: Progress | None = None
+) -> tuple[Planner, tuple[int, ...]]:
+    """A planner of the optimised graph, and the cores of this machine that it plans for.
+
+    Args:
+        machine: a described one, a file or a shipped name, which has no cores here; None: this one, measured if nobody
+            did before.
+
+    Raises:
+        ParaxError: see parax.compile. UsageError: see ir.machine.load_machine.
+    """
+    described = load_machine(machine) if machine is not None else None
+    cores = tuple(options.cores or choose_cores(None)) if described is None else ()
+    found = described or machine_here(options, cores, measure=True)
+    run = Compilation(options, progress or (lambda phase, fraction: None))
+    run.progress("import", 0.0)
+    graph = driver.import_graph(model, options)
+    driver.optimise(graph, run)
+    if is_one_step(graph):
+        driver.work_in_place(graph, run)
+    return Planner(graph, found, len(cores) or found.n_cores, options.hint, fixed_sizes(options)), cores
