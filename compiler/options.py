@@ -73,7 +73,7 @@ class CompileOptions:
     )
     precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
     strict_fp: bool = field(
-        default=False, metadata=_doc("sum only the model's own products: no Winograd convolution; slower")
+        default=False, metadata=_doc("sum only the model's own products: no Winograd, no Strassen; slower")
     )
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),

@@ -138,7 +138,7 @@ class LowerContext:
     Attributes:
         target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
         weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
-        strict_fp: only kernels that sum the model's own products may be used (no Winograd).
+        strict_fp: only kernels that sum the model's own products may be used (no Winograd, no Strassen).
         rows: of the batch that a call is expected to bring, where their number is symbolic.
         chooser: picks between candidates; None: the first.
         cores: numbers of cores an instance may have; work is cut so that each of them finishes together.

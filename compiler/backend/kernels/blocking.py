@@ -207,11 +207,15 @@ def plan_product(
     return replace(p, row_block=block, panels_per_item=together)
 
 
-def product_shape(ctx: LowerContext, p: Product) -> Shape:
-    """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
+def product_shape(ctx: LowerContext, p: Product, rows: int = 0) -> Shape:
+    """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic.
+
+    Args:
+        rows: to judge by, where their number is symbolic.
+    """
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
     heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
-    rows = p.segment or static(p.rows)
+    rows = rows or p.segment or static(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer))
 
 

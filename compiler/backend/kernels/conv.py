@@ -22,7 +22,7 @@ from ...ir.target import Target
 from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
-from . import winograd
+from . import strassen, winograd
 from .blocking import PanelKind, Product, best_lanes, plan_product, static
 from .conv_gather import lower_gathered
 from .conv_groups import arrangement, lower_groups
@@ -32,7 +32,7 @@ from .conv_narrow import plan as narrow_plan
 from .conv_plain import lower_plain
 from .conv_quads import lower_quads, quads_of
 from .conv_tables import fill_offsets
-from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
+from .conv_weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .inverted import lower_inverted
@@ -91,6 +91,8 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     if s.constant:
         direct["direct-short"] = lambda c: lower_indirect(c, fusion, wide, row_share=0.5)
         direct["direct-long"] = lambda c: lower_indirect(c, fusion, wide, row_share=2)
+    if not _is_exact(fusion, ctx) and has_halves(s):
+        return strassen.candidates(ctx, blocks(ctx, s)[0], direct, lambda c, p: by_strassen(c, fusion, s, p))
     if _is_exact(fusion, ctx) or not winograd.applies(s, ctx.target):
         return direct
     return winograd.candidates(ctx, fusion, s, direct)
@@ -106,21 +108,71 @@ def _cycles(s: ConvShape, target: Target, narrow: Narrow | None) -> float:
     return cycles_by_channels(target, best_lanes(target, outputs), outputs, pixels, multiply_adds, s.groups == 1)
 
 
+def has_halves(s: ConvShape) -> bool:
+    """Whether a layer is one product of constant weights whose rows are pixels as they lie."""
+    g = s.geometry
+    return (s.taps == 1 and s.groups == 1 and s.constant and all(p == 0 for p in (*g.pads_begin, *g.pads_end))
+            and (s.b is None or (s.b.data is not None and s.b.producer is None)))  # fmt: skip
+
+
+def by_strassen(ctx: LowerContext, fusion: Fusion, s: ConvShape, p: Product) -> KernelCall:
+    """A layer that `has_halves` by Strassen's algorithm."""
+    bias = None if s.b is None or s.b.data is None else s.b.data.astype(np.float32)
+    product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0], bias)
+    operands: list[NamedOperand] = [
+        ("a", F32PTR, s.x),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        *product.named,
+    ]
+    tail = tail_of(fusion, ctx.symbols)
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        product.emit(k, ctx, tail, indirect_operands(k, ctx, s, p, False))
+        return k.func
+
+    func = ctx.function("strassen", fusion.node, build, p.row_block)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1) -> KernelCall:
     """Input channels are contiguous: every tap of every output pixel is a row of A.
 
     Args:
         row_share: rows of a work item, against what the plan of the product takes.
     """
-    y = fusion.result.tensor
+    p, own = blocks(ctx, s)
+    p = _with_blocks(ctx, p, row_share)
+    packed = p if own is None else replace(p, kinds=(own,))
+    tail = tail_of(fusion, ctx.symbols)
+    zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
+    operands: list[NamedOperand] = [
+        ("a", F32PTR, s.x),
+        ("zeros", F32PTR, zeros),
+        *weight_operands(ctx, s, packed, taps_outside=True),
+        bias_operand(ctx, s),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+    ]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        ProductEmitter(k, ctx, p, tail, indirect_operands(k, ctx, s, p, own is not None)).emit()
+        return k.func
+
+    func = ctx.function("conv", fusion.node, build, s.constant, p.row_block)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def blocks(ctx: LowerContext, s: ConvShape) -> tuple[Product, PanelKind | None]:
+    """How an indirect convolution is blocked; and the panel of a group, where groups are the panels of one product."""
     pixels = prod(s.geometry.output)
-    rows = y.dims[0] * pixels
+    rows = s.y.dims[0] * pixels
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
     lanes = best_lanes(ctx.target, s.group_outputs)
     vectors = s.group_outputs // lanes
-    side_by_side = s.groups > 1 and s.constant and vectors * lanes == s.group_outputs and vectors <= PANEL_VECTORS
-    if side_by_side:  # groups are the panels of one product, and share its table of offsets
-        own = PanelKind(vectors, False, 0, 1, 0)
+    if s.groups > 1 and s.constant and vectors * lanes == s.group_outputs and vectors <= PANEL_VECTORS:
+        own = PanelKind(vectors, False, 0, 1, 0)  # groups share the table of offsets
         p = plan_product(
             ctx,
             1,
@@ -132,38 +184,19 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
             kinds=(replace(own, count=s.groups),),
             segment=segment,
         )
-    else:
-        p = plan_product(
-            ctx,
-            s.groups,
-            rows,
-            s.group_outputs,
-            s.taps,
-            s.group_inputs,
-            lanes=lanes,
-            whole_rows=0 if s.constant else 384,
-            segment=segment if s.constant else 0,
-        )
-    p = _with_blocks(ctx, p, row_share)
-    packed = replace(p, kinds=(own,)) if side_by_side else p
-    tail = tail_of(fusion, ctx.symbols)
-    zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
-    operands: list[NamedOperand] = [
-        ("a", F32PTR, s.x),
-        ("zero", F32PTR, zeros),
-        *weight_operands(ctx, s, packed, taps_outside=True),
-        bias_operand(ctx, s),
-        ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(p.partial_nbytes)),
-    ]
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        ProductEmitter(k, ctx, p, tail, indirect_operands(k, ctx, s, p, side_by_side)).emit()
-        return k.func
-
-    func = ctx.function("conv", fusion.node, build, s.constant, p.row_block)
-    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+        return p, own
+    p = plan_product(
+        ctx,
+        s.groups,
+        rows,
+        s.group_outputs,
+        s.taps,
+        s.group_inputs,
+        lanes=lanes,
+        whole_rows=0 if s.constant else 384,
+        segment=segment if s.constant else 0,
+    )
+    return p, None
 
 
 def _with_blocks(ctx: LowerContext, p: Product, row_share: float) -> Product:
@@ -193,7 +226,7 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
 
     return Operands(
         a=k["a"],
-        zero=k["zero"],
+        zero=k["zeros"],
         table=k["table"],
         partial=k["partial"],
         fill_table=fill,

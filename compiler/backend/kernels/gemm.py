@@ -56,6 +56,35 @@ class Operands:
     result: KValue | None = None
 
 
+@dataclass(frozen=True)
+class RowRange:
+    """RowRange [first, first + count) of one outer item."""
+
+    outer: KValue
+    first: KValue
+    count: KValue
+
+
+@dataclass(frozen=True)
+class Step:
+    """What tiles below one another multiply: a panel, or a block of k of one.
+
+    Attributes:
+        a, table: A, and the offsets of the first tile's rows. b: of the panel. taps, kc, first, last: see `tile`.
+        partial: sums of the rows below one another that go on; None: there are none. koff: where A is indexed.
+    """
+
+    a: KValue
+    table: KValue
+    b: KValue
+    taps: KValue
+    kc: KValue
+    first: KValue
+    last: KValue
+    partial: KValue | None
+    koff: KValue | None = None
+
+
 def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
     """The tile function of this shape and epilogue, built once per plan."""
     key = ("tile", shape, tail.key)
@@ -90,11 +119,15 @@ class ProductEmitter:
             row0, count = self.rows_of(index - rest * n_blocks)
             outer = k.udiv(rest, n_groups)
             panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
-            self.o.fill_table(outer, row0, count)
+            self.begin_block(outer, row0, count)
             last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
             self.panels(outer, row0, count, panel0, last)
 
         k.for_(k["begin"], k["end"], 1, [], item)
+
+    def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        """What the panels of a block of rows share."""
+        self.o.fill_table(outer, row0, count)
 
     def rows_of(self, block: KValue) -> tuple[KValue, KValue]:
         """First row and number of rows of a block."""
@@ -126,25 +159,12 @@ class ProductEmitter:
 
     def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
         """One panel: blocks of K outside, tiles inside, partial sums between."""
-        k, p = self.k, self.p
-        kc, width = k.index(p.kc), kind.vectors * p.lanes
+        k, p, o = self.k, self.p, self.o
+        kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
+        rows = RowRange(outer, row0, count)
         if p.one_k_block:
-            self.tiles(
-                outer,
-                kind,
-                column,
-                row0,
-                count,
-                {
-                    "b": b,
-                    "taps": self.taps,
-                    "kc": kc,
-                    "first": k.index(1),
-                    "last": k.index(1),
-                    "c0": k.index(0),
-                    "t0": k.index(0),
-                },
-            )
+            start = self.start_of_a(k.index(0))
+            self.tiles(rows, kind, column, Step(start, o.table, b, self.taps, kc, one, one, None, o.koff))
             return
         whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
         if whole_taps:
@@ -163,68 +183,70 @@ class ProductEmitter:
                 t0 = k.udiv(i, per_tap)
                 c0 = (i - t0 * per_tap) * size
                 taps, steps = k.min(self.taps, 1), k.min(kc - c0, size)
-            last = k.cast(i == n - 1, n.dtype)
             self.tiles(
-                outer,
+                rows,
                 kind,
                 column,
-                row0,
-                count,
-                {
-                    "b": k.gep(b, (t0 * kc + c0) * width),
-                    "taps": taps,
-                    "kc": steps,
-                    "first": k.cast(i == 0, n.dtype),
-                    "last": last,
-                    "c0": c0,
-                    "t0": t0,
-                },
+                Step(
+                    self.start_of_a(c0),
+                    k.gep(o.table, t0 * k.index(p.row_block)),
+                    k.gep(b, (t0 * kc + c0) * width),
+                    taps,
+                    steps,
+                    k.cast(i == 0, n.dtype),
+                    k.cast(i == n - 1, n.dtype),
+                    o.partial,
+                    None if o.koff is None else k.gep(o.koff, c0),
+                ),
             )
 
         k.for_(0, n, 1, [], block)
 
-    def tiles(
-        self, outer: KValue, kind: PanelKind, column: KValue, row0: KValue, count: KValue, step: dict[str, KValue]
-    ) -> None:
-        """All row tiles of a block: balanced sizes where the number of rows is known, a ladder of sizes otherwise."""
+    def start_of_a(self, first: KValue) -> KValue:
+        """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
+        return self.o.a if self.p.indexed else self.k.gep(self.o.a, first + self.shift)
+
+    def tiles(self, rows: RowRange, kind: PanelKind, column: KValue, step: Step) -> None:
+        """All row tiles of a block."""
+        self.when_known(rows.count, lambda known: self.tiles_of(rows, known, kind, column, step))
+
+    def when_known(self, count: KValue, emit: Callable[[int | None], None]) -> None:
+        """`emit` for each number of rows that a block can have, where that is known: they are few; else once."""
         k, p = self.k, self.p
-        m = most_rows(self.ctx.target, kind.vectors)
         rows, block = p.segment or p.rows, p.row_block
-
-        def run(size: int, low: KValue, n: KValue) -> KValue:
-            self.call(outer, kind, size, column, row0, low, n, step)
-            return low + n * size
-
-        def balanced(rows: int) -> None:
-            tiles = ceil_div(rows, m)
-            small, extra = divmod(rows, tiles)
-            low = run(small + 1, k.index(0), k.index(extra)) if extra else k.index(0)
-            run(small, low, k.index(tiles - extra))
-
-        def ladder() -> None:
-            low = k.index(0)
-            for size in sizes_below(m):
-                low = run(size, low, k.udiv(count - low, size))
-
         if isinstance(block, SymDim) or not p.rows_known:
-            ladder()
+            emit(None)
         elif isinstance(rows, SymDim):
-            k.if_(count == block, lambda: balanced(static(block)), ladder)
+            k.if_(count == block, lambda: emit(static(block)), lambda: emit(None))
         elif rows <= block or rows % block == 0:
-            balanced(min(rows, block))
+            emit(min(rows, block))
         else:
-            k.if_(count == block, lambda: balanced(static(block)), lambda: balanced(rows % static(block)))
+            k.if_(count == block, lambda: emit(static(block)), lambda: emit(rows % static(block)))
+
+    def tiles_of(self, rows: RowRange, known: int | None, kind: PanelKind, column: KValue, step: Step) -> None:
+        """Tiles over `rows`: of balanced heights where their number is known, a ladder of heights otherwise."""
+        k = self.k
+        m = most_rows(self.ctx.target, kind.vectors)
+        low = k.index(0)
+        if known is None:
+            for size in sizes_below(m):
+                n = k.udiv(rows.count - low, size)
+                self.call(rows, kind, size, column, low, n, step)
+                low = low + n * size
+            return
+        tiles = ceil_div(known, m)
+        small, extra = divmod(known, tiles)
+        if extra:
+            self.call(rows, kind, small + 1, column, low, k.index(extra), step)
+            low = low + extra * (small + 1)
+        self.call(rows, kind, small, column, low, k.index(tiles - extra), step)
+
+    def shared(self, height: int) -> int:
+        """Tiles of a height that together prefetch a panel of B."""
+        return self.p.shared(height)
 
     def call(
-        self,
-        outer: KValue,
-        kind: PanelKind,
-        size: int,
-        column: KValue,
-        row0: KValue,
-        row: KValue,
-        tiles: KValue,
-        step: dict[str, KValue],
+        self, rows: RowRange, kind: PanelKind, size: int, column: KValue, row: KValue, tiles: KValue, step: Step
     ) -> None:
         """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
@@ -238,29 +260,28 @@ class ProductEmitter:
             self.ctx.target.has_fma,
             *p.unroll,
             p.asked(self.ctx.target, size),
-            p.shared(m),
+            self.shared(m),
         )
-        at_column = column if o.column_base is None else o.column_base(outer) + column
-        at_row = o.row_base(outer) + (row0 + row) * k.index(o.row_step)
+        at_column = column if o.column_base is None else o.column_base(rows.outer) + column
+        at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)
         brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
         given = {
-            "a": o.a if p.indexed else k.gep(o.a, step["c0"] + self.shift),
+            "a": step.a,
             "zero": o.zero,
             "b_ahead": k.gep(
-                step["b"],
-                step["taps"] * step["kc"] * width
-                + k.udiv(row, m) * (step["taps"] * step["kc"] * (width // shape.shared)),
+                step.b,
+                step.taps * step.kc * width + k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared)),
             ),
-            "table": k.gep(o.table, step["t0"] * k.index(p.row_block) + row),
-            "b": step["b"],
+            "table": k.gep(step.table, row),
+            "b": step.b,
             "bias": o.bias(at_column),
-            "partial": o.partial if p.one_k_block else k.gep(o.partial, row * width),
+            "partial": o.partial if step.partial is None else k.gep(step.partial, row * width),
             "tiles": tiles,
             "table_stride": k.index(p.row_block),
-            "taps": step["taps"],
-            "kc": step["kc"],
-            "first": step["first"],
-            "last": step["last"],
+            "taps": step.taps,
+            "kc": step.kc,
+            "first": step.first,
+            "last": step.last,
             "row": at_row,
             "ahead": k.index(o.row_step) * (size if brief else 0),
             "row_step": k.index(o.row_step),
@@ -268,9 +289,8 @@ class ProductEmitter:
             "pitch": k.index(o.pitch),
             "n_columns": k.index(p.columns) - column,
         }
-        if p.indexed:
-            assert o.koff is not None
-            given["koff"] = k.gep(o.koff, step["c0"])
+        if step.koff is not None:
+            given["koff"] = step.koff
         if o.result is not None:
             given["y0"] = o.result
         call_tile(k, tile_for(self.ctx, shape, self.tail), shape, self.tail, given)

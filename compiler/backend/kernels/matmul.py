@@ -17,8 +17,9 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.ops.contraction import Gemm, MatMul
 from ...ir.types import BF16, F16, Dim, TensorType, ceil_div, prod
 from ..fusion import Fusion
-from ..lowering import KernelCall, LowerContext, Operand, Scratch, Weight, lowers
-from .blocking import PanelKind, Product, padded_columns, plan_product
+from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
+from . import strassen
+from .blocking import PanelKind, Product, padded_columns, plan_product, static
 from .gemm import Operands, ProductEmitter
 from .matmul_plain import lower_plain_matmul
 from .matmul_shapes import Matrices, matrices_of
@@ -38,8 +39,63 @@ def lower_matmul(ctx: LowerContext, node: Node) -> KernelCall:
     y = fusion.result.tensor
     flops = 2 * prod(y.dims) * m.depth
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
-    call = _fast(ctx, fusion, m) if _is_fast(fusion, m) else lower_plain_matmul(ctx, fusion, m)
+    call = ctx.pick(node, candidates(ctx, fusion, m))
     return replace(call, label=node.name, flops=flops, nbytes=nbytes)
+
+
+def candidates(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Candidates:
+    """The algorithms that can serve a product, the one expected to be fastest first."""
+    if not _is_fast(fusion, m):
+        return {"plain": lambda c: lower_plain_matmul(c, fusion, m)}
+    direct: Candidates = {"direct": lambda c: _fast(c, fusion, m)}
+    if ctx.strict_fp or not _has_plain_rows(m):
+        return direct
+    return strassen.candidates(ctx, blocks(ctx, fusion, m), direct, lambda c, p: _by_strassen(c, fusion, m, p))
+
+
+def _has_plain_rows(m: Matrices) -> bool:
+    """Whether B is packed at compile time and A's rows are read where they are."""
+    return is_packed(m) and m.a_k == 1 and m.a.tensor.dtype == F32
+
+
+def is_packed(m: Matrices) -> bool:
+    """Whether B is known at compile time and shared by all rows."""
+    return m.b.data is not None and m.b.producer is None and not m.batch
+
+
+def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Product:
+    """How a product is blocked."""
+    y = fusion.result.tensor
+    rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
+    outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
+    return plan_product(ctx, outer, n_rows, columns, 1, m.depth, whole_rows=0 if is_packed(m) else 384)
+
+
+def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> KernelCall:
+    """The kernel call of a product of constant B by Strassen's algorithm."""
+    y = fusion.result.tensor
+    rows, columns, matrix = plan_rows(y, m), static(y.dims[y.axis_order[-1]]), constant_matrix(m)
+    assert matrix is not None
+    addend = addend_of(m, columns)
+    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns))
+    tail = tail_of(fusion, ctx.symbols, addend)
+    operands: list[tuple[str, PtrType, Operand]] = [
+        ("a", F32PTR, m.a),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        *product.named,
+    ]
+    if addend is not None:
+        assert m.c is not None
+        operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        emitter = MatMulEmitter(k, ctx, m, rows, y, p, False, True, True)
+        product.emit(k, ctx, tail, emitter.operands(columns))
+        return k.func
+
+    func = ctx.function("strassen", fusion.node, build)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
 def _is_fast(fusion: Fusion, m: Matrices) -> bool:
@@ -54,8 +110,9 @@ def _is_fast(fusion: Fusion, m: Matrices) -> bool:
 
 def constant_matrix(m: Matrices) -> np.ndarray | None:
     """B as [K, N] with alpha in it if it is known at compile time and shared by all rows."""
-    if m.b.data is None or m.b.producer is not None or m.batch:
+    if not is_packed(m):
         return None
+    assert m.b.data is not None
     data = m.b.data.astype(np.float32)
     data = data.reshape(data.shape[-2:])
     return (data.T if m.transposed_b else data) * np.float32(m.alpha)
@@ -105,11 +162,13 @@ def plan_rows(y: TensorType, m: Matrices) -> Rows:
 def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
     y = fusion.result.tensor
     columns = y.dims[y.axis_order[-1]]
-    rows = plan_rows(y, m)
+    rows, p = plan_rows(y, m), blocks(ctx, fusion, m)
     matrix = constant_matrix(m)
-    outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
-    p = plan_product(ctx, outer, n_rows, columns, 1, m.depth, whole_rows=0 if matrix is not None else 384)
-    bias, addend = bias_of(ctx, m, columns)
+    vector, addend = bias_vector(m, columns), addend_of(m, columns)
+    nelements = 4 * ctx.lanes  # zeros for one panel
+    if vector is not None:
+        nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
+    bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
     tail = tail_of(fusion, ctx.symbols, addend)
     depth = ceil_div(m.depth, ctx.lanes) * ctx.lanes
     pack_a = m.a_k != 1 or m.a.tensor.dtype != F32
@@ -132,27 +191,32 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        emitter = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, bias.nbytes > ctx.lanes * 16)
+        emitter = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, vector is not None)
         ProductEmitter(k, ctx, p, tail, emitter.operands(columns)).emit()
         return k.func
 
-    func = ctx.function("matmul", fusion.node, build, matrix is None, bias.nbytes)
+    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
-def bias_of(ctx: LowerContext, m: Matrices, columns: Dim) -> tuple[Weight, Addend | None]:
-    """Gemm's C: a constant vector becomes the accumulators' start, anything else is added at the end."""
-    zeros = ctx.weights.add(np.zeros(4 * ctx.lanes, np.float32))
-    if m.c is None or m.beta == 0:
-        return zeros, None
+def bias_vector(m: Matrices, columns: Dim) -> np.ndarray | None:
+    """Gemm's C where it is a constant vector: the accumulators start from it."""
+    if m.c is None or m.beta == 0 or m.c.data is None or m.c.producer is not None or not isinstance(columns, int):
+        return None
+    t = m.c.tensor
+    if t.rank == 2 and t.dims[0] != 1:
+        return None
+    return np.broadcast_to(m.c.data.reshape(-1), (columns,)).astype(np.float32) * np.float32(m.beta)
+
+
+def addend_of(m: Matrices, columns: Dim) -> Addend | None:
+    """Gemm's C where it is anything else: it is added at the end."""
+    if m.c is None or m.beta == 0 or bias_vector(m, columns) is not None:
+        return None
     t = m.c.tensor
     dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
-    if m.c.data is not None and m.c.producer is None and dims[0] == 1 and isinstance(columns, int):
-        vector = np.broadcast_to(m.c.data.reshape(-1), (columns,)).astype(np.float32) * np.float32(m.beta)
-        nelements = max(padded_columns(columns, ctx.lanes), 4 * ctx.lanes + 1)
-        return ctx.weights.add(pad_vector(vector, nelements)), None
     row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
-    return zeros, Addend(row, column, m.beta, t.dtype)
+    return Addend(row, column, m.beta, t.dtype)
 
 
 class MatMulEmitter:

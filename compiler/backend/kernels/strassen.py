@@ -1,0 +1,177 @@
+"""Products by Strassen's algorithm in Winograd's form: seven products of half the size instead of eight.
+
+Owns which products it serves, how they are blocked and how B and the bias are prepared; the loops are
+`strassen_kernel`'s. One level only: A's sums are made per work item, B's at compile time, so that an eighth of the
+multiply-adds goes away for the sums of A, three blocks of sums kept in the cache, and weights 7/4 as large.
+
+Error: sums of two or four elements take the place of single ones, so the result's bound grows by a constant factor
+(Higham, "Accuracy and Stability of Numerical Algorithms", ch. 23). The bound below is tested. `--fp strict` forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.kernel_builder import F32PTR, I64PTR, Builder
+from ...ir.loops import PtrType
+from ...ir.types import ceil_div
+from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch
+from .balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
+from .blocking import Product, panel_kinds, product_shape, static
+from .gemm import Operands
+from .pack import pack_panels, pad_vector
+from .strassen_kernel import MATRICES, N_SUMS, Halves, StrassenEmitter, Sums
+from .tail import Tail
+from .tile import LINE, most_rows, most_vectors
+
+ERROR_BOUND = 1e-5  # of the largest output, for operands of one magnitude and up to 4096 steps of k
+N_KEPT = 3  # blocks of sums
+MOST_ROWS = 128  # of a work item: more sums would not fit the second-level cache
+GROUP_NBYTES = 5 << 20  # of B that blocks of rows read one after the other
+AGAIN = 1.05  # where they are more, and every block of rows gets them from memory
+SUM_CYCLES = 33  # for a register of each of S1 to S4: A comes from further away, and they go there
+KEPT_CYCLES = 14  # for a register of each of the kept products and what is made of them
+CYCLES_PER_BYTE = 0.1  # of the weights that the sums add, on their way from memory
+WORTH = 1.03  # times faster, or it is not worth the memory
+WORTH_MEASURING = 0.97  # times: a count of cycles may err so far
+
+
+@dataclass(frozen=True)
+class HalvesShape(Shape):
+    """What is to be cut: `widths` are the left half's panels, `steps` both halves of k."""
+
+    def cost(self, block: int, together: int) -> float:
+        """Of blocks of `block` rows and `together` pairs of panels."""
+        nbytes = len(MATRICES) * (self.steps // 2) * max(self.widths) * together * LINE * 4
+        again = self.rows > block and nbytes > GROUP_NBYTES
+        return super().cost(block, together) * (AGAIN if again else 1)
+
+    def item(self, rows: int, widths: Sequence[int]) -> int:
+        """Cost of one item."""
+        half, depth, heights = ceil_div(rows, 2), self.steps // 2, dict(self.height)
+        cost = ITEM_CYCLES + ROW_CYCLES * rows + SUM_CYCLES * half * ceil_div(depth, LINE)
+        for width in widths:
+            tiles = ceil_div(half, heights[width])
+            cost += len(MATRICES) * (tiles * TILE_CYCLES + depth * width * max(half, 2 * tiles))
+            cost += KEPT_CYCLES * half * width + 2 * rows * width
+        return cost
+
+
+def left_columns(columns: int, lanes: int) -> int:
+    """Columns of the left half: whole registers."""
+    return ceil_div(ceil_div(columns, 2), lanes) * lanes
+
+
+def usual_rows(ctx: LowerContext, p: Product) -> int:
+    """Rows that are cut as one, in a call with as many items as the plan is made for."""
+    if p.segment or isinstance(p.rows, int):
+        return p.segment or static(p.rows)
+    return p.rows.evaluate({s: ctx.rows for s in p.rows.symbols()})
+
+
+def plan_halves(ctx: LowerContext, direct: Product) -> Product:
+    """How a product of one tap is blocked: its kinds are pairs of panels, its `kc` one half of k."""
+    columns, depth = static(direct.columns), static(direct.kc)
+    kinds = tuple(panel_kinds(left_columns(columns, ctx.lanes), ctx.lanes, most_vectors(ctx.target, direct.rows)))
+    n_rows = usual_rows(ctx, direct)
+    p = replace(direct, kinds=kinds, lanes=ctx.lanes, row_block=n_rows, panels_per_item=1, k_block=depth)
+    shape = HalvesShape(**vars(product_shape(ctx, p, n_rows)))
+    n_panels, height = len(shape.widths), most_rows(ctx.target, max(shape.widths))
+    usual = ceil_div(n_rows, ceil_div(n_rows, MOST_ROWS))
+    block, together = best_cut(shape, (usual, n_panels), n_panels, 4 * height)
+    return replace(p, kc=depth // 2, row_block=block, panels_per_item=together)
+
+
+def gain(ctx: LowerContext, direct: Product, halves: Product) -> float:
+    """What the direct product takes, in times of this one."""
+    rows, depth, columns = usual_rows(ctx, direct), static(direct.kc), static(direct.columns)
+    own = HalvesShape(**vars(replace(product_shape(ctx, halves, rows), steps=depth)))
+    cost = own.cost(static(halves.row_block), static(halves.panels_per_item))
+    streamed = CYCLES_PER_BYTE * (len(MATRICES) / 4 - 1) * 4 * depth * columns
+    segments = usual_rows(ctx, replace(direct, segment=0)) / rows
+    total = product_shape(ctx, direct, rows).cost(static(direct.row_block), static(direct.panels_per_item))
+    return total / (cost + len(ctx.cores) * streamed / segments)
+
+
+def candidates(
+    ctx: LowerContext, p: Product, direct: Candidates, make: Callable[[LowerContext, Product], KernelCall]
+) -> Candidates:
+    """`direct` and, where it may win, this algorithm, the one expected to be fastest first.
+
+    Args:
+        p: how the direct product is blocked. make: the kernel call of a `plan_halves`.
+    """
+    sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
+    if p.taps != 1 or p.outer != 1 or any(not isinstance(n, int) for n in sizes):
+        return direct
+    if static(p.kc) % 2 or static(p.columns) < ctx.lanes:  # the left half of the columns is whole registers
+        return direct
+    halves = plan_halves(ctx, p)
+    times = gain(ctx, p, halves)
+    own: Candidates = {"strassen": lambda c: make(c, halves)}
+    if times >= WORTH:
+        return {**own, **direct}
+    return {**direct, **own} if times >= WORTH_MEASURING else direct
+
+
+def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:
+    """[K, N] → pair of panels after pair: the MATRICES, each [K/2][width]."""
+    depth, columns = matrix.shape
+    whole = np.zeros((depth, 2 * h.columns), np.float64)
+    whole[:, :columns] = matrix
+    (b11, b12), (b21, b22) = [np.split(half, 2, axis=1) for half in np.split(whole, 2, axis=0)]
+    t1 = b12 - b11
+    t2 = b22 - t1
+    named = {"B11": b11, "B21": b21, "B22": b22, "T1": t1, "T2": t2, "T3": b22 - b12, "-T4": b21 - t2}
+    blocks = [pack_panels(named[name], p.kinds, p.lanes) for name in MATRICES]
+    parts, at = [], 0
+    for kind in p.kinds:
+        nelements = kind.vectors * p.lanes * h.depth
+        for _ in range(static(kind.count)):
+            parts += [block[at : at + nelements] for block in blocks]
+            at += nelements
+    return np.concatenate(parts)
+
+
+def pair_bias(bias: np.ndarray | None, columns: int, left: int) -> np.ndarray:
+    """The left half's bias, then what the right half's has more: P1 starts from the one, P5 from the other."""
+    whole = np.zeros(2 * left, np.float64) if bias is None else pad_vector(bias, 2 * left).astype(np.float64)
+    whole[left:] -= whole[:left]
+    return whole.astype(np.float32)
+
+
+class Strassen:
+    """One product's plan, operands and emitter.
+
+    Args:
+        p: a `plan_halves`. matrix: B, [K, N], K even. bias: of its columns.
+    """
+
+    def __init__(self, ctx: LowerContext, p: Product, matrix: np.ndarray, bias: np.ndarray | None) -> None:
+        columns, left = matrix.shape[1], left_columns(matrix.shape[1], p.lanes)
+        h = Halves(ceil_div(static(p.row_block), 2), static(p.kc), left, columns != 2 * left)
+        self.p, self.halves = p, h
+        width = max(kind.vectors for kind in p.kinds) * p.lanes
+        self.named: list[tuple[str, PtrType, Operand]] = [
+            ("pairs", F32PTR, ctx.weights.add(pair_weights(matrix, p, h))),
+            ("bias", F32PTR, ctx.weights.add(pair_bias(bias, columns, left))),
+            ("partial", F32PTR, Scratch(N_KEPT * h.rows * width * 4)),
+            ("sums", F32PTR, Scratch(N_SUMS * h.rows * h.depth * 4)),
+            ("own", I64PTR, ctx.weights.add(np.arange(h.rows, dtype=np.int64) * h.depth)),
+            ("zeros", F32PTR, ctx.weights.add(np.zeros(2 * h.depth, np.float32))),
+        ]
+
+    def emit(self, k: Builder, ctx: LowerContext, tail: Tail, operands: Operands) -> None:
+        """The loops; `operands` are those of the direct product, of which B's and the bias' are replaced."""
+        per_column = len(MATRICES) * self.halves.depth
+        operands = replace(
+            operands,
+            partial=k["partial"],
+            panel=lambda outer, kind, number, column: k.gep(k["pairs"], column * per_column),
+            bias=lambda column: k.gep(k["bias"], column),
+        )
+        sums = Sums(k["sums"], k["own"], k["zeros"])
+        StrassenEmitter(k, ctx, self.p, tail, operands, self.halves, sums).emit()
