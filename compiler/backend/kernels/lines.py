@@ -7,7 +7,7 @@ operator.
     along a line (its innermost axis is contiguous): for line in items: for i in line step lanes; then across lanes
     across lines (else): for block of V·lanes neighbouring lines in items: for i in line: for v in V
 
-Short lines of known length stay in registers from the first pass to the last.
+Short lines of known length stay in registers from the first pass to the last; long ones are folded in `line_blocks`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import dataclass
 
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import Dim, ceil_div, prod
+from .line_blocks import Blocks, Merge, State, fold_axis
 from .nest import Axes, Lane, decode, load_lane, merge_axes
 
 ACCUMULATORS = 4  # independent vectors, enough to hide the latency of an addition
 
-State = list[KValue]
 Step = Callable[[Lane, State], State]
-Merge = Callable[[State, State], State]
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,12 @@ class Along(Walk):
             new = step(lane, state, 0)
             return new if lane.mask is None else [k.select(lane.mask, a, b) for a, b in zip(new, state)]
 
-        flat = self._nest(0, self.bases, start, lambda bases, carried: self._fold_row(bases, carried, m, advance))
+        def join(a: State, b: State) -> State:
+            return [x for i in range(0, n * m, m) for x in merge(a[i : i + m], b[i : i + m])]
+
+        blocks = Blocks.of(self.lines.line, n * self.lanes, start, join)
+        flat = self._nest(0, self.bases, start, blocks,
+                          lambda bases, carried: self._fold_row(bases, carried, m, blocks, advance))  # fmt: skip
         states = [flat[i * m : i * m + m] for i in range(n)]
         while len(states) > 1:
             states = [merge(*states[i : i + 2]) if i + 1 < len(states) else states[i] for i in range(0, len(states), 2)]
@@ -163,29 +167,34 @@ class Along(Walk):
             return state
 
         def row(bases: tuple[KValue, ...], carried: State) -> State:
-            return self._fold_row(bases, carried, 0, take)
+            return self._fold_row(bases, carried, 0, None, take)
 
-        self._nest(0, self.bases, [], row)
+        self._nest(0, self.bases, [], None, row)
 
     def _n_accumulators(self) -> int:
         if not isinstance(self.size, int):
             return ACCUMULATORS
         return min(ACCUMULATORS, max(1, -(-self.size // self.lanes)))
 
-    def _nest(self, axis: int, bases: tuple[KValue, ...], carried: State,
+    def _nest(self, axis: int, bases: tuple[KValue, ...], carried: State, blocks: Blocks | None,
               row: Callable[[tuple[KValue, ...], State], State]) -> State:
-        line = self.lines.line
+        k, line = self.k, self.lines.line
         if axis == len(line.sizes) - 1:
             return row(bases, carried)
         strides = [r[axis] for r in line.strides]
-        return self.k.for_(0, line.sizes[axis], 1, carried,
-                           lambda i, c: self._nest(axis + 1, shifted(self.k, bases, strides, i), c, row))
+
+        def part(first: KValue, end: KValue, state: State) -> State:
+            return k.for_(first, end, 1, state,
+                          lambda i, c: self._nest(axis + 1, shifted(k, bases, strides, i), c, blocks, row))
+
+        return fold_axis(k, blocks, axis, k.index(line.sizes[axis]), carried, part)
 
     def _lane(self, bases: tuple[KValue, ...], i: KValue, mask: KValue | None) -> Lane:
         offsets = shifted(self.k, bases, self.steps, i)
         return PlacedLane(offsets, self.steps, i, (), self.lanes, mask, (i,))
 
-    def _fold_row(self, bases: tuple[KValue, ...], carried: State, m: int, advance: Step) -> State:
+    def _fold_row(self, bases: tuple[KValue, ...], carried: State, m: int, blocks: Blocks | None,
+                  advance: Step) -> State:
         """The innermost axis; accumulator a takes vectors a, a + n, a + 2n, … of it."""
         k, lanes = self.k, self.lanes
         n = len(carried) // m if m else min(2, self._n_accumulators())
@@ -202,6 +211,10 @@ class Along(Walk):
                 state[a * m : a * m + m] = advance(self._lane(bases, start + a * lanes, None), state[a * m : a * m + m])
             return state
 
+        def middle_of(end: KValue, state: State) -> State:
+            return fold_axis(k, blocks, len(self.lines.line.sizes) - 1, end, state,
+                             lambda first, last, part: k.for_(first, last, wide, part, vectors))  # fmt: skip
+
         wide = n * lanes
         if isinstance(self.size, int):
             main = self.size // wide * wide
@@ -209,7 +222,7 @@ class Along(Walk):
                 for start in range(0, main, wide):
                     carried = vectors(k.index(start), carried)
             else:
-                carried = k.for_(0, main, wide, carried, vectors)
+                carried = middle_of(k.index(main), carried)
             left = (self.size - main) // lanes
             carried = rest(k.index(main), left, list(carried))
             start, a = main + left * lanes, left % n
@@ -218,7 +231,7 @@ class Along(Walk):
                 carried[a * m : a * m + m] = advance(lane, carried[a * m : a * m + m])
             return carried
         middle = k.udiv(size, wide) * wide
-        carried = k.for_(0, middle, wide, carried, vectors)
+        carried = middle_of(middle, carried)
         end = k.udiv(size, lanes) * lanes
         carried = k.for_(middle, end, lanes, carried, lambda i, state: rest(i, 1, list(state)))
 
@@ -271,11 +284,14 @@ class Across(Walk):
                 out += step(self._lane(bases, i, v), list(state[v * m : v * m + m]), v)
             return out
 
-        flat = self._nest(0, self.bases, start, unroll, group, take)
-        parts = [flat[u * group : u * group + group] for u in range(unroll)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = [x for v in range(0, group, m) for x in merge(total[v : v + m], part[v : v + m])]
+        def join(a: State, b: State) -> State:
+            return [x for i in range(0, len(a), m) for x in merge(a[i : i + m], b[i : i + m])]
+
+        blocks = Blocks.of(self.lines.line, unroll, start, join)
+        flat = self._nest(0, self.bases, start, blocks, group, take)
+        total = flat[:group]
+        for u in range(group, len(flat), group):
+            total = join(total, flat[u : u + group])
         return [total[v * m : v * m + m] for v in range(self.n)]
 
     def each(self, visit: Callable[[Lane, int], None]) -> None:
@@ -284,7 +300,7 @@ class Across(Walk):
                 visit(self._lane(bases, i, v), v)
             return state
 
-        self._nest(0, self.bases, [], 1, 0, take)
+        self._nest(0, self.bases, [], None, 0, take)
 
     def scan(self, init: Sequence[KValue], step: Callable[[Lane, State], State], reverse: bool) -> None:
         """Visit the positions of the (single) line axis one after the other, the state of each vector handed on."""
@@ -298,13 +314,10 @@ class Across(Walk):
 
         k.for_(0, size, 1, [k.splat(x, self.lanes) for _ in range(self.n) for x in init], at)
 
-    def _nest(self, axis: int, bases: tuple[KValue, ...], carried: State, unroll: int, group: int,
+    def _nest(self, axis: int, bases: tuple[KValue, ...], carried: State, blocks: Blocks | None, group: int,
               take: Callable[[tuple[KValue, ...], KValue, State], State]) -> State:
         k, line = self.k, self.lines.line
-        strides, size = [r[axis] for r in line.strides], line.sizes[axis]
-        if axis < len(line.sizes) - 1:
-            return k.for_(0, size, 1, carried, lambda i, c: self._nest(axis + 1, shifted(k, bases, strides, i), c,
-                                                                       unroll, group, take))
+        strides, size, unroll = [r[axis] for r in line.strides], line.sizes[axis], len(carried) // group if group else 1
 
         def at(i: KValue, state: State) -> State:
             return take(shifted(k, bases, strides, i), i, state)
@@ -312,15 +325,20 @@ class Across(Walk):
         def several(i: KValue, state: State) -> State:
             return [x for u in range(unroll) for x in at(i + u, list(state[u * group : u * group + group]))]
 
+        def part(first: KValue, end: KValue, state: State) -> State:
+            if axis < len(line.sizes) - 1:
+                return k.for_(first, end, 1, state, lambda i, c: self._nest(axis + 1, shifted(k, bases, strides, i), c,
+                                                                            blocks, group, take))
+            middle = first + k.udiv(end - first, unroll) * unroll
+            state = k.for_(first, middle, unroll, state, several)
+            return k.for_(middle, end, 1, state, lambda i, c: [*at(i, list(c[:group])), *c[group:]])
+
         if self.in_registers and isinstance(size, int):
             for i in range(size):
                 u = i % unroll * group
                 carried[u : u + group] = at(k.index(i), list(carried[u : u + group]))
             return carried
-        n = k.index(size)
-        middle = k.udiv(n, unroll) * unroll
-        carried = k.for_(0, middle, unroll, carried, several)
-        return k.for_(middle, n, 1, carried, lambda i, c: [*at(i, list(c[:group])), *c[group:]])
+        return fold_axis(k, blocks, axis, k.index(size), carried, part)
 
 
 def emit_lines(k: Builder, lines: Lines, lanes: int, body: Callable[[Walk], None], vectors: int = 4,
