@@ -12,7 +12,9 @@ Every lane of a multiply-add works: the zeros of groups merged into one product 
 of output channel o reads channel r of its own group, or, where groups have as many inputs as outputs, channel
 (o mod inputs) xor r: step 0 is then the vector as it was loaded, and the first steps stay within quarters of it, which
 is the cheapest shuffle. A group that fills registers needs none: one channel is splat, as is the only one of an image
-without colours, whose filters stay in registers too. Columns in the padding are skipped as in `depthwise`. It must not
+without colours, whose filters stay in registers too. With strides a pixel feeds too few outputs to hide so many
+shuffles or splats: of groups of 8 the steps r and r xor 4 then share one shuffle, the latter's products going to sums
+of their own, whose halves are exchanged at the end. Columns in the padding are skipped as in `depthwise`. It must not
 know of other kernels' blocking.
 """
 
@@ -23,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from ...ir.kernel_builder import F32PTR, Builder, KValue
+from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.target import Target
 from ...ir.types import ceil_div
@@ -37,6 +39,8 @@ from .tile import LINE
 LONGEST_RUN = 14
 MOST_FILTERS = 12  # registers of filters; a third of the larger register file, the runs take the rest
 MOST_STEPS = 16  # input channels of a group: the steps are written out
+SPLAT_RUN = 8  # of splats: a pixel is read for each, and of more pixels those of 2ⁿ channels meet in few sets of L1
+QUARTER = 4  # lanes that the cheapest shuffle does not leave
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Arrangement:
 
     Attributes:
         lanes: of a register. inputs, outputs: channels of one group. steps: input channels whose filters are held at
-            a time. longest: output pixels of a run.
+            a time. longest: output pixels of a run. folds: sums of an output: step r goes to the (r mod folds)th.
     """
 
     lanes: int
@@ -53,6 +57,7 @@ class Arrangement:
     outputs: int
     steps: int
     longest: int
+    folds: int = 1
 
     @property
     def span(self) -> int:
@@ -64,11 +69,20 @@ class Arrangement:
         """Whether one group fills the register, or several."""
         return self.outputs % self.lanes == 0
 
+    @property
+    def splats(self) -> bool:
+        """Whether all lanes read one channel."""
+        return self.alone and self.folds == 1
+
     def channels(self, step: int) -> list[int]:
         """For each lane, the channel within its group that it reads at a step."""
-        if self.inputs == self.outputs and not self.alone:
-            return [lane % self.outputs ^ step for lane in range(self.lanes)]
+        if self.inputs == self.outputs and not self.splats:
+            return [lane % self.outputs ^ step // self.folds for lane in range(self.lanes)]
         return [step] * self.lanes
+
+    def sources(self, step: int) -> list[int]:
+        """For each lane of the sums of a step, the lane of the output that it holds."""
+        return [lane ^ step % self.folds * QUARTER for lane in range(self.lanes)]
 
 
 def arrangement(s: ConvShape, target: Target) -> Arrangement | None:
@@ -88,8 +102,12 @@ def arrangement(s: ConvShape, target: Target) -> Arrangement | None:
         return None
     room = MOST_FILTERS if target.n_registers >= 32 else 1
     steps = next(n for n in range(max(1, min(s.group_inputs, room // line.kernel)), 0, -1) if s.group_inputs % n == 0)
-    free = target.n_registers - line.kernel * steps - (2 if target.has_fma else 3)
-    return Arrangement(lanes, s.group_inputs, s.group_outputs, steps, max(1, min(LONGEST_RUN, free)))
+    folds = 2 if s.group_inputs == s.group_outputs == 2 * QUARTER <= lanes and line.stride > 1 else 1
+    steps = max(steps, folds)
+    free = (target.n_registers - line.kernel * steps - (2 if target.has_fma else 3)) // folds
+    splat_often = s.group_outputs % lanes == 0 and folds == 1 < s.group_inputs
+    longest = max(1, min(SPLAT_RUN if splat_often and lanes == LINE else LONGEST_RUN, free))
+    return Arrangement(lanes, s.group_inputs, s.group_outputs, steps, longest, folds)
 
 
 def grouped_weights(s: ConvShape, a: Arrangement) -> np.ndarray:
@@ -101,8 +119,8 @@ def grouped_weights(s: ConvShape, a: Arrangement) -> np.ndarray:
     w = np.zeros((vectors * a.lanes, a.inputs, *taps), np.float32)
     w[:channels] = s.w.data.astype(np.float32).reshape(channels, a.inputs, *taps)
     w = w.reshape(vectors, a.lanes, a.inputs, *taps)
-    lanes = np.arange(a.lanes)
-    ordered = np.stack([w[:, lanes, a.channels(step)] for step in range(a.inputs)], axis=1)  # vector, step, lane, taps
+    by_step = [w[:, a.sources(step), a.channels(step)] for step in range(a.inputs)]
+    ordered = np.stack(by_step, axis=1)  # vector, step, lane, taps
     ordered = ordered.reshape(vectors, a.inputs // a.steps, a.steps, a.lanes, *taps)
     return np.ascontiguousarray(ordered.transpose(0, 1, 4, 5, 2, 3))
 
@@ -192,7 +210,7 @@ class GroupRuns:
         """`n` outputs from `start` on, of one vector of channels."""
         k, a = self.k, self.a
         bias = k.load(k["bias"], c if self.s.b is not None else 0, a.lanes, mask)
-        acc = [bias] * n
+        acc = [bias] * n + [k.splat(k.const(0.0, F32), a.lanes)] * (n * (a.folds - 1))
         source = k.udiv(c * a.inputs, a.outputs)
         reads = k.tail_mask(self.inputs - source, a.span) if mask is not None and not a.alone else None
         corner = start * self.line.stride - self.pad
@@ -201,7 +219,7 @@ class GroupRuns:
         self.prefetch(start, n, y_row, x_run, c)
         taps_of_row = self.line.kernel
         steps = range(0, a.inputs, a.steps)
-        for together in [steps] if a.alone else [range(step, step + 1) for step in steps]:
+        for together in [steps] if a.splats else [range(step, step + 1) for step in steps]:
 
             def taps(kh: KValue, acc: list[KValue], together: range = together) -> list[KValue]:
                 x_at = x_run + kh * (self.rows.dilation * self.width * self.inputs)
@@ -212,8 +230,16 @@ class GroupRuns:
                 return acc
 
             acc = k.for_(first, last, 1, acc, taps)
-        for p, value in enumerate(acc):
+        for p, value in enumerate(self.unfolded(acc, n)):
             self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
+
+    def unfolded(self, acc: list[KValue], n: int) -> list[KValue]:
+        """The `n` outputs from their sums."""
+        k = self.k
+        for fold in range(1, self.a.folds):
+            parts = acc[fold * n : (fold + 1) * n]
+            acc = [v + k.shuffle(part, part, self.a.sources(fold)) for v, part in zip(acc, parts)] + acc[n:]
+        return acc[:n]
 
     def prefetch(self, start: KValue, n: int, y_row: KValue, x_run: KValue, c: KValue) -> None:
         """Ask for the run's results, and for the input that the run below it is the first to read.
@@ -254,7 +280,7 @@ class GroupRuns:
         """One kernel row for `steps` input channels: its filters in registers, each input pixel loaded once."""
         k, a = self.k, self.a
         acc = list(acc)
-        steps = range(a.steps)
+        steps, n = range(a.steps), len(acc) // a.folds
         weights = [
             [k.load(k["w"], w_at + (j * a.steps + r) * a.lanes, a.lanes, align=4 * a.lanes) for r in steps]
             for j in range(self.line.kernel)
@@ -262,21 +288,22 @@ class GroupRuns:
         for column, pairs in columns:
             for r, value in enumerate(self.arranged(x_at + column * self.inputs, step, reads)):
                 for p, j in pairs:
-                    w = weights[j][r]
-                    acc[p] = k.fma(value, w, acc[p]) if self.has_fma else acc[p] + value * w
+                    w, i = weights[j][r], r % a.folds * n + p
+                    acc[i] = k.fma(value, w, acc[i]) if self.has_fma else acc[i] + value * w
         return acc
 
     def arranged(self, at: KValue, step: int, reads: KValue | None) -> list[KValue]:
         """One input pixel's channels as the lanes read them at each of the steps from `step` on."""
         k, a = self.k, self.a
-        if a.alone:
+        if a.splats:
             return [k.splat(load(k, k["x"], at + step + r, 1), a.lanes) for r in range(a.steps)]
         pixel = load(k, k["x"], at, a.span, reads)
         group = [lane // a.outputs * a.inputs for lane in range(a.lanes)]
-        return [
+        shuffled = [
             k.shuffle(pixel, pixel, [g + channel for g, channel in zip(group, a.channels(step + r))])
-            for r in range(a.steps)
+            for r in range(0, a.steps, a.folds)
         ]
+        return [value for value in shuffled for _ in range(a.folds)]
 
 
 def even_lengths(n: int, longest: int) -> list[int]:
