@@ -32,7 +32,16 @@ from .conv_narrow import plan as narrow_plan
 from .conv_plain import lower_plain
 from .conv_quads import lower_quads, quads_of
 from .conv_tables import fill_offsets
-from .conv_weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
+from .conv_weights import (
+    ConvShape,
+    NamedOperand,
+    bias_operand,
+    constant_bias,
+    constant_operands,
+    conv_weights,
+    emit_panel,
+    weight_operands,
+)
 from .depthwise import is_depthwise, lower_depthwise
 from .gemm import Operands, ProductEmitter
 from .inverted import lower_inverted
@@ -111,14 +120,13 @@ def _cycles(s: ConvShape, target: Target, narrow: Narrow | None) -> float:
 def has_halves(s: ConvShape) -> bool:
     """Whether a layer is one product of constant weights whose rows are pixels as they lie."""
     g = s.geometry
-    return (s.taps == 1 and s.groups == 1 and s.constant and all(p == 0 for p in (*g.pads_begin, *g.pads_end))
-            and (s.b is None or (s.b.data is not None and s.b.producer is None)))  # fmt: skip
+    unpadded = all(p == 0 for p in (*g.pads_begin, *g.pads_end))
+    return s.taps == 1 and s.groups == 1 and unpadded and constant_operands(s)
 
 
 def by_strassen(ctx: LowerContext, fusion: Fusion, s: ConvShape, p: Product) -> KernelCall:
     """A layer that `has_halves` by Strassen's algorithm."""
-    bias = None if s.b is None or s.b.data is None else s.b.data.astype(np.float32)
-    product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0], bias)
+    product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0], constant_bias(s))
     operands: list[NamedOperand] = [
         ("a", F32PTR, s.x),
         ("table", I64PTR, Scratch(8 * p.table_entries)),

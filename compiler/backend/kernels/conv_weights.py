@@ -134,6 +134,16 @@ def weight_operands(ctx: LowerContext, s: ConvShape, p: Product, taps_outside: b
     return [("w", PtrType(s.w.tensor.dtype), s.w), ("wpack", F32PTR, Scratch(s.taps * s.group_inputs * width * 4))]
 
 
+def constant_operands(s: ConvShape) -> bool:
+    """Whether weights and bias, if there is one, are known at compile time."""
+    return s.constant and (s.b is None or (s.b.data is not None and s.b.producer is None))
+
+
+def constant_bias(s: ConvShape) -> np.ndarray | None:
+    """The bias of a layer with `constant_operands`, as f32."""
+    return None if s.b is None or s.b.data is None else s.b.data.astype(np.float32)
+
+
 def bias_operand(ctx: LowerContext, s: ConvShape) -> NamedOperand:
     """The accumulators' start: the bias, or zeros for one panel."""
     if s.b is None:

@@ -48,7 +48,7 @@ def candidates(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Candidates:
     if not _is_fast(fusion, m):
         return {"plain": lambda c: lower_plain_matmul(c, fusion, m)}
     direct: Candidates = {"direct": lambda c: _fast(c, fusion, m)}
-    if ctx.strict_fp or not _has_plain_rows(m):
+    if not _has_plain_rows(m):
         return direct
     return strassen.candidates(ctx, blocks(ctx, fusion, m), direct, lambda c, p: _by_strassen(c, fusion, m, p))
 

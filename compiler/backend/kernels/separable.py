@@ -22,8 +22,18 @@ from ...ir.ops.base import Contraction
 from ...ir.types import ceil_div, prod
 from ..fusion import Epilogue, Fusion, evaluate_body
 from ..lowering import KernelCall, LowerContext, Scratch
+from . import strassen
 from .blocking import Product, best_lanes, plan_product, product_shape, static
-from .conv_weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
+from .conv_weights import (
+    ConvShape,
+    NamedOperand,
+    bias_operand,
+    constant_bias,
+    constant_operands,
+    conv_weights,
+    emit_panel,
+    weight_operands,
+)
 from .depthwise import Depthwise, depthwise_weights
 from .gemm import Operands, ProductEmitter
 from .spatial import Line, lines_of
@@ -85,16 +95,20 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
     p = replace(p, row_block=n_rows * width, panels_per_item=p.n_panels)
     pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
     weights, padded = depthwise_weights(ctx, d)
+    halves = strassen.within(ctx, p) if constant_operands(s) else None
+    fast = strassen.Strassen(ctx, halves, conv_weights(s, taps_outside=True)[0], constant_bias(s)) if halves else None
     operands: list[NamedOperand] = [
         ("x", F32PTR, d.x),
         ("filter", F32PTR, weights),
         ("start", *bias_operand(ctx, d)[1:]),
         ("a", F32PTR, Scratch(n_rows * width * pitch * 4)),
+        ("table", I64PTR, ctx.weights.add(np.arange(n_rows * width, dtype=np.int64) * pitch)),
+    ]
+    operands += fast.named if fast else [
         *weight_operands(ctx, s, p, taps_outside=True),
         bias_operand(ctx, s),
-        ("table", I64PTR, ctx.weights.add(np.arange(n_rows * width, dtype=np.int64) * pitch)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
-    ]
+    ]  # fmt: skip
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
@@ -111,7 +125,11 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
             bias=lambda column: k.gep(k["bias"], column) if s.b is not None else k["bias"],
             row_base=lambda group: k.index(0), pitch=s.y.pitch,
         )  # fmt: skip
-        ProductEmitter(k, ctx, p, tail_of(fusion, ctx.symbols), given).emit()
+        tail = tail_of(fusion, ctx.symbols)
+        if fast:
+            fast.emit(k, ctx, tail, given)
+        else:
+            ProductEmitter(k, ctx, p, tail, given).emit()
         return k.func
 
     func = ctx.function("separable", fusion.node, build)

@@ -96,6 +96,13 @@ def gain(ctx: LowerContext, direct: Product, halves: Product) -> float:
     return total / (cost + len(ctx.cores) * streamed / segments)
 
 
+def serves(ctx: LowerContext, p: Product) -> bool:
+    """Whether the algorithm can make a product at all; the left half of the columns is whole registers."""
+    sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
+    static_sizes = p.taps == 1 and p.outer == 1 and all(isinstance(n, int) for n in sizes)
+    return static_sizes and static(p.kc) % 2 == 0 and static(p.columns) >= ctx.lanes and not ctx.strict_fp
+
+
 def candidates(
     ctx: LowerContext, p: Product, direct: Candidates, make: Callable[[LowerContext, Product], KernelCall]
 ) -> Candidates:
@@ -104,10 +111,7 @@ def candidates(
     Args:
         p: how the direct product is blocked. make: the kernel call of a `plan_halves`.
     """
-    sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
-    if p.taps != 1 or p.outer != 1 or any(not isinstance(n, int) for n in sizes):
-        return direct
-    if static(p.kc) % 2 or static(p.columns) < ctx.lanes:  # the left half of the columns is whole registers
+    if not serves(ctx, p):
         return direct
     halves = plan_halves(ctx, p)
     times = gain(ctx, p, halves)
@@ -115,6 +119,15 @@ def candidates(
     if times >= WORTH:
         return {**own, **direct}
     return {**direct, **own} if times >= WORTH_MEASURING else direct
+
+
+def within(ctx: LowerContext, p: Product) -> Product | None:
+    """The same rows in an item, all columns, in halves; None where that does not pay."""
+    if not serves(ctx, p):
+        return None
+    halves = plan_halves(ctx, p)
+    halves = replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)
+    return halves if gain(ctx, p, halves) >= WORTH else None
 
 
 def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
-from parax.compiler.backend.kernels.blocking import plan_product
+from parax.compiler.backend.kernels import strassen
+from parax.compiler.backend.kernels.blocking import Product, plan_product
 from parax.compiler.backend.kernels.separable import MOST_PIXELS, band_rows
 from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
@@ -133,3 +134,33 @@ def test_more_cores_get_more_bands() -> None:
         return -(-14 // band_rows(ctx, p, line, line, 512))
 
     assert bands((1, 2)) == 2 and bands((1, 2, 4, 8)) > 2
+
+
+@settings(max_examples=15)
+@given(
+    n=st.integers(1, 3),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 15)),
+    channels=st.sampled_from([6, 16, 40]),
+    outputs=st.integers(16, 100),
+    residual=st.booleans(),
+)
+def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, outputs: int, residual: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strassen, "WORTH", 0.0)  # however little it would bring
+        run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+def test_wide_blocks_take_halves(target: Target) -> None:
+    taken: list[bool] = []
+    within = strassen.within
+
+    def watched(ctx: LowerContext, p: Product) -> Product | None:
+        found = within(ctx, p)
+        taken.append(found is not None)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strassen, "within", watched)
+        run_block(2, 256, (28, 28), 256, (3, 3), pads=[1] * 4, target=target)
+    assert taken == [True]
