@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import math
 import os
 import platform
 import threading
@@ -31,6 +30,7 @@ STEPS = 2_000_000
 COPY_NBYTES = 64 << 20  # more than the last cache of one core
 REPEATS = 7
 BURST_STEPS, BURSTS = 200_000, 3  # 0.7 ms each
+SLOWED = 1.25  # times as long as alone: what clocks that fall with the number of cores at work account for
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,17 @@ def peak_kernel(target: Target) -> KFunc:
     return k.func
 
 
-def slowness(cores: Sequence[int]) -> Callable[[], float]:
-    """Asks, in 3 ms, how many times as long as at their quickest so far the cores take over arithmetic, all at work.
+def slowness(cores: Sequence[int], flops_per_core: float) -> Callable[[], float]:
+    """Asks, in 3 ms, how many times as long as at their quickest the cores take over arithmetic, all at work.
 
-    Where a host runs two virtual cores on one physical core, for a moment or for minutes, it is about 2; what is
-    measured then tells nothing of other times.
+    Where a host runs two virtual cores on one physical core, or others keep a core busy, for a moment or for minutes,
+    it is about 2; what is measured then tells nothing of other times.
+
+    Args:
+        flops_per_core: of one core at work alone, as it was measured before; all together may be slower by SLOWED.
     """
-    run, _ = _multiply_adds(resolve_target("native"), BURST_STEPS)
-    least = math.inf
+    run, flops = _multiply_adds(resolve_target("native"), BURST_STEPS)
+    least = SLOWED * flops / flops_per_core
 
     def ask() -> float:
         nonlocal least

@@ -125,7 +125,7 @@ class Study:
 
     @cached_property
     def _slowness(self) -> Callable[[], float]:
-        return slowness(self.cores)
+        return slowness(self.cores, self.planner.machine.flops_per_core)
 
     def _node_seconds(self, cores: int, rows: int) -> Measured:
         """What every node takes on one core and on so many, by a traced build that runs one kernel after the other."""
