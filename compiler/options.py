@@ -93,6 +93,9 @@ class CompileOptions:
     )
 
     def __post_init__(self) -> None:
+        for name in ("dump", "cache_dir"):  # people write paths as text
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, Path(value))
         if self.opt_level not in range(4):
             raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=self.opt_level)
         _one_of("hint", self.hint, HINTS)

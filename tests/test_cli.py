@@ -16,10 +16,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from parax.compiler.commands.console import Console, Table
 from parax.compiler.commands.models import BUNDLED
 from parax.runtime.manifest import FORMAT
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+Capture = pytest.CaptureFixture[str]
 
 
 def relu_model(path: Path, op: str = "Relu", domain: str = "") -> Path:
@@ -85,6 +87,25 @@ def test_every_verb_has_help_and_the_common_flags(verb: str, cli: Cli) -> None:
     assert "--format" in text
     assert "--verbose" in text
     assert "--quiet" in text
+
+
+def test_help_speaks_of_flags_not_of_python(cli: Cli) -> None:
+    for verb in ("compile", "run", "bench", "plan", "verify"):
+        assert "None" not in cli(verb, "--help").stdout
+
+
+def test_tables_fit_a_terminal_and_leave_no_blanks_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    rows = [["→", "some words that fold " * 5, "", "94%"], ["", "b", None, 8]]
+    table = Table("", ("", "candidate", "never", "of peak"), rows)
+    monkeypatch.setattr("parax.compiler.commands.console.WIDTH_OF_A_PIPE", 60)
+    Console().result({}, table)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 60 and line == line.rstrip() for line in lines)
+    assert lines[0].split() == ["candidate", "of", "peak"]
+    assert lines[1].endswith("94%")
+    monkeypatch.setattr("parax.compiler.commands.console.WIDTH_OF_A_PIPE", 20)
+    Console().result({}, table)
+    assert "of peak" in capsys.readouterr().out.splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,11 @@ def test_wrong_values_are_refused_when_made(wrong: dict[str, Any]) -> None:
     assert next(iter(wrong)).rstrip("s") in str(caught.value)
 
 
+def test_folders_may_be_given_as_text() -> None:
+    made = CompileOptions(dump="dumped", cache_dir="kept")  # type: ignore[arg-type]
+    assert (made.dump, made.cache_dir) == (Path("dumped"), Path("kept"))
+
+
 def test_options_are_immutable_and_documented() -> None:
     with pytest.raises(FrozenInstanceError):
         CompileOptions().opt_level = 3  # type: ignore[misc]

@@ -112,9 +112,14 @@ def milliseconds(text: str) -> float:
     return value / 1e3
 
 
+def _helps() -> dict[str, str]:
+    """The options' doc lines as flags say them: None is a flag left out."""
+    return {name: line.replace("None: ", "default: ") for name, line in documentation().items()}
+
+
 def add_delay(parser: argparse._ActionsContainer) -> None:
     """--delay-groups and --delay-ms: when the instances that share a request begin."""
-    doc = documentation()
+    doc = _helps()
     parser.add_argument("--delay-groups", type=positive, metavar="N", help=doc["delay_groups"])
     parser.add_argument("--delay-ms", type=milliseconds, metavar="T", help="how much later than the group before each "
                         "of these begins, in milliseconds")  # fmt: skip
@@ -142,7 +147,7 @@ def add_sizes(parser: argparse._ActionsContainer) -> None:
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """What CompileOptions holds, as flags (compile, and every verb that compiles a model on the way)."""
-    doc, default = documentation(), CompileOptions()
+    doc, default = _helps(), CompileOptions()
     group = parser.add_argument_group("compilation")
     group.add_argument(
         "-O",
@@ -168,9 +173,10 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tune-seconds", type=seconds, metavar="S",
                        help=f"{doc['tune_seconds']} (default {default.tune_seconds:g})")  # fmt: skip
     cache = group.add_mutually_exclusive_group()
-    cache.add_argument("--cache-dir", type=Path, metavar="DIR", help=f"{doc['cache_dir']} ({default.cache_dir})")
+    cache.add_argument("--cache-dir", type=Path, metavar="DIR",
+                       help=f"where measured times and compiled code are kept (default {default.cache_dir})")
     cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
-    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"])
+    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"].removesuffix(", in bytes"))
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console as Rich
 
 WIDTH_OF_A_PIPE = 200
+NARROW, LEAST_WIDTH = 12, 18  # columns up to so wide never fold, wider ones not to fewer characters
 
 Progress = Callable[[str, float], None]
 
@@ -55,22 +56,32 @@ class Console:
         rich = Rich(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
         with rich.capture() as drawing:
             self._draw(rich, tables)
-        print(drawing.get(), end="", flush=True)  # by print, because rich ends the process when a reader has left
+        text = drawing.get()
+        if not sys.stdout.isatty():  # the columns' padding is for the eye
+            text = "\n".join(line.rstrip() for line in text.split("\n"))
+        print(text, end="", flush=True)  # by print, because rich ends the process when a reader has left
 
     def _draw(self, rich: Rich, tables: Sequence[Table]) -> None:
         from rich.table import Table as RichTable
 
+        of_terminal = rich.width
         for number, table in enumerate(tables):
+            cells = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+            shown = [i for i, name in enumerate(table.columns) if not name or not cells or any(row[i] for row in cells)]
+            widths = [max(map(len, (table.columns[i], *(row[i] for row in cells)))) for i in shown]
             drawn = RichTable(box=None, pad_edge=False, show_header=any(table.columns))
-            for column in table.columns:
-                drawn.add_column(column, overflow="fold")
-            for row in table.rows:
-                drawn.add_row(*(_escaped(cell) for cell in row))
+            for i, width in zip(shown, widths):
+                drawn.add_column(_escaped(table.columns[i]), overflow="fold", no_wrap=width <= NARROW)
+            for row in cells:
+                drawn.add_row(*(_escaped(row[i]) for i in shown))
             if number:
                 rich.print()
             if table.title:
                 rich.print(_escaped(table.title), style="bold")
+            # what does not fit is the terminal's to break: letters one below the other are not legible
+            rich.width = max(of_terminal, sum(min(w, LEAST_WIDTH) + 2 for w in widths) - 2)
             rich.print(drawn)
+            rich.width = of_terminal
 
     def note(self, message: str) -> None:
         """A message for the person, on stderr; silent under -q."""
@@ -113,9 +124,9 @@ def _lines(say: Callable[[str], None]) -> Progress:
     return tell
 
 
-def _escaped(cell: object) -> str:
-    """The text of a cell with rich's markup brackets made literal."""
-    return ("" if cell is None else str(cell)).replace("[", "\\[")
+def _escaped(text: str) -> str:
+    """The text with rich's markup brackets made literal."""
+    return text.replace("[", "\\[")
 
 
 def plain(value: Any) -> Any:

@@ -62,7 +62,7 @@ def show_model(args: argparse.Namespace, console: Console) -> int:
         for name, dtype, shape in values
     ]
     uses: list[list[object]] = [
-        [_operator(key), n, "" if key not in found.unsupported else "no"] for key, n in found.operators.items()
+        [_operator(key), n, "no" if key in found.unsupported else "yes"] for key, n in found.operators.items()
     ]
     document = {
         **vars(found),
