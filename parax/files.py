@@ -41,6 +41,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         UsageError: the place cannot be written (no such folder, no permission, disk full).
+        BrokenPipeError: it is a pipe, and its reader has left.
     """
     try:
         if str(path.parent) in _STREAMS or (path.exists() and not path.is_file()):
@@ -50,6 +51,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         else:
             with _in_place_of(Path(os.path.realpath(path))) as file:
                 yield file
+    except BrokenPipeError:  # whoever reads the pipe may leave
+        raise
     except OSError as error:
         hint = "check the folder, its permissions and the space left, or choose another place"
         found = error.strerror or str(error)

@@ -122,6 +122,16 @@ def test_a_pipe_gets_everything_and_stays_a_pipe(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+def test_a_reader_may_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(path: Path, content: bytes) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(Path, "write_bytes", left)
+    with pytest.raises(BrokenPipeError):
+        write_whole(tmp_path / "pipe", "nobody reads this")
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert keep(tmp_path / "made" / "entry", "kept")
     assert (tmp_path / "made" / "entry").read_text() == "kept"
