@@ -182,9 +182,12 @@ def tile_function(name: str, shape: SmallTile, has_fma: bool) -> KFunc:
     def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
         at = [kk * (part * lanes) + j * lanes for j in range(part)]
         columns = [k.load(b, i, lanes, align=4 * lanes) for b in panels for i in at]
-        values = [k.splat(k.load(row, kk + shift), lanes) for row, shift in a]
-        pairs = [(value, column) for value in values for column in columns]
-        return [k.fma(v, c, s) if has_fma else s + v * c for (v, c), s in zip(pairs, acc, strict=True)]
+        out: list[KValue] = []
+        for row, shift in a:  # one after the other: all at once would need more registers than there are
+            v = k.splat(k.load(row, kk + shift), lanes)
+            own = zip(columns, acc[len(out) :])
+            out += [k.fma(v, c, s) if has_fma else s + v * c for c, s in own]
+        return out
 
     def several(kk: KValue, acc: list[KValue]) -> list[KValue]:
         if shape.ahead:
