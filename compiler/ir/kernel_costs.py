@@ -14,7 +14,7 @@ from .graph import Node
 from .ops.contraction import Conv, Gemm, MatMul
 
 LANES = 16  # f32 elements of the widest vectors
-TILE_ROWS = 6  # rows of the register tile
+TILE_ROWS = winograd.TILE_ROWS
 
 
 def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> Cost:

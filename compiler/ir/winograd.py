@@ -15,9 +15,13 @@ OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: beyond, the error passes the bound
 MOST_POINTS_ALONE = 9  # along the only transformed axis: the errors of two multiply
 GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
+DIRECT_CYCLES = 1.07  # the same of a direct convolution
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
-HIDDEN_NBYTES = 8 << 20  # of transformed weights whose way from memory hides behind multiply-adds
-CYCLES_PER_BYTE = 0.13  # of the other weights, read by one core while it multiplies
+TILE_ROWS = 6  # rows of the usual register tile
+KEPT_NBYTES = 1 << 20  # weights up to that stay in a core's cache
+CYCLES_PER_BYTE = 0.15  # of other weights, which one core reads from memory; a batch's instances share what they read
+SHARED_CYCLES_PER_BYTE = 0.21  # the same where the cores of an instance share an image, and the way to memory
+EXPOSED = 0.25  # of arithmetic or reading, whichever is less: what the other does not hide
 PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # of multiply-adds and transforms, as kernels took on half of the models
 WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
 LONG_BLOCK = 64  # tiles of a work item, at most
@@ -73,8 +77,16 @@ def cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
     pairs, points = layer.inputs * layer.outputs, algorithm.all_points
     count = tiles(layer, algorithm)
     transforms = TRANSFORM_CYCLES * points * count * (layer.inputs + layer.outputs) / lanes
-    waited = CYCLES_PER_BYTE * max(0, 4 * points * pairs - HIDDEN_NBYTES)
-    return GEMM_CYCLES * points * count * pairs / lanes + transforms + waited
+    blocks = -(-count // block_tiles(layer, algorithm, lanes, TILE_ROWS))
+    readers = 2 if layer.images == 1 and blocks > 1 else 1  # cores that have blocks of their own read all weights each
+    return _overlapped(layer, GEMM_CYCLES * points * count * pairs / lanes + transforms, 4 * points * pairs, readers)
+
+
+def _overlapped(layer: Layer, arithmetic: float, weight_nbytes: int, readers: int = 1) -> float:
+    """Cycles of a core that reads a layer's weights while it computes. readers: cores of an image that read all."""
+    per_byte = SHARED_CYCLES_PER_BYTE * readers if layer.images == 1 else CYCLES_PER_BYTE
+    reading = per_byte * weight_nbytes if weight_nbytes > KEPT_NBYTES else 0.0
+    return max(arithmetic, reading) + EXPOSED * min(arithmetic, reading)
 
 
 def tiles(layer: Layer, algorithm: Algorithm) -> int:
@@ -83,9 +95,9 @@ def tiles(layer: Layer, algorithm: Algorithm) -> int:
 
 
 def direct_cycles(layer: Layer, lanes: int) -> float:
-    """The same of a direct convolution, whose weights come from memory in time."""
-    pixels = layer.images * math.prod(layer.size)
-    return math.prod(layer.taps) * pixels * layer.inputs * layer.outputs / lanes
+    """The same of a direct convolution."""
+    multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
+    return _overlapped(layer, DIRECT_CYCLES * multiplied * layer.images * math.prod(layer.size) / lanes, 4 * multiplied)
 
 
 def best_algorithm(layer: Layer, lanes: int) -> Algorithm | None:

@@ -42,3 +42,17 @@ def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, 
     axes = next(a for a in kernels.algorithms(shape) if (a[0].outputs, a[1].outputs) == best.tile)
     work = kernels.plan(shape, context.target, axes).work(1)
     assert counts.items(layer, best, context.lanes, 6) == pytest.approx(work, rel=0.34)
+
+
+def test_weights_that_come_from_memory_count() -> None:
+    """A single image reads its weights for few products: fewer points, or no transform, where reading takes longer."""
+
+    def tile(images: int, channels: int, size: int, stride: int = 1) -> tuple[int, int] | None:
+        layer = counts.Layer(images, channels, channels, (3, 3), (stride, stride), (size, size))
+        best = counts.best_algorithm(layer, 16)
+        return best.tile if best else None
+
+    assert tile(1, 512, 7) == (2, 2)
+    assert tile(8, 512, 7) == (4, 4)
+    assert tile(1, 512, 7, stride=2) is None
+    assert tile(1, 64, 8) == (4, 4)  # such few weights stay in the cache
