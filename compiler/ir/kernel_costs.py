@@ -1,4 +1,4 @@
-"""What parax's kernels do where that differs from the direct algorithm: padded vectors, Winograd, taps left out.
+"""What parax's kernels do where that is not the direct algorithm: padded vectors, Winograd, Strassen, padding left out.
 
 Owns these counts; they follow the backend's kernels, which it must not know.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from . import winograd
+from . import strassen, winograd
 from .cost import Cost, Sizes
 from .graph import Node
 from .ops.contraction import Conv, Gemm, MatMul
@@ -22,7 +22,8 @@ def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> Co
     if isinstance(root.op, Conv):
         return _convolution(cost, root.op, root, sizes, tail_flops)
     if isinstance(root.op, (Gemm, MatMul)):
-        return _padded(cost, product_columns(root, sizes), tail_flops)
+        columns = product_columns(root, sizes)
+        return _halved(_padded(cost, columns, tail_flops), root, columns, sizes, tail_flops)
     return cost
 
 
@@ -39,6 +40,19 @@ def _padded(cost: Cost, columns: int, tail_flops: float) -> Cost:
     return replace(cost, kernel_flops=direct * whole / columns + tail_flops) if whole > columns else cost
 
 
+def _halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float) -> Cost:
+    """Large products with constant B take Strassen's algorithm."""
+    weights = math.prod(sizes.shape(root.operands[1]))
+    if not weights or cost.weight_nbytes < 4 * weights or columns < LANES:  # no constant
+        return cost
+    rows, depth = math.prod(sizes.shape(root.output)) // columns, weights // columns
+    if not rows or not strassen.pays(rows, depth, columns):
+        return cost
+    direct = cost.arithmetic - tail_flops
+    return replace(cost, kernel_flops=direct * strassen.arithmetic(depth, columns) + tail_flops,
+                   kernel_weight_nbytes=cost.weight_nbytes * strassen.PRODUCTS / 4)  # fmt: skip
+
+
 def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
     w = sizes.shape(root.operands[1])
     direct = cost.flops - tail_flops
@@ -53,6 +67,8 @@ def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: flo
                        kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)
+    if cost.kind == "conv1x1" and not any(op.pads or ()):
+        return _halved(cost, root, w[0], sizes, tail_flops)
     return cost if groups_share_vectors(op, w) else _padded(cost, w[0] // op.group, tail_flops)
 
 

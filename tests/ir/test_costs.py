@@ -80,6 +80,27 @@ def test_winograd_multiplies_the_tiles_that_there_are() -> None:
     assert layer.arithmetic == pytest.approx(2 * 36 * 4 * (1.13 * 64 * 64 + 4 * 128))
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_large_pointwise_convolutions_are_made_of_seven_products(batch: int) -> None:
+    layer = node_cost(conv(batch, 256, 1024, 14, 1), {"N": batch})
+    assert 7 / 8 * layer.flops < layer.arithmetic < 0.95 * layer.flops
+    assert layer.streamed_nbytes == 7 / 4 * layer.weight_nbytes
+
+
+@pytest.mark.parametrize("sizes", [(64, 256, 56), (512, 2048, 7), (255, 1024, 14), (256, 16, 14)])
+def test_others_are_not(sizes: tuple[int, int, int]) -> None:
+    ci, co, size = sizes
+    layer = node_cost(conv(1, ci, co, size, 1), {"N": 1})
+    assert layer.arithmetic == layer.flops
+    assert layer.streamed_nbytes == layer.weight_nbytes
+
+
+def test_products_of_activations_are_summed_directly() -> None:
+    text = "graph @g(%x: f32[512,512], %w: f32[512,512]) {\n  %y = MatMul(%x, %w) : f32[512,512]\n  return %y\n}"
+    cost = node_cost(text_node(text), {})
+    assert cost.arithmetic == cost.flops
+
+
 def test_a_fused_block_is_its_root_and_its_tail() -> None:
     block = text_node("""graph @g(%x: f32[N,8], %w: f32[8,16], %r: f32[N,16]) {
   %y = fused<MatMul>(%x, %w, %r) : f32[N,16]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...ir import strassen as counts
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder
 from ...ir.loops import PtrType
 from ...ir.types import ceil_div
@@ -32,11 +33,7 @@ N_KEPT = 3  # blocks of sums
 MOST_ROWS = 128  # of a work item: more sums would not fit the second-level cache
 GROUP_NBYTES = 5 << 20  # of B that blocks of rows read one after the other
 AGAIN = 1.05  # where they are more, and every block of rows gets them from memory
-SUM_CYCLES = 33  # for a register of each of S1 to S4: A comes from further away, and they go there
-KEPT_CYCLES = 14  # for a register of each of the kept products and what is made of them
-CYCLES_PER_BYTE = 0.1  # of the weights that the sums add, on their way from memory
-WORTH = 1.03  # times faster, or it is not worth the memory
-WORTH_MEASURING = 0.97  # times: a count of cycles may err so far
+WORTH_MEASURING = 1.03  # of the direct product's time: a count of cycles may err so far
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,11 @@ class HalvesShape(Shape):
     def item(self, rows: int, widths: Sequence[int]) -> int:
         """Cost of one item."""
         half, depth, heights = ceil_div(rows, 2), self.steps // 2, dict(self.height)
-        cost = ITEM_CYCLES + ROW_CYCLES * rows + SUM_CYCLES * half * ceil_div(depth, LINE)
+        cost = ITEM_CYCLES + ROW_CYCLES * rows + counts.SUM_CYCLES * half * ceil_div(depth, LINE)
         for width in widths:
             tiles = ceil_div(half, heights[width])
             cost += len(MATRICES) * (tiles * TILE_CYCLES + depth * width * max(half, 2 * tiles))
-            cost += KEPT_CYCLES * half * width + 2 * rows * width
+            cost += counts.KEPT_CYCLES * half * width + 2 * rows * width
         return cost
 
 
@@ -85,17 +82,6 @@ def plan_halves(ctx: LowerContext, direct: Product) -> Product:
     return replace(p, kc=depth // 2, row_block=block, panels_per_item=together)
 
 
-def gain(ctx: LowerContext, direct: Product, halves: Product) -> float:
-    """What the direct product takes, in times of this one."""
-    rows, depth, columns = usual_rows(ctx, direct), static(direct.kc), static(direct.columns)
-    own = HalvesShape(**vars(replace(product_shape(ctx, halves, rows), steps=depth)))
-    cost = own.cost(static(halves.row_block), static(halves.panels_per_item))
-    streamed = CYCLES_PER_BYTE * (len(MATRICES) / 4 - 1) * 4 * depth * columns
-    segments = usual_rows(ctx, replace(direct, segment=0)) / rows
-    total = product_shape(ctx, direct, rows).cost(static(direct.row_block), static(direct.panels_per_item))
-    return total / (cost + len(ctx.cores) * streamed / segments)
-
-
 def serves(ctx: LowerContext, p: Product) -> bool:
     """Whether the algorithm can make a product at all; the left half of the columns is whole registers."""
     sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
@@ -113,21 +99,24 @@ def candidates(
     """
     if not serves(ctx, p):
         return direct
-    halves = plan_halves(ctx, p)
-    times = gain(ctx, p, halves)
-    own: Candidates = {"strassen": lambda c: make(c, halves)}
-    if times >= WORTH:
+    own: Candidates = {"strassen": lambda c: make(c, plan_halves(c, p))}
+    share = expected_share(ctx, p)
+    if share <= counts.WORTH:
         return {**own, **direct}
-    return {**direct, **own} if times >= WORTH_MEASURING else direct
+    return {**direct, **own} if share <= WORTH_MEASURING else direct
+
+
+def expected_share(ctx: LowerContext, p: Product) -> float:
+    """Of the direct product's time, in a call with as many items as the plan is made for."""
+    return counts.share(usual_rows(ctx, replace(p, segment=0)), static(p.kc), static(p.columns))
 
 
 def within(ctx: LowerContext, p: Product) -> Product | None:
     """The same rows in an item, all columns, in halves; None where that does not pay."""
-    if not serves(ctx, p):
+    if not serves(ctx, p) or expected_share(ctx, p) > counts.WORTH:
         return None
     halves = plan_halves(ctx, p)
-    halves = replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)
-    return halves if gain(ctx, p, halves) >= WORTH else None
+    return replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)
 
 
 def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from parax.compiler.backend.kernels.blocking import Product, plan_product
 from parax.compiler.backend.kernels.separable import MOST_PIXELS, band_rows
 from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
+from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.target import TARGETS, Target
@@ -146,7 +148,7 @@ def test_more_cores_get_more_bands() -> None:
 )
 def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, outputs: int, residual: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strassen, "WORTH", 0.0)  # however little it would bring
+        patch.setattr(counts, "WORTH", math.inf)  # however little it would bring
         run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual)
 
 

@@ -16,6 +16,7 @@ from parax.compiler.backend.kernels.blocking import Product, plan_product
 from parax.compiler.backend.kernels.conv import lower_conv
 from parax.compiler.backend.kernels.matmul import lower_matmul
 from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext, WeightStore
+from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
@@ -154,6 +155,13 @@ def test_is_not_chosen_where_it_cannot_win(m: int, k: int, n: int) -> None:
 
 def test_is_not_chosen_where_the_weights_come_from_memory_for_few_pixels() -> None:
     assert lowered(pointwise(512, 7, 2048)) == "conv"
+
+
+@pytest.mark.parametrize("channels, size, outputs", [(64, 56, 256), (256, 56, 128), (128, 28, 512), (1024, 14, 256),
+                                                     (512, 7, 512), (96, 14, 576)])  # fmt: skip
+def test_is_chosen_where_the_cost_model_counts_it(channels: int, size: int, outputs: int) -> None:
+    counted = counts.pays(size * size, channels, outputs)
+    assert (lowered(pointwise(channels, size, outputs)) == "strassen") == counted
 
 
 def test_blocks_cover_the_rows_in_halves() -> None:
