@@ -121,6 +121,11 @@ class SymDim:
     def __rmod__(self, other: Dim) -> Dim:
         return mod(other, self) if isinstance(other, (int, SymDim)) else NotImplemented
 
+    @property
+    def factor(self) -> int:
+        """The largest number that divides it whatever the symbols are: of its polynomial's coefficients."""
+        return gcd(*(coefficient for _, coefficient in self.terms))
+
     def symbols(self) -> frozenset[str]:
         """Names of all symbols in the polynomial."""
         found: set[str] = set()

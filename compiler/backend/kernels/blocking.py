@@ -16,6 +16,7 @@ from .tile import best_unroll, most_rows, most_vectors
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
 FEWEST_ITERATIONS = 3  # to spread them over
 MOST_SHARED = 8  # tiles that together prefetch one panel of B
+LEAST_SEGMENT = 48  # rows of an image or a sequence from which on blocks of rows keep to one
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
 
 
@@ -207,15 +208,11 @@ def plan_product(
     return replace(p, row_block=block, panels_per_item=together)
 
 
-def product_shape(ctx: LowerContext, p: Product, rows: int = 0) -> Shape:
-    """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic.
-
-    Args:
-        rows: to judge by, where their number is symbolic.
-    """
+def product_shape(ctx: LowerContext, p: Product) -> Shape:
+    """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
     heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
-    rows = rows or p.segment or static(p.rows)
+    rows = p.segment or static(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer))
 
 

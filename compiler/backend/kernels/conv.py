@@ -23,7 +23,7 @@ from ...ir.types import prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
 from . import strassen, winograd
-from .blocking import PanelKind, Product, best_lanes, plan_product, static
+from .blocking import LEAST_SEGMENT, PanelKind, Product, best_lanes, plan_product, static
 from .conv_gather import lower_gathered
 from .conv_groups import arrangement, lower_groups
 from .conv_narrow import WORTH, cycles_by_channels, lower_narrow, pays
@@ -51,7 +51,6 @@ from .tail import tail_of
 from .tile import most_rows
 
 PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
-LEAST_SEGMENT = 48  # pixels of an image from which on blocks of rows keep to one image
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
 
 

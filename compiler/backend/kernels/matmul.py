@@ -15,11 +15,11 @@ from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.contraction import Gemm, MatMul
-from ...ir.types import BF16, F16, Dim, TensorType, ceil_div, prod
+from ...ir.types import BF16, F16, Dim, SymDim, TensorType, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
 from . import strassen
-from .blocking import PanelKind, Product, padded_columns, plan_product, static
+from .blocking import LEAST_SEGMENT, PanelKind, Product, padded_columns, plan_product, static
 from .gemm import Operands, ProductEmitter
 from .matmul_plain import lower_plain_matmul
 from .matmul_shapes import Matrices, matrices_of
@@ -50,7 +50,22 @@ def candidates(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Candidates:
     direct: Candidates = {"direct": lambda c: _fast(c, fusion, m)}
     if not _has_plain_rows(m):
         return direct
-    return strassen.candidates(ctx, blocks(ctx, fusion, m), direct, lambda c, p: _by_strassen(c, fusion, m, p))
+    p = replace(blocks(ctx, fusion, m), segment=item_rows(fusion.result.tensor, plan_rows(fusion.result.tensor, m)))
+    return strassen.candidates(ctx, p, direct, lambda c, p: _by_strassen(c, fusion, m, p))
+
+
+def item_rows(y: TensorType, rows: Rows) -> int:
+    """Rows of a product that belong to one item of a batch, one below the other; 0: unknown, or each is an item.
+
+    The batch is the first axis of several, or the symbol that the number of rows is a multiple of.
+    """
+    if y.rank > 2 and list(rows.axes) == sorted(rows.axes):
+        own: Dim = prod(y.dims[a] for a in rows.axes if a > 0)
+    elif y.rank == 2 and isinstance(y.dims[0], SymDim):
+        own = y.dims[0].factor
+    else:
+        own = 0
+    return own if isinstance(own, int) and own >= LEAST_SEGMENT else 0
 
 
 def _has_plain_rows(m: Matrices) -> bool:

@@ -62,20 +62,13 @@ def left_columns(columns: int, lanes: int) -> int:
     return ceil_div(ceil_div(columns, 2), lanes) * lanes
 
 
-def usual_rows(ctx: LowerContext, p: Product) -> int:
-    """Rows that are cut as one, in a call with as many items as the plan is made for."""
-    if p.segment or isinstance(p.rows, int):
-        return p.segment or static(p.rows)
-    return p.rows.evaluate({s: ctx.rows for s in p.rows.symbols()})
-
-
 def plan_halves(ctx: LowerContext, direct: Product) -> Product:
     """How a product of one tap is blocked: its kinds are pairs of panels, its `kc` one half of k."""
     columns, depth = static(direct.columns), static(direct.kc)
     kinds = tuple(panel_kinds(left_columns(columns, ctx.lanes), ctx.lanes, most_vectors(ctx.target, direct.rows)))
-    n_rows = usual_rows(ctx, direct)
+    n_rows = direct.segment
     p = replace(direct, kinds=kinds, lanes=ctx.lanes, row_block=n_rows, panels_per_item=1, k_block=depth)
-    shape = HalvesShape(**vars(product_shape(ctx, p, n_rows)))
+    shape = HalvesShape(**vars(product_shape(ctx, p)))
     n_panels, height = len(shape.widths), most_rows(ctx.target, max(shape.widths))
     usual = ceil_div(n_rows, ceil_div(n_rows, MOST_ROWS))
     block, together = best_cut(shape, (usual, n_panels), n_panels, 4 * height)
@@ -83,9 +76,14 @@ def plan_halves(ctx: LowerContext, direct: Product) -> Product:
 
 
 def serves(ctx: LowerContext, p: Product) -> bool:
-    """Whether the algorithm can make a product at all; the left half of the columns is whole registers."""
+    """Whether the algorithm can make a product, and mixes no items of a batch.
+
+    The sums add rows that have nothing to do with each other: an infinity in one would spoil the other, and its bits
+    depend on its partner. So only rows of one segment, that is of one item, are added. The left half of the columns
+    is whole registers.
+    """
     sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
-    static_sizes = p.taps == 1 and p.outer == 1 and all(isinstance(n, int) for n in sizes)
+    static_sizes = p.taps == 1 and p.outer == 1 and p.segment > 0 and all(isinstance(n, int) for n in sizes)
     return static_sizes and static(p.kc) % 2 == 0 and static(p.columns) >= ctx.lanes and not ctx.strict_fp
 
 
@@ -108,7 +106,8 @@ def candidates(
 
 def expected_share(ctx: LowerContext, p: Product) -> float:
     """Of the direct product's time, in a call with as many items as the plan is made for."""
-    return counts.share(usual_rows(ctx, replace(p, segment=0)), static(p.kc), static(p.columns))
+    rows = p.rows if isinstance(p.rows, int) else p.rows.evaluate({s: ctx.rows for s in p.rows.symbols()})
+    return counts.share(rows, static(p.kc), static(p.columns))
 
 
 def within(ctx: LowerContext, p: Product) -> Product | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def always(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     """The choice is the cost rule's; here the kernel itself is tested, on any size."""
 
     def candidates(ctx: LowerContext, p: Product, direct: Candidates, make: Make) -> Candidates:
-        return {"forced": lambda c: make(c, strassen.plan_halves(ctx, p))}
+        rows = p.segment or (p.rows if isinstance(p.rows, int) else p.rows.factor)
+        return {"forced": lambda c: make(c, strassen.plan_halves(ctx, replace(p, segment=rows)))}
 
     if "chosen" not in request.node.name:
         monkeypatch.setattr(strassen, "candidates", candidates)
@@ -47,14 +49,20 @@ def gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.integers(1, 150), depth=st.integers(1, 70), columns=st.integers(16, 200), biased=st.booleans(),
-       symbolic=st.booleans())  # fmt: skip
-def test_agrees_with_the_plain_product(rows: int, depth: int, columns: int, biased: bool, symbolic: bool) -> None:
+@given(rows=st.integers(1, 150), depth=st.integers(1, 70), columns=st.integers(16, 200), biased=st.booleans())
+def test_agrees_with_the_plain_product(rows: int, depth: int, columns: int, biased: bool) -> None:
     a, b = normal(rows, 2 * depth), normal(2 * depth, columns, seed=1)
     c = normal(columns, seed=2) if biased else None
-    operands = [a, b] if c is None else [a, b, c]
-    (y,) = run_node(op("Gemm"), operands, constants=(1, 2), symbols={"N": 0} if symbolic else None)
+    (y,) = run_node(op("Gemm"), [a, b] if c is None else [a, b, c], constants=(1, 2))
     assert_close(y, gemm(a, b, c))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(items=st.integers(1, 4), rows=st.integers(1, 150), columns=st.integers(16, 100))
+def test_batches_of_any_number_of_items(items: int, rows: int, columns: int) -> None:
+    a, b = normal(items, rows, 34), normal(34, columns, seed=1)
+    (y,) = run_node(op("MatMul"), [a, b], constants=(1,), symbols={"N": 0})
+    assert_close(y, gemm(a, b, None))
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -125,14 +133,14 @@ def lowered(text: str, strict: bool = False) -> str:
     graph = parse_graph(text)
     assert isinstance(graph, Graph)
     node = next(iter(graph))
-    context = LowerContext(host_targets()[0], (), WeightStore(), strict_fp=strict)
+    context = LowerContext(host_targets()[0], ("N",), WeightStore(), strict_fp=strict)
     call = (lower_conv if node.op.name == "Conv" else lower_matmul)(context, node)
     return call.func.name.partition("_")[0]
 
 
-def product(m: int, k: int, n: int) -> str:
-    return (f'graph @g(%x: f32[{m},{k}]) {{\n  %w = const f32[{k},{n}] "w"\n'
-            f"  %y = MatMul(%x, %w) : f32[{m},{n}]\n  return %y\n}}")  # fmt: skip
+def product(m: int, k: int, n: int, batch: str = "1,") -> str:
+    return (f'graph @g(%x: f32[{batch}{m},{k}]) {{\n  %w = const f32[{k},{n}] "w"\n'
+            f"  %y = MatMul(%x, %w) : f32[{batch}{m},{n}]\n  return %y\n}}")  # fmt: skip
 
 
 def pointwise(channels: int, size: int, outputs: int) -> str:
@@ -146,6 +154,20 @@ def test_is_chosen_for_large_products_and_not_with_strict_floating_point() -> No
     assert lowered(pointwise(256, 14, 1024)) == "strassen"
     assert lowered(product(1024, 1024, 1024), strict=True) == "matmul"
     assert lowered(pointwise(256, 14, 1024), strict=True) == "conv"
+
+
+@pytest.mark.parametrize("batch", ["", "N,", "4,"])
+def test_is_chosen_only_for_rows_of_one_item(batch: str) -> None:
+    assert lowered(product(1024, 1024, 1024, batch)) == ("strassen" if batch else "matmul")
+
+
+def test_an_item_with_infinities_does_not_spoil_the_others_where_it_is_chosen() -> None:
+    a, b = normal(3, 128, 512), normal(512, 256, seed=1)
+    (alone,) = run_node(op("MatMul"), [a[2:], b], constants=(1,), symbols={"N": 0})
+    a[0, 5, 7] = np.inf
+    (y,) = run_node(op("MatMul"), [a, b], constants=(1,), symbols={"N": 0})
+    assert not np.isfinite(y[0]).all()
+    np.testing.assert_array_equal(y[2:], alone)
 
 
 @pytest.mark.parametrize("m, k, n", [(1, 1024, 1024), (1024, 1023, 1024), (1024, 16, 1024), (1024, 256, 16)])
@@ -167,6 +189,6 @@ def test_is_chosen_where_the_cost_model_counts_it(channels: int, size: int, outp
 def test_blocks_cover_the_rows_in_halves() -> None:
     context = LowerContext(host_targets()[0], (), WeightStore())
     for rows in (49, 128, 196, 280, 3136):
-        halves = strassen.plan_halves(context, plan_product(context, 1, rows, 512, 1, 512))
+        halves = strassen.plan_halves(context, plan_product(context, 1, rows, 512, 1, 512, segment=rows))
         assert halves.kc == 256
         assert isinstance(halves.row_block, int) and halves.row_block <= strassen.MOST_ROWS
