@@ -23,7 +23,7 @@ from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch
 from .balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
 from .blocking import Product, panel_kinds, product_shape, static
 from .gemm import Operands
-from .pack import pack_panels, pad_vector
+from .pack import pad_vector
 from .strassen_kernel import MATRICES, N_SUMS, Halves, StrassenEmitter, Sums
 from .tail import Tail
 from .tile import LINE, most_rows, most_vectors
@@ -121,20 +121,20 @@ def within(ctx: LowerContext, p: Product) -> Product | None:
 def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:
     """[K, N] → pair of panels after pair: the MATRICES, each [K/2][width]."""
     depth, columns = matrix.shape
-    whole = np.zeros((depth, 2 * h.columns), np.float64)
-    whole[:, :columns] = matrix
+    whole = np.pad(matrix, ((0, 0), (0, 2 * h.columns - columns))) if columns < 2 * h.columns else matrix
     (b11, b12), (b21, b22) = [np.split(half, 2, axis=1) for half in np.split(whole, 2, axis=0)]
     t1 = b12 - b11
     t2 = b22 - t1
     named = {"B11": b11, "B21": b21, "B22": b22, "T1": t1, "T2": t2, "T3": b22 - b12, "-T4": b21 - t2}
-    blocks = [pack_panels(named[name], p.kinds, p.lanes) for name in MATRICES]
-    parts, at = [], 0
+    parts = []
     for kind in p.kinds:
-        nelements = kind.vectors * p.lanes * h.depth
-        for _ in range(static(kind.count)):
-            parts += [block[at : at + nelements] for block in blocks]
-            at += nelements
-    return np.concatenate(parts)
+        first, width, count = static(kind.column), kind.vectors * p.lanes, static(kind.count)
+        pairs = np.empty((count, len(MATRICES), h.depth, width), np.float32)
+        for n, name in enumerate(MATRICES):
+            own = named[name][:, first : first + count * width]
+            pairs[:, n] = own.reshape(h.depth, count, width).transpose(1, 0, 2)
+        parts.append(pairs.reshape(-1))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def pair_bias(bias: np.ndarray | None, columns: int, left: int) -> np.ndarray:
