@@ -120,8 +120,8 @@ def within(ctx: LowerContext, p: Product) -> Product | None:
 
 def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:
     """[K, N] → pair of panels after pair: the MATRICES, each [K/2][width]."""
-    depth, columns = matrix.shape
-    whole = np.pad(matrix, ((0, 0), (0, 2 * h.columns - columns))) if columns < 2 * h.columns else matrix
+    missing = 2 * h.columns - matrix.shape[1]
+    whole = np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
     (b11, b12), (b21, b22) = [np.split(half, 2, axis=1) for half in np.split(whole, 2, axis=0)]
     t1 = b12 - b11
     t2 = b22 - t1
