@@ -126,20 +126,8 @@ def has_halves(s: ConvShape) -> bool:
 def by_strassen(ctx: LowerContext, fusion: Fusion, s: ConvShape, p: Product) -> KernelCall:
     """A layer that `has_halves` by Strassen's algorithm."""
     product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0], constant_bias(s))
-    operands: list[NamedOperand] = [
-        ("a", F32PTR, s.x),
-        ("table", I64PTR, Scratch(8 * p.table_entries)),
-        *product.named,
-    ]
-    tail = tail_of(fusion, ctx.symbols)
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        product.emit(k, ctx, tail, indirect_operands(k, ctx, s, p, False))
-        return k.func
-
-    func = ctx.function("strassen", fusion.node, build, p.row_block)
-    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+    return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols), [("a", F32PTR, s.x)],
+                         lambda k: indirect_operands(k, ctx, s, p, False))  # fmt: skip
 
 
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1) -> KernelCall:

@@ -58,7 +58,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class RowRange:
-    """RowRange [first, first + count) of one outer item."""
+    """Rows [first, first + count) of one outer item."""
 
     outer: KValue
     first: KValue

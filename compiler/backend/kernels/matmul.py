@@ -93,24 +93,15 @@ def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> 
     assert matrix is not None
     addend = addend_of(m, columns)
     product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns))
-    tail = tail_of(fusion, ctx.symbols, addend)
-    operands: list[tuple[str, PtrType, Operand]] = [
-        ("a", F32PTR, m.a),
-        ("table", I64PTR, Scratch(8 * p.table_entries)),
-        *product.named,
-    ]
+    direct: list[tuple[str, PtrType, Operand]] = [("a", F32PTR, m.a)]
     if addend is not None:
         assert m.c is not None
-        operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+        direct.append(("addend", PtrType(m.c.tensor.dtype), m.c))
 
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        emitter = MatMulEmitter(k, ctx, m, rows, y, p, False, True, True)
-        product.emit(k, ctx, tail, emitter.operands(columns))
-        return k.func
+    def operands_of(k: Builder) -> Operands:
+        return MatMulEmitter(k, ctx, m, rows, y, p, False, True, True).operands(columns)
 
-    func = ctx.function("strassen", fusion.node, build)
-    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+    return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols, addend), direct, operands_of)
 
 
 def _is_fast(fusion: Fusion, m: Matrices) -> bool:

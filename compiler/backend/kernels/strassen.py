@@ -17,8 +17,9 @@ import numpy as np
 
 from ...ir import strassen as counts
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder
-from ...ir.loops import PtrType
+from ...ir.loops import KFunc, PtrType
 from ...ir.types import ceil_div
+from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch
 from .balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
 from .blocking import Product, panel_kinds, product_shape, static
@@ -164,6 +165,29 @@ class Strassen:
             ("own", I64PTR, ctx.weights.add(np.arange(h.rows, dtype=np.int64) * h.depth)),
             ("zeros", F32PTR, ctx.weights.add(np.zeros(2 * h.depth, np.float32))),
         ]
+
+    def lower(
+        self,
+        ctx: LowerContext,
+        fusion: Fusion,
+        tail: Tail,
+        direct: list[tuple[str, PtrType, Operand]],
+        operands_of: Callable[[Builder], Operands],
+    ) -> KernelCall:
+        """A kernel of this product alone.
+
+        Args:
+            direct: the operands that the direct product has too. operands_of: that product's, in a kernel; see `emit`.
+        """
+        given = [*direct, ("table", I64PTR, Scratch(8 * self.p.table_entries)), *self.named]
+
+        def build(name: str) -> KFunc:
+            k = ctx.kernel(name, [(n, t) for n, t, _ in given] + fusion.params())
+            self.emit(k, ctx, tail, operands_of(k))
+            return k.func
+
+        func = ctx.function("strassen", fusion.node, build, self.p.row_block)
+        return KernelCall(func, (*(o for _, _, o in given), *fusion.operands()), self.p.work)
 
     def emit(self, k: Builder, ctx: LowerContext, tail: Tail, operands: Operands) -> None:
         """The loops; `operands` are those of the direct product, of which B's and the bias' are replaced."""
