@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from parax.runtime import Plan
+from parax.runtime.interface import interface_digests, interface_text, marked_code
 from parax.runtime.lanes import lanes_text
 from parax.runtime.topology import machine
 
@@ -41,7 +42,7 @@ def tiny_plan() -> Plan:
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="small")
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL + lanes_text(arch))))
+    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL + lanes_text(arch) + interface_text())))
     manifest = {
         "name": "tiny",
         "inputs": [{"name": "x", "dtype": "f32", "shape": ["N", 4]}],
@@ -51,7 +52,7 @@ def tiny_plan() -> Plan:
         "steps": [{"kind": "native", "segment": 0, "inputs": ["x"], "outputs": ["y"], "arena": 0}],
         "batch": {"symbol": "N", "axis": {"x": 0, "y": 0}},
     }
-    return Plan.build(manifest, {"base": code}, b"")
+    return Plan.build(manifest, {"base": marked_code(code, interface_digests(manifest, "base", 0))}, b"")
 
 
 def measure(name: str, call: Callable[[], Any], repeat: int, number: int) -> None:

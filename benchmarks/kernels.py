@@ -27,6 +27,7 @@ from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import Common, LowerContext, Meeting, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
 from parax.compiler.ir.loops import KFunc
@@ -79,7 +80,7 @@ def node_case(
     node = graph.add_node(lookup(*op.rpartition("::")[::2])(**attributes), values)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
     graph.set_outputs(node.outputs)
-    ctx = LowerContext(target, (), WeightStore(), strict_fp=not WINOGRAD)
+    ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT)
     lowering = lowering_of(node.op)
     assert lowering is not None
     start = time.thread_time()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError, reported
 from . import check, driver
 from .options import CompileOptions
 from .planner.study import Study
@@ -18,11 +19,13 @@ SEARCHES = 3  # the level of optimisation that runs candidates
 MOST_MEASURED, BUDGET_SECONDS = 6, 10.0
 
 
+@reported
 def compile(
     model: Source,
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
+    overridable: Sequence[str] = (),
     hint: str | None = None,
     target: str | Sequence[str] | None = None,
     options: CompileOptions | None = None,
@@ -34,23 +37,32 @@ def compile(
         model: a file's path, its bytes, or a ModelProto (external data is looked up beside the file only).
         shapes: input name → shape; an entry is a size or the name of a symbol.
         dims: symbol → size, or (least, greatest).
+        overridable: initializers that are also inputs of the model and that requests may give.
         hint: "throughput" or "latency".
         target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4.
         options: everything else; the arguments above win over it.
         progress: called with (phase, fraction of the whole work done).
 
     Raises:
-        UnsupportedOp, InvalidModel, ResourceLimit, UsageError; AccuracyMismatch with `options.check`.
+        UnsupportedOp, InvalidModel, ResourceLimit, UsageError; AccuracyMismatch with `options.check`; InternalError
+        for a mistake in parax, with the graph as a note.
     """
     given: dict[str, Any] = {}
+    for name, value, expected in (("shapes", shapes, "input name → shape"), ("dims", dims, "symbol → size")):
+        if value is not None and not isinstance(value, Mapping):
+            raise UsageError("not a mapping", where=name, expected=expected, found=repr(value)[:200])
     if shapes is not None:
-        given["shapes"] = {name: tuple(shape) for name, shape in shapes.items()}
+        given["shapes"] = dict(shapes)
     if dims is not None:
         given["dims"] = dict(dims)
+    if not isinstance(options, (CompileOptions, type(None))):
+        raise UsageError("no CompileOptions", where="options", found=repr(options)[:200])
+    if overridable:
+        given["overridable"] = tuple(overridable)
     if hint is not None:
         given["hint"] = hint
     if target is not None:
-        given["targets"] = (target,) if isinstance(target, str) else tuple(target)
+        given["targets"] = (target,) if isinstance(target, str) else target
     chosen = replace(options or CompileOptions(), **given)
     decision = None
     if chosen.opt_level == SEARCHES and chosen.mode == "auto" and chosen.instances is None:

@@ -16,12 +16,11 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from .. import __version__, env
-from ..errors import ParaxError
+from ..errors import InternalError, as_parax_error
 from .commands import arguments, bench, doctor, inspect, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
 
-INTERNAL, USAGE, RESOURCE = 1, 2, 6
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 EXIT_CODES = """exit codes:
   0 ok                              4 invalid, corrupt or incompatible file
@@ -126,14 +125,10 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
 
 def _explain(error: Exception) -> tuple[str, int]:
     """The one message and the exit code of an error that ended a command."""
-    if isinstance(error, ParaxError):
-        return str(error), error.exit_code
-    if isinstance(error, MemoryError):
-        return "out of memory; try --max-memory, a smaller batch or fewer instances", RESOURCE
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror or error}", USAGE
-    what = f"internal failure ({type(error).__name__}: {error})"
-    return f"{what}; please report it with the output of the same command under -v", INTERNAL
+    known = as_parax_error(error)
+    if isinstance(known, InternalError):
+        return f"{known}; please report it with the output of the same command under -v", known.exit_code
+    return str(known), known.exit_code
 
 
 @contextmanager

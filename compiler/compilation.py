@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from .. import env
+from ..errors import InternalError, ParaxError, attach
 from ..files import write_whole
+from .frontend.evaluate import Evaluator
 from .ir.graph import Graph
 from .ir.schedule import Schedule
 from .ir.text import print_graph
@@ -34,6 +36,7 @@ class Compilation:
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
         scheduler: decides how the optimised graph runs on several cores; it may put Result nodes in.
         decision: the planner's, where it was made before.
+        evaluator: computes on constants, within one budget for the whole model.
         level: how much is told on stderr. seconds: time per phase.
     """
 
@@ -42,8 +45,12 @@ class Compilation:
     trace: bool = False
     scheduler: Scheduler | None = None
     decision: Decision | None = None
+    evaluator: Evaluator = field(init=False)
     level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.evaluator = Evaluator(self.options.max_memory)
 
     @contextmanager
     def phase(self, name: str, fraction: float) -> Iterator[None]:
@@ -54,6 +61,17 @@ class Compilation:
         spent = time.perf_counter() - began
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
         self.tell(PHASES, f"{name}: {spent * 1e3:.1f} ms")
+
+    @contextmanager
+    def explained(self, graph: Graph) -> Iterator[None]:
+        """Attach the graph as it is to whatever of our own mistakes ends the body."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, ParaxError) or isinstance(error, InternalError):
+                with suppress(Exception):  # a graph that is broken may not print
+                    attach(error, print_graph(graph))
+            raise
 
     @property
     def dumps(self) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import ParaxError, ResourceLimit
 from ..runtime.dims import evaluate
+from ..runtime.interface import interface_digests, marked_code
+from ..runtime.limits import physical_nbytes
 from ..runtime.plan import Plan
 from ..runtime.topology import choose_cores
 from .backend.host import resolve_target
@@ -16,13 +18,16 @@ from .backend.lowering import LowerContext, WeightStore, lowering_of, takes_wind
 from .backend.objects import compile_objects
 from .backend.tuning import Tuner
 from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
-from .frontend.evaluate import evaluate_node
+from .frontend.evaluate import Evaluator
 from .frontend.importer import import_model
+from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
+from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
 from .ir.schedule import Schedule, print_schedule
 from .ir.target import Target
 from .ir.text import print_graph
+from .ir.types import noting_positive
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
 from .options import CompileOptions
@@ -54,25 +59,30 @@ def compile_model(
     """
     run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler, decision)
     with run.phase("import", 0.0):
-        graph = import_graph(model, options)
-    with run.phase("passes", 0.1):
-        optimise(graph, run)
-    return build_plan(graph, run)
+        graph = import_graph(model, options, run.evaluator)
+    with run.explained(graph):
+        with run.phase("passes", 0.1):
+            optimise(graph, run)
+        return build_plan(graph, run)
 
 
-def import_graph(model: Source, options: CompileOptions) -> Graph:
-    """The model as IR, with shapes and fixed dimensions applied."""
+def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | None = None) -> Graph:
+    """The model as IR, with shapes and fixed dimensions applied; `evaluator` folds small constants."""
     fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
-    return import_model(model, shapes=options.shapes or None, dims=fixed or None)
+    most = min(DEFAULT_LIMITS.constants_nbytes, options.max_memory or physical_nbytes())
+    limits = replace(DEFAULT_LIMITS, constants_nbytes=most)
+    return import_model(model, limits=limits, shapes=options.shapes or None, dims=fixed or None, evaluator=evaluator,
+                        overridable=options.overridable)  # fmt: skip
 
 
 def optimise(graph: Graph, run: Compilation) -> None:
     """Run the passes of the optimisation level."""
     run.dump("00-import.txt", print_graph(graph))
-    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, evaluate_node)
+    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, run.evaluator)
     run.watch(passes)
-    for nested in nested_graphs(graph):  # outer graphs first: constants move inwards
-        passes.run(nested)
+    with noting_positive(graph.positive):
+        for nested in nested_graphs(graph):  # outer graphs first: constants move inwards
+            passes.run(nested)
 
 
 def work_in_place(graph: Graph, run: Compilation) -> None:
@@ -136,7 +146,7 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
         low.expected_rows = _expected_rows(low, run.options, run.decision)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
-            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, options.strict_fp,
+            context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, Fp(options.fp),
                                    low.expected_rows, tuner, _core_counts(options))  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
             low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
@@ -181,7 +191,8 @@ def _core_counts(options: CompileOptions) -> tuple[int, ...]:
 
 def build_plan(graph: Graph, run: Compilation) -> Plan:
     """Lower, link and assemble for every target."""
-    low = lower(graph, run)
+    with noting_positive(graph.positive):
+        low = lower(graph, run)
     with run.phase("code", 0.5):
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
@@ -191,17 +202,20 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
                              run.decision, low.tuner.choices, run.options)  # fmt: skip
         if run.trace:  # whose kernel each recorded call is
             raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
-        plan = Plan.build(raw, code, low.weights.to_bytes(), print_graph(graph))
+        weights = low.weights.to_bytes()
+        for name, data in code.items():
+            code[name] = marked_code(data, interface_digests(raw, name, len(weights)))
+        plan = Plan.build(raw, code, weights, print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)
     return plan
 
 
 def check_memory(plan: Plan, options: CompileOptions) -> None:
-    """Refuse a plan above `options.max_memory`, symbols taken at their least."""
+    """Refuse a plan above `options.max_memory`, symbols taken at their least above 0."""
     if options.max_memory is None:
         return
-    least = {s.name: s.min for s in plan.manifest.symbols}
+    least = {s.name: max(s.min, 1) for s in plan.manifest.symbols}
     scheduled = plan.manifest.scheduled
     arenas = [evaluate(step.arena, least) + evaluate(step.scratch, least) for step in plan.manifest.native_steps()]
     other = evaluate(scheduled.step.arena, least) + evaluate(scheduled.step.scratch, least) if scheduled else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
@@ -61,21 +62,24 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "hint": options.hint,
         "inputs": [_spec(v.name, v.type) for v in graph.inputs],
         "outputs": [_spec(n, v.type) for n, v in zip(graph.output_names, graph.outputs)],
-        "symbols": [_symbol(name, place, options) for name, place in symbols.items()],
+        "symbols": [_symbol(name, place, options, graph.positive) for name, place in symbols.items()],
         "constraints": constraints_of(graph),
         "targets": [{"name": t.name, "arch": "x86_64", "features": list(t.features)} for t in targets],
         "steps": writer.write(block),
         "values": _crossing_values(block),
         "constants": writer.constants,
+        "defaults": writer.defaults(graph),
+        "fixed": list(graph.fixed),
         "batch": batch,
         "micro_batch": decision.rows if rows is not None else None,
         "instances": options.instances,
+        "max_memory": options.max_memory,
         "arrangement": decision.arrangement(),
         "delay": _delay(options),
         "choice": decision.choice.to_json() if decision.choice is not None else None,
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
-        "provenance": {"parax": __version__, "opt_level": options.opt_level,
+        "provenance": {"parax": __version__, "opt_level": options.opt_level, "fp": options.fp,
                        "kernels": [c.call.label for s in segments[0] for c in s.calls],
                        "choices": [asdict(choice) for choice in choices]},
     }
@@ -110,8 +114,9 @@ def _spec(name: str, t: Type) -> dict[str, Any]:
     return {"name": name, "dtype": t.dtype.name, "shape": shape}
 
 
-def _symbol(name: str, place: Place | None, options: CompileOptions) -> dict[str, Any]:
+def _symbol(name: str, place: Place | None, options: CompileOptions, positive: AbstractSet[str]) -> dict[str, Any]:
     bounds = options.dims.get(name)
-    low, high = bounds if isinstance(bounds, tuple) else (1 if place is not None else 0, None)
+    low, high = bounds if isinstance(bounds, tuple) else (0, None)
+    low = max(low, 1 if name in positive else 0)
     source = {"input": place[0], "axis": place[1]} if place is not None else {}
     return {"name": name, **source, "min": low, "max": high}

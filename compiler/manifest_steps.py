@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedOp
+from ..errors import InternalError, UnsupportedOp
 from ..runtime.control import CONTROL_OPS
 from ..runtime.host_ops import HOST_OPS
 from .backend.lower import ScheduledSegment, Segment
 from .backend.lowering import WeightStore
 from .ir.graph import Graph, Value
-from .ir.types import STR, TensorType, Type, dim_max, dim_to_json
+from .ir.types import STR, DType, TensorType, Type, dim_max, dim_to_json
 from .passes.dataflow.split_steps import Block, HostStep, NativeStep, Step
 
 
@@ -49,6 +49,10 @@ class StepWriter:
         self._number = 0
         self._natives: list[dict[str, Any]] = []
 
+    def defaults(self, graph: Graph) -> dict[str, Any]:
+        """The inputs' defaults, as constants in the weights."""
+        return {name: self._stored(array, DType.from_numpy(array.dtype)) for name, array in graph.defaults.items()}
+
     def write(self, block: Block) -> list[dict[str, Any]]:
         """The steps of the plan."""
         self._add_constants(block.outputs, block.graph.outputs)
@@ -66,7 +70,12 @@ class StepWriter:
 
     def _native(self, step: NativeStep) -> dict[str, Any]:
         number, self._number = self._number, self._number + 1
-        memory = _memory([of_target[number] for of_target in self._segments])
+        segments = [of_target[number] for of_target in self._segments]
+        arity = len(step.inputs), len(step.outputs)
+        if any((segment.n_inputs, segment.n_outputs) != arity for segment in segments):
+            raise InternalError("code takes other arrays than its step", where=f"segment {number}", expected=arity,
+                                found=[(segment.n_inputs, segment.n_outputs) for segment in segments])  # fmt: skip
+        memory = _memory(segments)
         written = {"kind": "native", "segment": number, "inputs": step.inputs, "outputs": step.outputs, **memory}
         self._natives.append(written)
         return written
@@ -119,10 +128,13 @@ class StepWriter:
 
     def _constant(self, v: Value) -> dict[str, Any]:
         assert v.data is not None and isinstance(v.type, TensorType)
-        head = {"dtype": v.type.dtype.name, "shape": list(v.data.shape)}
-        if v.type.dtype == STR:
-            return {**head, "data": [s.decode() if isinstance(s, bytes) else str(s) for s in v.data.ravel().tolist()]}
-        return {**head, "offset": self._weights.add(np.ascontiguousarray(v.data)).offset}
+        return self._stored(v.data, v.type.dtype)
+
+    def _stored(self, data: np.ndarray, dtype: DType) -> dict[str, Any]:
+        head = {"dtype": dtype.name, "shape": list(data.shape)}
+        if dtype == STR:
+            return {**head, "data": [s.decode() if isinstance(s, bytes) else str(s) for s in data.ravel().tolist()]}
+        return {**head, "offset": self._weights.add(np.ascontiguousarray(data)).offset}
 
 
 def _memory(segments: Sequence[Segment] | Sequence[ScheduledSegment]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ParaxError, UsageError
+from ..errors import ParaxError, UsageError, reported
 from .api import compile
 from .frontend.single_node import model_of_node
 
@@ -34,6 +34,7 @@ class Rep:
         self._session = plan.session()
         self._outputs = namedtuple("Outputs", [spec.name for spec in plan.outputs], rename=True)  # type: ignore[misc]
 
+    @reported
     def run(self, inputs: Feeds, **kwargs: Any) -> tuple[np.ndarray, ...]:
         """Run on inputs by name, in the model's order, or a single array.
 
@@ -51,6 +52,7 @@ class Rep:
         return self._outputs(*(results[spec.name] for spec in self.plan.outputs))
 
 
+@reported
 def supports_device(device: str) -> bool:
     """Whether the device, in the form `CPU` or `CPU:0`, is a CPU."""
     return device.split(":")[0].upper() == "CPU"
@@ -65,6 +67,7 @@ def is_compatible(model: Source, device: str = "CPU", **kwargs: Any) -> bool:
     return True
 
 
+@reported
 def prepare(model: Source, device: str = "CPU", **kwargs: Any) -> Rep:
     """Compile a model, ready to run.
 
@@ -80,11 +83,13 @@ def prepare(model: Source, device: str = "CPU", **kwargs: Any) -> Rep:
     return Rep(compile(model, **kwargs))
 
 
+@reported
 def run_model(model: Source, inputs: Feeds, device: str = "CPU", **kwargs: Any) -> tuple[np.ndarray, ...]:
     """Compile and run once."""
     return prepare(model, device, **kwargs).run(inputs)
 
 
+@reported
 def run_node(
     node: Any, inputs: Feeds, device: str = "CPU", outputs_info: object = None, **kwargs: Any
 ) -> tuple[np.ndarray, ...]:

@@ -6,7 +6,7 @@ The Python API and the command line are both made from this table. Knows nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ..errors import UsageError
 HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 PRECISIONS = ("fp32",)
+FP_LEVELS = ("strict", "default", "fast")
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -44,6 +45,11 @@ class CompileOptions:
     dims: Mapping[str, int | tuple[int, int]] = field(
         default_factory=dict, metadata=_doc("symbol → its size, or (least, greatest) to keep it open within bounds")
     )
+    overridable: tuple[str, ...] = field(
+        default=(),
+        metadata=_doc("initializers that are also inputs of the model and that requests may give; the model's value is "
+                      "the default, and nothing is computed from it when compiling"),
+    )  # fmt: skip
     hint: str = field(
         default="throughput",
         metadata=_doc("what to tune for: throughput (one instance a core) or latency (all cores on one)"),
@@ -75,6 +81,11 @@ class CompileOptions:
     strict_fp: bool = field(
         default=False, metadata=_doc("sum only the model's own products: no Winograd, no Strassen; slower")
     )
+    fast_fp: bool = field(
+        default=False,
+        metadata=_doc("also algorithms that add rows of one item to each other, so that a row's error depends on the "
+                      "item's largest: Strassen; 7/4 of the memory for weights of large products"),
+    )  # fmt: skip
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),
         metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),
@@ -89,18 +100,24 @@ class CompileOptions:
     )
     check: int = field(default=0, metadata=_doc("after compiling, compare this many random inputs with the reference"))
     max_memory: int | None = field(
-        default=None, metadata=_doc("refuse a plan whose weights and arenas need more than this, in bytes")
-    )
+        default=None,
+        metadata=_doc("the most memory for constants made while compiling, and for weights, arenas and all that one "
+                      "request makes when the plan runs, in bytes"),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("dump", "cache_dir"):  # people write paths as text
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
+        _check_kinds(self)
         if self.opt_level not in range(4):
             raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=self.opt_level)
         _one_of("hint", self.hint, HINTS)
         _one_of("mode", self.mode, MODES)
         _one_of("precision", self.precision, PRECISIONS)
+        if self.strict_fp and self.fast_fp:
+            raise UsageError("only one of the two", where="strict_fp and fast_fp", expected="at most one of them true",
+                             found="both")  # fmt: skip
         for name in ("instances", "delay_groups", "jobs", "max_memory"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -120,10 +137,43 @@ class CompileOptions:
         for symbol, size in self.dims.items():
             _check_dim(symbol, size)
 
+    @property
+    def fp(self) -> str:
+        """The level of floating-point arithmetic, one of FP_LEVELS."""
+        return "strict" if self.strict_fp else "fast" if self.fast_fp else "default"
+
 
 def documentation() -> dict[str, str]:
     """Option name → its doc line, in the order of the class."""
     return {f.name: f.metadata["doc"] for f in fields(CompileOptions)}
+
+
+def _check_kinds(options: CompileOptions) -> None:
+    """Whether the values are of the kinds that the comparisons below take for granted."""
+    for name in ("instances", "delay_groups", "jobs", "max_memory", "opt_level", "check"):
+        value = getattr(options, name)
+        is_default = value is None and name not in ("opt_level", "check")
+        if not is_default and (not isinstance(value, int) or isinstance(value, bool)):
+            raise UsageError("not a number", where=name, expected="a whole one", found=repr(value)[:200])
+    for name in ("tune_seconds", "delay_seconds"):
+        if not isinstance(getattr(options, name), (int, float, type(None))):
+            raise UsageError("not a duration", where=name, expected="seconds", found=repr(getattr(options, name))[:200])
+    if not _all_are(options.targets, str):
+        raise UsageError("not targets", where="targets", expected="a tuple of names", found=repr(options.targets)[:200])
+    if options.cores is not None and not _all_are(options.cores, int):
+        raise UsageError("not cores", where="cores", expected="a tuple of numbers", found=repr(options.cores)[:200])
+    for name in ("shapes", "dims"):
+        given = getattr(options, name)
+        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            raise UsageError("not a mapping of names", where=name, found=repr(given)[:200])
+    for name, shape in options.shapes.items():
+        if not _all_are(shape, object):
+            raise UsageError("not a shape", where=f"shape of {name}", expected="a tuple", found=repr(shape)[:200])
+
+
+def _all_are(values: object, kind: type) -> bool:
+    listed = isinstance(values, Sequence) and not isinstance(values, str)
+    return listed and all(isinstance(value, kind) for value in values)  # type: ignore[attr-defined]
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -147,11 +197,16 @@ def _check_entry(where: str, entry: object) -> None:
 
 
 def _check_dim(symbol: str, size: int | tuple[int, int]) -> None:
+    is_range = isinstance(size, (tuple, list)) and len(size) == 2 and all(isinstance(n, int) for n in size)
+    if not is_range and (not isinstance(size, int) or isinstance(size, bool)):
+        expected = "a size, or (least, greatest)"
+        raise UsageError("not a size", where=f"dim {symbol}", expected=expected, found=repr(size)[:200])
     if isinstance(size, int):
         if size < 0:
             raise UsageError("negative", where=f"dim {symbol}", expected="0 or more", found=size)
         return
     least, greatest = size
-    if not 1 <= least <= greatest:
+    if not 0 <= least <= greatest or greatest == 0:
         found = f"{least}..{greatest}"
-        raise UsageError("not a range", where=f"dim {symbol}", expected="1 ≤ least ≤ greatest", found=found)
+        expected = "0 ≤ least ≤ greatest, and greatest ≥ 1"
+        raise UsageError("not a range", where=f"dim {symbol}", expected=expected, found=found)

@@ -1,10 +1,19 @@
 """Every error a user of parax can meet. Owns the messages' shape; knows nothing else of parax.
 
 An error says where (which node, file or argument), what was expected, what was found, and what to do.
-Each kind carries the exit code that the command line ends with.
+Each kind carries the exit code that the command line ends with. Exceptions that are not ours end at the public
+functions: `reported` turns them into ours.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST_NOTE = 1 << 20  # characters of a graph that an error carries
 
 
 class ParaxError(Exception):
@@ -91,3 +100,53 @@ class InternalError(ParaxError):
     """A broken promise inside parax itself: please report it with the attached IR."""
 
     exit_code = 1
+
+
+def as_parax_error(error: Exception, where: str | None = None) -> ParaxError:
+    """What users meet instead of an exception that is not ours; raise it `from` that one.
+
+    Memory and recursion that end are limits, a file that the system refuses is the user's; everything else is a
+    mistake in parax, whatever the model or the call looked like. Notes, such as the graph, are kept.
+    """
+    made: ParaxError
+    if isinstance(error, ParaxError):
+        return error
+    if isinstance(error, MemoryError):
+        hint = "give --max-memory, a smaller batch or fewer instances"
+        made = ResourceLimit("out of memory", where=where, found=str(error) or None, hint=hint)
+    elif isinstance(error, RecursionError):
+        made = ResourceLimit("nested too deeply for Python's stack", where=where, found=str(error))
+    elif isinstance(error, OSError) and error.filename is not None:
+        made = UsageError(error.strerror or str(error), where=str(error.filename))
+    else:
+        found = f"{type(error).__name__}: {error}"[:1000]
+        made = InternalError("internal failure", where=where, found=found, hint="this is a mistake in parax")
+    for note in getattr(error, "__notes__", ()):
+        attach(made, note)
+    return made
+
+
+def attach(error: Exception, note: str) -> None:
+    """Give the error a note, where this Python has notes (3.11)."""
+    if hasattr(error, "add_note"):
+        error.add_note(note if len(note) <= MOST_NOTE else f"{note[:MOST_NOTE]}\n… ({len(note)} characters)")
+
+
+def reported(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a public function raise nothing but ParaxErrors: see `as_parax_error`.
+
+    Arguments that the function does not have stay Python's TypeError; KeyboardInterrupt and SystemExit pass.
+    """
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ParaxError:
+            raise
+        except Exception as error:
+            if isinstance(error, TypeError) and error.__traceback__ is not None and not error.__traceback__.tb_next:
+                raise  # the call itself: the function was never entered
+            raise as_parax_error(error, f"parax {function.__name__}") from error
+
+    return guarded

@@ -52,8 +52,9 @@ class Container:
                 if os.fstat(file.fileno()).st_size == 0:
                     raise CorruptPlan("not a plan: the file is empty", where=str(path))
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise UsageError("cannot read the plan", where=str(path), found=error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            found = getattr(error, "strerror", None) or str(error)
+            raise UsageError("cannot read the plan", where=repr(str(path))[1:-1], found=found) from error
         self.members: dict[str, memoryview] = {}
         try:
             start, end = self._find_directory()

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidInput, ResourceLimit
+from ..errors import InvalidInput
+from .limits import current
 
 Body = Callable[[list[Any]], list[Any]]
 ControlOp = Callable[[Mapping[str, Any], list[Any], Mapping[str, Body]], list[Any]]
-MAX_STACKED_NBYTES = 1 << 34
-"""Of one scan output. Its length is only bounded by a number in the model or the request."""
 
 
 def _truth(value: Any) -> bool:
@@ -32,14 +31,16 @@ def run_loop(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     """Final states and stacked scan outputs.
 
     Raises:
-        ResourceLimit: a scan output grows beyond all bounds.
+        ResourceLimit: scan outputs grow beyond the request's memory, or its time is over.
     """
     own = len(operands) - int(attributes.get("captures", 0))
     states, captured = operands[2:own], operands[own:]
     trips = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
     going, i = operands[1] is None or _truth(operands[1]), 0
     scans: _Stacks | None = None
+    allowance = current()
     while going and (trips is None or i < trips):
+        allowance.tick("Loop")
         results = bodies["body"]([np.array(i, np.int64), np.array(going), *states, *captured])
         going, states = _truth(results[0]), results[1 : 1 + len(states)]
         scans = scans or _Stacks(len(results) - 1 - len(states))
@@ -52,7 +53,7 @@ def run_scan(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     """Final states and stacked scan outputs, over slices of the scanned operands.
 
     Raises:
-        ResourceLimit: a scan output grows beyond all bounds.
+        ResourceLimit: scan outputs grow beyond the request's memory, or its time is over.
     """
     count = int(attributes["num_scan_inputs"])
     own = len(operands) - int(attributes.get("captures", 0))
@@ -61,7 +62,9 @@ def run_scan(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     backward = attributes.get("scan_input_directions") or [0] * count
     slices = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(scanned, axes, backward, strict=True)]
     scans: _Stacks | None = None
+    allowance = current()
     for i in range(len(slices[0])):
+        allowance.tick("Scan")
         now = [np.ascontiguousarray(x[i]).reshape(x.shape[1:]) for x in slices]
         results = bodies["body"]([*states, *now, *captured])
         states = results[: len(states)]
@@ -82,19 +85,25 @@ class _Stacks:
         self.nbytes = 0
 
     def push(self, values: Sequence[Any]) -> None:
-        """One iteration's elements."""
+        """One iteration's elements. Raises ResourceLimit if they do not fit."""
+        allowance = current()
         for rows, value in zip(self.rows, values, strict=True):
             rows.append(value)
-            self.nbytes += value.nbytes
-        if self.nbytes > MAX_STACKED_NBYTES:
-            raise ResourceLimit("scan outputs grow too large", expected=f"at most {MAX_STACKED_NBYTES} bytes")
+            nbytes = value.nbytes
+            allowance.afford(nbytes, "scan outputs")
+            allowance.stacked += nbytes
+            self.nbytes += nbytes
 
     def stacked(self) -> list[Any]:
         """One array per output, a new first axis counting iterations."""
         for rows in self.rows:
             if any(row.shape != rows[0].shape for row in rows):
                 raise _ragged(rows)
-        return [np.stack(rows) for rows in self.rows]
+        allowance = current()
+        allowance.afford(self.nbytes, "scan outputs")  # the rows and the whole for a moment
+        stacked = [np.stack(rows) for rows in self.rows]
+        allowance.stacked -= self.nbytes
+        return stacked
 
 
 def _ragged(rows: Sequence[Any]) -> InvalidInput:

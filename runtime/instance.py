@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import ResourceLimit
 from .bindings import Binding
@@ -77,8 +77,13 @@ class Instance:
         for tid in range(1, len(self.cores)):
             self._start(tid)
 
-    def reserve(self, arena_nbytes: int, scratch_nbytes: int) -> None:
+    def reserve(
+        self, arena_nbytes: int, scratch_nbytes: int, afford: Callable[[int, str], None] | None = None
+    ) -> None:
         """Make the arena large enough for that and for every thread's scratch memory. Its content is lost.
+
+        Args:
+            afford: asked before more is allocated.
 
         Raises:
             ResourceLimit: the machine has not that much memory.
@@ -86,6 +91,8 @@ class Instance:
         nbytes = arena_nbytes + scratch_nbytes * len(self.cores)
         if nbytes <= self.arena_nbytes:
             return
+        if afford is not None:
+            afford(nbytes - self.arena_nbytes, "an instance's arena")
         try:
             self._arena = aligned_bytes(nbytes)
         except (MemoryError, OSError, OverflowError) as error:

@@ -37,10 +37,10 @@ def checked_delay(groups: int, seconds: float) -> Delay:
     Raises:
         UsageError: no group, or a negative time.
     """
-    if groups < 1:
-        raise UsageError("must be positive", where="delay groups", found=groups)
-    if not 0 <= seconds < float("inf"):
-        raise UsageError("not a duration", where="delay seconds", expected="0 or more", found=seconds)
+    if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
+        raise UsageError("must be a positive number", where="delay groups", found=f"{groups!r:.200}")
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+        raise UsageError("not a duration", where="delay seconds", expected="0 or more", found=f"{seconds!r:.200}")
     return Delay(groups, seconds)
 
 

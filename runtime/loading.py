@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..errors import UsageError, reported
 from .checksums import RowSums
 from .container import WEIGHTS, Container
 from .idle_blas import end_idle_blas_threads
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
+@reported
 def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
     """Read plan.bin. The weights are mapped, not copied; do not overwrite the file in place while the plan is in use.
 
@@ -34,6 +35,8 @@ def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
     """
     if verify not in ("fast", "full", "none"):
         raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError("not a path", where="load", expected="text or a Path", found=repr(path)[:200])
     container = Container(Path(path))
     weights = container.members.get(WEIGHTS)
     end_idle_blas_threads()

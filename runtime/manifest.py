@@ -1,4 +1,4 @@
-"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 2; does no input or output.
+"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 3; does no input or output.
 
 Value ids are strings. The plan's inputs and outputs go by their own names; values that only cross steps are listed in
 `values`, constants that host steps read in `constants`. Named tuples, because making sixteen frozen data classes takes
@@ -16,7 +16,7 @@ import numpy as np
 from .dims import Dim, dim_text, shape_text
 from .dtypes import numpy_dtype
 
-FORMAT = 2
+FORMAT = 3
 
 
 class TensorSpec(NamedTuple):
@@ -218,7 +218,12 @@ class Weights(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """Everything a plan says about itself."""
+    """Everything a plan says about itself.
+
+    Attributes:
+        defaults: input → its content where a request does not give it. fixed: what the model calls inputs, but are
+            constants of the plan.
+    """
 
     name: str
     hint: str
@@ -242,6 +247,9 @@ class Manifest(NamedTuple):
     arrangement: Arrangement | None = None
     delay: Delay | None = None
     choice: Mapping[str, Any] | None = None
+    max_memory: int | None = None
+    defaults: Mapping[str, Constant] = MappingProxyType({})
+    fixed: tuple[str, ...] = ()
 
     def rescheduled(self) -> Manifest:
         """The same plan with the scheduled program as its only step."""

@@ -31,9 +31,20 @@ def check_references(manifest: Manifest) -> None:
         dims = manifest.inputs[symbol.input].dims if symbol.input < len(manifest.inputs) else None
         if dims is None or symbol.axis >= len(dims) or dims[symbol.axis] != symbol.name:
             raise CorruptPlan("a symbol is not where the manifest says", where=f"manifest.symbols.{symbol.name}")
+    _check_defaults(manifest)
     _check_steps(manifest)
     if manifest.scheduled is not None:
         _check_scheduled(manifest, manifest.scheduled)
+
+
+def _check_defaults(manifest: Manifest) -> None:
+    """Every default is that of an input and has its type and rank; sizes are checked as a request's are."""
+    inputs = {t.name: t for t in manifest.inputs}
+    for name, default in manifest.defaults.items():
+        spec = inputs.get(name)
+        if spec is None or spec.dtype != default.dtype or spec.dims is None or len(spec.dims) != len(default.shape):
+            raise CorruptPlan("a default fits no input", where=f"manifest.defaults.{name}",
+                              expected=spec, found=f"{default.dtype} {list(default.shape)}")  # fmt: skip
 
 
 def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:

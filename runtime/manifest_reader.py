@@ -352,6 +352,9 @@ class ManifestReader:
             arrangement=self.arrangement(),
             delay=_delay(fields),
             choice=fields.get_object("choice") if fields.raw.get("choice") is not None else None,
+            max_memory=fields.optional_integer("max_memory", 1, MAX_INT),
+            defaults=fields.mapping("defaults", lambda r, where: self.constant(r, where, weights)),
+            fixed=fields.items("fixed", _name, optional=True),
         )
         check_references(manifest)
         return manifest

@@ -22,8 +22,9 @@ def wanted_program(manifest: Manifest, mode: str | None) -> Scheduled | None:
     Raises:
         UsageError: the plan has no program of that mode.
     """
-    if mode not in (None, *MODES):
-        raise UsageError("no such mode", where="mode", expected=", ".join(MODES), found=mode)
+    if mode is not None and (not isinstance(mode, str) or mode not in MODES):
+        found = f"{mode!r:.200}" if isinstance(mode, str) else type(mode).__name__
+        raise UsageError("no such mode", where="mode", expected=", ".join(MODES), found=found)
     if mode == "sequential":
         return None
     program = manifest.scheduled

@@ -13,6 +13,7 @@ from functools import cache
 from ..env import read
 from ..errors import IncompatiblePlan
 from .elf import LoadedObject
+from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
 from .plan import Plan
 
@@ -87,12 +88,14 @@ class MachineCode:
         """Link the best target's object.
 
         Raises:
-            CorruptPlan: the object's digest is wrong.
+            CorruptPlan: the object's digest is wrong, or it was compiled with another manifest.
             IncompatiblePlan: see choose_target and LoadedObject; or the object lacks a function.
         """
         self.target = choose_target(plan.manifest)
         self._object = LoadedObject(bytes(plan.code(self.target)), self.target.code)
         self.functions = self._object.functions
+        found = ctypes.string_at(self.address(SYMBOL), NBYTES)
+        check_interface(found, plan.interface(self.target), self.target.code)
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64
         addresses = [self.address(name) for name in LANE_FUNCTIONS]
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
@@ -119,6 +122,8 @@ def code_of(plan: Plan) -> MachineCode | None:
         CorruptPlan, IncompatiblePlan: see MachineCode.
     """
     if not plan.manifest.native_steps():
+        for target in plan.manifest.targets[:1]:  # what no step calls is not linked, but it knows the manifest
+            check_unlinked(bytes(plan.code(target)), plan.interface(target), target.code)
         return None
     with plan.lock:
         if plan.loaded is None:

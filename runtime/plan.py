@@ -3,7 +3,8 @@
 Members: manifest.json, code/<target>.o, weights.bin, graph.txt, stored and aligned (see container.py). The archive's
 comment carries the SHA-256 of the manifest, the manifest those of all other members, so a byte that matters cannot
 change unseen. Reading checks the manifest and a fast checksum of the weights (checksums.py; their SHA-256 is left to
-`verify="full"`). The SHA-256 of object code is checked before it is linked.
+`verify="full"`). The SHA-256 of object code is checked before it is linked, and that it was compiled with this manifest
+(interface.py) before it runs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..errors import CorruptPlan, InternalError
+from ..errors import CorruptPlan, InternalError, UsageError, reported
 from .checksums import RowSums
 from .container import WEIGHTS, Bytes, Container
+from .interface import check_unlinked, interface_digests, plain
 from .manifest import FORMAT, Manifest, Target, TensorSpec
 from .manifest_reader import ManifestReader
 from .memory import aligned_view
@@ -74,7 +74,7 @@ class Plan:
         Raises:
             InternalError: the manifest breaks the format.
         """
-        raw = json.loads(json.dumps(dict(manifest), default=_plain))
+        raw = json.loads(json.dumps(dict(manifest), default=plain))
         view = memoryview(weights).cast("B") if memoryview(weights).nbytes else memoryview(b"")
         members: dict[str, Bytes] = {WEIGHTS: view, GRAPH: graph.encode()}
         for target in raw.get("targets", []):
@@ -109,11 +109,14 @@ class Plan:
         """The compiled graph's text.
 
         Raises:
-            CorruptPlan: its digest is wrong.
+            CorruptPlan: its digest is wrong, or it is no text.
         """
         if self.manifest.graph is None:
             return ""
-        return str(self._checked(self.manifest.graph, self.manifest.graph_digest), "utf-8")
+        try:
+            return str(self._checked(self.manifest.graph, self.manifest.graph_digest), "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptPlan("not text", where=self._where(self.manifest.graph), found=error) from error
 
     def json(self) -> dict[str, Any]:
         """The manifest as JSON values (a copy)."""
@@ -128,15 +131,23 @@ class Plan:
         """
         return self._checked(target.code, target.digest)
 
+    def interface(self, target: Target) -> bytes:
+        """What a target's code must say of the manifest; see interface.py.
+
+        Raises:
+            CorruptPlan: values nested too deeply.
+        """
+        return interface_digests(self._raw, target.name, len(self.weights))
+
     def verify(self) -> None:
-        """Check the SHA-256 of all members against the manifest.
+        """Check the SHA-256 of all members against the manifest, and the manifest against all code.
 
         Raises:
             CorruptPlan: a member is not what the manifest promises.
         """
         self._checked(WEIGHTS, self.manifest.weights.digest)
         for target in self.manifest.targets:
-            self.code(target)
+            check_unlinked(bytes(self.code(target)), self.interface(target), self._where(target.code))
         _ = self.graph
 
     def check_weights(self, found: RowSums) -> None:
@@ -148,12 +159,15 @@ class Plan:
         if _sha256(found.result()) != self.manifest.weights.checksum:
             raise CorruptPlan("wrong checksum", where=self._where(WEIGHTS), hint="copy or compile the plan again")
 
+    @reported
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write plan.bin: whole or not at all.
 
         Raises:
             UsageError: the place cannot be written.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError("not a path", where="save", expected="text or a Path", found=repr(path)[:200])
         from .container_writer import write_container  # here: zipfile costs imports that running a plan never needs
 
         manifest = json.dumps(self._raw, separators=(",", ":")).encode()
@@ -172,6 +186,8 @@ class Plan:
         micro_batch: int | None = None,
         mode: str | None = None,
         delay: tuple[int, float] | None = None,
+        max_memory: int | None = None,
+        max_seconds: float | None = None,
     ) -> Session:
         """Start instances that run this plan; see Session for the meaning of the arguments.
 
@@ -181,7 +197,8 @@ class Plan:
         """
         from .session import Session  # here: sessions know plans
 
-        return Session(self, instances, cores, cores_per_instance, micro_batch, mode, delay)
+        return Session(self, instances, cores, cores_per_instance, micro_batch, mode, delay, max_memory,
+                       max_seconds)  # fmt: skip
 
     def _where(self, member: str) -> str:
         return f"{self.path or self.manifest.name or 'plan'}:{member}"
@@ -232,10 +249,3 @@ def read_plan(container: Container) -> Plan:
 
 def _sha256(data: Bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """numpy numbers and arrays as JSON values."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    raise TypeError(f"not a JSON value: {value!r}")

@@ -6,6 +6,7 @@ arrays that fit, costs a few dict look-ups and one native call on the caller's t
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ResourceLimit, UsageError
+from ..errors import InternalError, ParaxError, UsageError, as_parax_error, attach, reported
 from .bindings import Binding
 from .executor import Executor
 from .late_starts import checked_delay, usable_delay
+from .limits import Allowance, checked_limits, within
 from .manifest import Arrangement, Delay, Manifest
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
 from .others import Others
 from .plan import Plan
-from .steps import Program
-from .tensors import caller_output, ordered_inputs, output_names
+from .steps import Program, constant_array
+from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Session:
             "layered" (independent branches at the same time) or "pipelined" (stages, with micro-batches in flow).
     """
 
+    @reported
     def __init__(
         self,
         plan: Plan,
@@ -57,6 +60,8 @@ class Session:
         micro_batch: int | None = None,
         mode: str | None = None,
         delay: tuple[int, float] | None = None,
+        max_memory: int | None = None,
+        max_seconds: float | None = None,
     ) -> None:
         """Start the instances.
 
@@ -70,6 +75,8 @@ class Session:
                 one is made for instances of so many cores; by default it runs where they have them.
             delay: (groups, seconds): instances that share a request begin in so many groups, each so much later than
                 the one before; (1, 0) for all at once; default the plan's.
+            max_memory: bytes for weights, arenas and what a request makes; default the plan's, else all that is left.
+            max_seconds: after which loops of a request give up, between two iterations; default never.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
@@ -82,8 +89,8 @@ class Session:
                 number of cores does not allow.
             CorruptPlan, IncompatiblePlan: the plan's code cannot run here.
         """
-        if micro_batch is not None and micro_batch < 1:
-            raise UsageError("must be positive", where="micro_batch", found=micro_batch)
+        _check_counts(instances=instances, cores_per_instance=cores_per_instance, micro_batch=micro_batch)
+        self._limits = checked_limits(plan.manifest.max_memory if max_memory is None else max_memory, max_seconds)
         self.plan, self.inputs, self.outputs = plan, plan.inputs, plan.outputs
         usable = choose_cores(cores)
         program = wanted_program(plan.manifest, mode)
@@ -93,7 +100,6 @@ class Session:
         self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
         self.instances = len(self.core_groups)
         code = code_of(plan)
-        self.target = code.target.name if code else None
         weights = address_of(np.frombuffer(plan.weights, np.uint8)) if len(plan.weights) else 0
         program = fitting_program(program, self.core_groups, mode)
         self.mode = program.mode if program else "sequential"
@@ -104,13 +110,13 @@ class Session:
         self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline, wait)
         rules = planned.for_rows if planned and (micro_batch, mode) == (None, None) else ()
         self._others = Others(plan.manifest, code, weights, usable, rules)
-        self._prepare()
-        self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
-        _SESSIONS.add(self)
-        self._executor.start()
+        self._start()
 
-    def _prepare(self) -> None:
+    def _start(self) -> None:
+        code = self._executor.code
+        self.target = code.target.name if code else None
         self._program = Program(self.plan, self._executor)
+        self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
         self._pool: ThreadPoolExecutor | None = None
         self._pool_lock = threading.Lock()
         self._names = [spec.name for spec in self.inputs]
@@ -118,6 +124,9 @@ class Session:
         self._dtypes = [spec.numpy for spec in self.inputs]
         self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
+        self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
+        _SESSIONS.add(self)
+        self._executor.start()
 
     def run(
         self,
@@ -129,7 +138,8 @@ class Session:
         """Run one request: `run(inputs)`, or `run(output_names, inputs)` as in ONNX Runtime.
 
         Args:
-            inputs: tensor per input name: numpy, `__dlpack__`, `__array_interface__` or the buffer protocol.
+            inputs: tensor per input name: numpy, `__dlpack__`, `__array_interface__` or the buffer protocol. Inputs
+                with a default may be left out.
             feeds: the inputs, where the first argument names the outputs wanted (None: all).
             out: writable C-contiguous memory for some outputs; results are written there and nowhere else.
 
@@ -140,21 +150,34 @@ class Session:
             InvalidInput: a wrong name, shape, element type or value.
             ResourceLimit: not enough memory.
             UsageError: the session is closed.
+            InternalError: a mistake in parax; the plan's graph is a note of it.
         """
-        wanted = None
-        if feeds is not None:
-            wanted, inputs = output_names(inputs, self.outputs), feeds  # type: ignore[arg-type]
-        results = self._run_fast(inputs) if out is None else None
-        if results is None:
-            results = self._run_checked(inputs, out)
-        return results if wanted is None else {name: results[name] for name in wanted}
+        try:
+            wanted = None
+            if feeds is not None:
+                wanted, inputs = output_names(inputs, self.outputs), feeds  # type: ignore[arg-type]
+            results = self._run_fast(inputs) if out is None else None
+            if results is None:
+                results = self._run_checked(inputs, out)
+            return results if wanted is None else {name: results[name] for name in wanted}
+        except ParaxError:
+            raise
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> ParaxError:
+        """Ours for an exception that is not, with the graph where it is a mistake of parax."""
+        made = as_parax_error(error, f"plan {self.plan.name!r}")
+        if isinstance(made, InternalError):
+            attach(made, self.plan.graph)
+        return made
 
     def _run_fast(self, inputs: Any) -> dict[str, np.ndarray] | None:
         """The results, or None where the request needs the checked path. Measured by benchmarks/call_overhead.py."""
         try:
             arrays = [inputs[name] for name in self._names]
             binding = self._bindings[tuple([array.shape for array in arrays])]
-        except (KeyError, TypeError, AttributeError, IndexError):
+        except Exception:  # whatever a caller's object raises: the checked path says what is wrong with it
             return None
         if len(inputs) != len(arrays):
             return None
@@ -167,12 +190,14 @@ class Session:
 
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
-        arrays = ordered_inputs(feeds, self.inputs)
+        allowance = Allowance(self._limits, len(self.plan.weights))
+        with within(allowance):
+            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
         shapes = tuple(array.shape for array in arrays)
         binding = self._known.get(shapes) or self._learn(shapes)
         own = self._caller_outputs(out, binding, arrays)
         if shapes not in self._bindings:
-            results = self._program.run(binding, arrays, own)
+            results = self._program.run(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
             self._serve(binding, arrays, results)
@@ -181,6 +206,10 @@ class Session:
     def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
         """Check shapes not met before, and remember them."""
         binding = self._executor.signature.bind(shapes)
+        n_cores = len(self.core_groups[0])
+        nbytes = binding.arena_nbytes + n_cores * binding.scratch_nbytes
+        nbytes += sum(math.prod(shape) * dtype.itemsize for shape, dtype in binding.outputs or ())
+        Allowance(self._limits, len(self.plan.weights)).afford(nbytes, f"a request of shapes {list(shapes)}")
         if len(self._known) >= _MAX_BINDINGS:
             self._known.clear()
             self._bindings.clear()
@@ -206,16 +235,14 @@ class Session:
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         pairs = zip(self._output_names, binding.outputs or (), strict=True)
-        try:
-            return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
-        except MemoryError as error:
-            raise ResourceLimit("no memory for the results", found=error) from error
+        return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
 
     def _caller_outputs(
         self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
     ) -> dict[str, np.ndarray]:
-        if not out:
+        if out is None:
             return {}
+        out = plain(out, "out")
         output_names(list(out), self.outputs)
         if binding.outputs is None:
             raise UsageError("out= needs outputs whose shapes follow from the inputs' shapes", where="out")
@@ -266,6 +293,17 @@ class Session:
         return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
 
 
+def _check_counts(**counts: object) -> None:
+    for what, count in counts.items():
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+            raise UsageError("must be a positive number", where=what, found=_shown(count))
+
+
+def _shown(value: object) -> str:
+    """A caller's object in a message, whatever its repr does."""
+    return repr(value)[:200] if isinstance(value, (int, float, str, tuple, list)) else type(value).__name__
+
+
 def _close(executor: Executor, others: Others) -> None:
     executor.close()
     others.close()
@@ -280,6 +318,8 @@ def _planned(manifest: Manifest, n_cores: int) -> Arrangement | None:
 def _delay(manifest: Manifest, planned: Arrangement | None, given: tuple[int, float] | None) -> Delay | None:
     """Of the instances' starts: the caller's, else that of the plan's user, else the planner's."""
     if given is not None:
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise UsageError("not a delay", where="delay", expected="(groups, seconds)", found=_shown(given))
         return checked_delay(*given)
     return manifest.delay or (planned.delay if planned else None)
 

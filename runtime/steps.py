@@ -6,6 +6,7 @@ Owns the values between steps. The general path, for plans that are more than on
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,8 @@ from .control import CONTROL_OPS, Body, ControlOp
 from .dims import evaluate, symbols_of
 from .executor import Executor
 from .instance import Instance
-from .manifest import Bind, Block, Constraint, HostStep, NativeStep, Step, TensorSpec
+from .limits import Allowance, afford, within
+from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of
 from .plan import Plan
 from .tensors import is_fit
@@ -66,7 +68,7 @@ class Program:
         self.symbols = {symbol.name: symbol for symbol in manifest.symbols}
         self.index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
         self.specs = {**manifest.values, **{t.name: t for t in (*manifest.inputs, *manifest.outputs)}}
-        self.constants = {name: _constant(plan, name) for name in manifest.constants}
+        self.constants = {name: constant_array(plan, constant) for name, constant in manifest.constants.items()}
         self._main = self._prepare(manifest.main(), {s.name for s in manifest.symbols if s.input is not None})
 
     def _prepare(self, block: Block, bound: set[str]) -> PreparedBlock:
@@ -103,22 +105,31 @@ class Program:
             needed |= names
         return dead[::-1]
 
-    def run(self, binding: Binding, inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self,
+        binding: Binding,
+        inputs: Sequence[np.ndarray],
+        outputs: dict[str, np.ndarray],
+        allowance: Allowance,
+    ) -> list[np.ndarray]:
         """The outputs, in the manifest's order.
 
         Args:
             binding: of the inputs' shapes.
             inputs: in the manifest's order, fit for native code.
             outputs: caller's memory for some outputs, where their shapes are known before the run.
+            allowance: of memory and time, for this request.
 
         Raises:
-            InvalidInput: a value that an operator refuses.
+            InvalidInput: a value that an operator refuses. ResourceLimit: more memory or time than is allowed.
         """
         executor = self.executor
         instance = executor.take_one() if executor.instances else None
         try:
             run = _Run(self, binding, instance, outputs)
-            results = run.block(self._main, inputs)
+            allowance.held = run.held_nbytes
+            with within(allowance):
+                results = run.block(self._main, inputs)
         finally:
             if instance is not None:
                 executor.give([instance])
@@ -156,6 +167,16 @@ class _Run:
         self.env: dict[str, Any] = dict(program.constants)
         self.values = dict(binding.values)
         self.dims = self.signature.dims_array(binding.values)
+
+    def held_nbytes(self) -> int:
+        """Bytes of the values between steps, the same memory once, and of the arena."""
+        arrays: dict[int, int] = {}
+        for value in self.env.values():
+            for item in value if isinstance(value, list) else (value,):
+                owner = item.base if isinstance(item, np.ndarray) and isinstance(item.base, np.ndarray) else item
+                if isinstance(owner, np.ndarray):
+                    arrays[id(owner)] = owner.nbytes
+        return sum(arrays.values()) + (self.instance.arena_nbytes if self.instance is not None else 0)
 
     def block(self, prepared: PreparedBlock, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a block."""
@@ -206,8 +227,12 @@ class _Run:
             spec = self.program.specs[name]
             shape = self.signature.shape(spec.dims or (), self.values)
             own = self.outputs.get(name)
-            results.append(own if own is not None else np.empty(shape, spec.numpy))
-        instance.reserve(*self.signature.memory(step, self.values))
+            if own is None:
+                afford(math.prod(shape) * spec.numpy.itemsize, f"value {name!r}")
+                own = np.empty(shape, spec.numpy)
+            results.append(own)
+        arena, scratch = self.signature.memory(step, self.values)
+        instance.reserve(arena, scratch, afford)
         instance.point(step.segment, ctypes.addressof(self.dims))
         for slot, array in enumerate((*operands, *results)):
             instance.io[slot] = address_of(array)
@@ -281,9 +306,9 @@ def _host_op(step: HostStep) -> HostOp:
     return prepare(step.attrs)
 
 
-def _constant(plan: Plan, name: str) -> np.ndarray:
-    constant = plan.manifest.constants[name]
-    spec = TensorSpec(name, constant.dtype, constant.shape)
+def constant_array(plan: Plan, constant: Constant) -> np.ndarray:
+    """A constant of the plan, read-only: mapped from its weights."""
+    spec = TensorSpec("", constant.dtype, constant.shape)
     if constant.data is not None:
         strings = np.array(constant.data, dtype=object).reshape(constant.shape)
         strings.flags.writeable = False  # as the mapped weights are, so that results are copied

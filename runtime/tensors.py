@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, ParaxError
+from .limits import current
 from .manifest import TensorSpec
 
 _FIT = 0x101  # numpy's flag bits for C-contiguous and aligned
@@ -18,6 +20,30 @@ def is_fit(array: np.ndarray) -> bool:
     return array.flags.num & _FIT == _FIT
 
 
+@contextmanager
+def reading(where: str, problem: str = "cannot be read") -> Iterator[None]:
+    """Turn what a caller's own object raises, which may be anything, into InvalidInput."""
+    try:
+        yield
+    except (ParaxError, MemoryError):
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"[:200]
+        raise InvalidInput(problem, where=where, expected="an array or a mapping of them", found=found) from error
+
+
+def plain(given: Any, where: str) -> dict[Any, Any]:
+    """A caller's mapping as a dict, whatever it does when it is read.
+
+    Raises:
+        InvalidInput: no mapping, or one that cannot be read.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{where} must be given by name", expected="a dict of arrays", found=type(given).__name__)
+    with reading(where):
+        return {name: given[name] for name in given}
+
+
 def as_array(value: Any, where: str) -> np.ndarray:
     """A tensor from numpy, `__dlpack__`, `__array_interface__`, buffers or nested numbers; copied only if need be.
 
@@ -26,31 +52,33 @@ def as_array(value: Any, where: str) -> np.ndarray:
     """
     if isinstance(value, np.ndarray):
         return value
-    try:
+    with reading(where, "not a tensor"):
         if not hasattr(value, "__array_interface__") and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
-        array = np.asarray(value)
-    except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise InvalidInput("not a tensor", where=where, expected="an array", found=error) from error
-    return array
+        return np.asarray(value)
 
 
 def input_array(value: Any, spec: TensorSpec) -> np.ndarray:
     """The array of an input: of the spec's type, C-contiguous and aligned, copied only if it is not.
 
     Raises:
-        InvalidInput: wrong element type or rank.
+        InvalidInput: wrong element type or rank. ResourceLimit: no memory for a copy.
     """
     where = f"input {spec.name!r}"
     array = as_array(value, where)
     dtype = spec.numpy
     if array.dtype != dtype:
-        array = _converted(array, dtype, isinstance(value, np.ndarray) or hasattr(value, "dtype"), spec)
+        current().take(array.size * dtype.itemsize, f"a copy of {where}")
+        with reading(where, "not a tensor"):
+            array = _converted(array, dtype, isinstance(value, np.ndarray) or hasattr(value, "dtype"), spec)
     if spec.dims is not None and array.ndim != len(spec.dims):
         raise InvalidInput("wrong shape", where=where, expected=str(spec), found=list(array.shape))
     if array.__class__ is not np.ndarray:
         array = array.view(np.ndarray)
-    return array if is_fit(array) else np.require(array, requirements=["C", "A"])
+    if is_fit(array):
+        return array
+    current().take(array.nbytes, f"a copy of {where}")
+    return np.require(array, requirements=["C", "A"])
 
 
 def _converted(array: np.ndarray, dtype: np.dtype, typed: bool, spec: TensorSpec) -> np.ndarray:
@@ -65,21 +93,30 @@ def _converted(array: np.ndarray, dtype: np.dtype, typed: bool, spec: TensorSpec
     raise InvalidInput("wrong element type", where=f"input {spec.name!r}", expected=dtype, found=array.dtype)
 
 
-def ordered_inputs(feeds: Any, specs: Sequence[TensorSpec]) -> list[np.ndarray]:
+def ordered_inputs(
+    feeds: Any, specs: Sequence[TensorSpec], defaults: Mapping[str, np.ndarray] | None = None, fixed: Sequence[str] = ()
+) -> list[np.ndarray]:
     """The inputs in the manifest's order, fit for native code.
+
+    Args:
+        defaults: for inputs that the caller leaves out. fixed: what the model calls inputs, but are constants here.
 
     Raises:
         InvalidInput: a name missing or unknown, or a tensor of another type.
     """
-    if not isinstance(feeds, Mapping):
-        raise InvalidInput("inputs must be given by name", expected="a dict of arrays", found=type(feeds).__name__)
+    feeds, defaults = plain(feeds, "inputs"), defaults or {}
     names = [spec.name for spec in specs]
-    missing = [name for name in names if name not in feeds]
+    missing = [name for name in names if name not in feeds and name not in defaults]
     unknown = [name for name in feeds if name not in names]
+    constant = [name for name in unknown if name in fixed]
+    if constant:
+        raise InvalidInput("this input has been compiled as a constant", where=f"input {constant[0]!r}",
+                           hint=f"compile with --override {constant[0]} (parax.compile: overridable=) to give it")
     if missing or unknown:
-        problem = f"missing input {missing[0]!r}" if missing else f"no input is named {unknown[0]!r}"
-        raise InvalidInput(problem, expected=", ".join(map(str, specs)) or "no input", found=", ".join(map(str, feeds)))
-    return [input_array(feeds[spec.name], spec) for spec in specs]
+        problem = f"missing input {missing[0]!r}" if missing else f"no input is named {unknown[0]!r:.200}"
+        found = ", ".join(map(repr, feeds))[:500]
+        raise InvalidInput(problem, expected=", ".join(map(str, specs)) or "no input", found=found)
+    return [input_array(feeds[spec.name] if spec.name in feeds else defaults[spec.name], spec) for spec in specs]
 
 
 def caller_output(
@@ -110,8 +147,10 @@ def output_names(wanted: Sequence[str] | None, specs: Sequence[TensorSpec]) -> l
     if wanted is None:
         return None
     names = [spec.name for spec in specs]
-    wanted = [wanted] if isinstance(wanted, str) else list(wanted)
+    with reading("the outputs wanted"):
+        wanted = [wanted] if isinstance(wanted, str) else list(wanted)
     for name in wanted:
-        if name not in names:
-            raise InvalidInput(f"no output is named {name!r}", expected=", ".join(names), found=name)
+        if not isinstance(name, str) or name not in names:
+            found = f"{name!r:.200}" if isinstance(name, str) else type(name).__name__
+            raise InvalidInput(f"no output is named {found}", expected=", ".join(names), found=found)
     return wanted

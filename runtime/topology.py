@@ -94,6 +94,10 @@ def choose_cores(wanted: Sequence[int] | str | None) -> tuple[int, ...]:
         except ValueError as error:
             raise UsageError("not understood", where="cores", expected=error, found=repr(wanted)) from error
     wanted = read("PARAX_CORES") if wanted is None else wanted
+    is_list = isinstance(wanted, Sequence) and all(isinstance(core, int) for core in wanted)
+    if wanted is not None and not is_list:
+        found = type(wanted).__name__
+        raise UsageError("not core numbers", where="cores", expected="a list, or text like 0-3,8", found=found)
     if wanted is None:
         return machine().default_cores()
     usable = os.sched_getaffinity(0)  # the topology would be read from twenty files for nothing

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from parax.runtime import Plan
+from parax.runtime.interface import MARK, interface_digests, interface_text, marked_code
 from parax.runtime.lanes import lanes_text
 
 ARCH = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
@@ -62,9 +65,19 @@ def object_code(text: str) -> bytes:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic", codemodel="small")
-    module = llvm.parse_assembly(text + lanes_text(ARCH))
+    module = llvm.parse_assembly(text + lanes_text(ARCH) + interface_text())
     module.verify()
     return bytes(machine.emit_object(module))
+
+
+def fake_plan(manifest: Mapping[str, Any], code: Mapping[str, bytes], weights: Any, graph: str = "") -> Plan:
+    """A plan as the compiler makes it: its code (of `object_code`, per target) says which manifest it belongs to."""
+    nbytes = memoryview(weights).nbytes
+    bound = {
+        name: marked_code(data, interface_digests(manifest, name, nbytes)) if MARK in data else data
+        for name, data in code.items()
+    }
+    return Plan.build(manifest, bound, weights, graph)
 
 
 def tensor(name: str, *shape: Any, dtype: str = "f32") -> dict[str, Any]:

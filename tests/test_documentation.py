@@ -31,9 +31,6 @@ def test_exit_codes_are_the_errors_own() -> None:
     documented = {int(code) for row in rows for code in row.split(",")}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ParaxError)]
     used = {kind.exit_code for kind in kinds} | {
-        cli.INTERNAL,
-        cli.USAGE,
-        cli.RESOURCE,
         cli.INTERRUPTED,
         cli.TERMINATED,
         0,

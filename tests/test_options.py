@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import parax
 from parax import CompileOptions
 from parax.compiler.commands.models import BUNDLED
-from parax.compiler.options import documentation
+from parax.compiler.ir.fp import Fp
+from parax.compiler.options import FP_LEVELS, documentation
 
 
 def relu() -> object:
@@ -35,7 +36,7 @@ def relu() -> object:
         {"precision": "fp8"}, {"instances": 0}, {"jobs": 0},
         {"max_memory": 0}, {"tune_seconds": -1.0}, {"tune_seconds": float("nan")},
         {"check": -1}, {"targets": ()}, {"cores": ()}, {"shapes": {"x": (-1, 2)}},
-        {"shapes": {"x": ("a b",)}}, {"shapes": {"x": (True,)}}, {"dims": {"N": -1}}, {"dims": {"N": (0, 3)}},
+        {"shapes": {"x": ("a b",)}}, {"shapes": {"x": (True,)}}, {"dims": {"N": -1}}, {"dims": {"N": (0, 0)}},
         {"dims": {"N": (4, 3)}},
     ],
     ids=str,
@@ -44,6 +45,34 @@ def test_wrong_values_are_refused_when_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(parax.UsageError) as caught:
         CompileOptions(**wrong)
     assert next(iter(wrong)).rstrip("s") in str(caught.value)
+
+
+def test_levels_of_floating_point_exclude_each_other() -> None:
+    given: list[dict[str, Any]] = [{}, {"strict_fp": True}, {"fast_fp": True}]
+    assert [CompileOptions(**options).fp for options in given] == ["default", "strict", "fast"]
+    assert set(FP_LEVELS) == {level.value for level in Fp}
+    with pytest.raises(parax.UsageError, match="strict_fp and fast_fp"):
+        CompileOptions(strict_fp=True, fast_fp=True)
+
+
+def large_product() -> bytes:
+    weights = np.random.default_rng(0).standard_normal((512, 512), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="the.product")]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 512, 512]) for name in "xy")
+    graph = helper.make_graph(nodes, "product", [x], [y], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def test_the_level_of_floating_point_reaches_the_kernels_and_the_plan() -> None:
+    """Products by Strassen's algorithm take 7/4 of the weights' memory, and only who asks for them."""
+    found = {}
+    for level in FP_LEVELS:
+        options = CompileOptions(strict_fp=level == "strict", fast_fp=level == "fast", cache=False)
+        plan = parax.compile(large_product(), options=options)
+        assert plan.manifest.provenance["fp"] == level
+        found[level] = plan.manifest.weights.size / (4 * 512 * 512)
+    assert found["strict"] == found["default"] < 1.1 and found["fast"] > 1.7
 
 
 def test_folders_may_be_given_as_text() -> None:

@@ -15,6 +15,9 @@ reads it); others carry no trace of it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from ...runtime.interface import interface_text
 from ...runtime.lanes import lanes_text
 from ...runtime.stamps import MAX_CALLS, stamp_text
 from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
@@ -24,7 +27,7 @@ from .emit_llvm import ModuleEmitter
 from .link_calls import run_call, segment_builder, share_of
 from .link_schedule import schedule_functions, schedule_text, wait_text
 from .llvm_meeting import declare_waiting, waiting_text
-from .lower import PlacedCall, Segment
+from .lower import Beyond, Input, Output, Place, PlacedCall, Segment
 
 SPINS = 20000  # iterations of `pause` before a waiting core yields
 CALLS_PER_FUNCTION = 256
@@ -51,32 +54,49 @@ open:
   %closed = icmp eq i32 %seen, %mine""", SPINS)
 
 
-def segment_function(segment: Segment, number: int, symbols: tuple[str, ...], trace: bool = False) -> KFunc:
-    """The function that runs a segment's kernels in order, in kernel IR.
+class Part(NamedTuple):
+    """A function that runs some of a segment's kernels, and which of the segment's pointers it takes."""
 
-    Parameters: the caller's pointers, weights, arena, dims, sync, tid, nt. LLVM takes quadratic time over functions of
-    thousands of calls or branches: there are no branches, and many calls become a function for each few.
+    func: KFunc
+    used: tuple[int, ...]
+
+
+def segment_parts(segment: Segment, number: int, symbols: tuple[str, ...], trace: bool = False) -> list[Part]:
+    """The functions that run a segment's kernels in order, in kernel IR.
+
+    Parameters: pointers of the caller's, weights, arena, dims, sync, tid, nt. LLVM takes quadratic time over functions
+    of thousands of calls, branches or parameters: there are no branches, and many calls become a function for each few,
+    which takes only the pointers that it uses.
     """
-    starts = range(0, len(segment.calls), CALLS_PER_FUNCTION)
     stamps = number * MAX_CALLS if trace else None
-    if len(starts) < 2:
-        return _calls_function(segment, f"segment_{number}", symbols, segment.calls, stamps)
-    k = segment_builder(segment, f"segment_{number}", symbols)
-    for start in starts:
+    n_pointers = segment.n_inputs + segment.n_outputs
+    if len(segment.calls) <= CALLS_PER_FUNCTION:
+        name, everything = f"segment_{number}", tuple(range(n_pointers))
+        return [Part(_calls_function(segment, name, symbols, segment.calls, stamps, everything), everything)]
+    parts = []
+    for start in range(0, len(segment.calls), CALLS_PER_FUNCTION):
         calls = segment.calls[start : start + CALLS_PER_FUNCTION]
+        used = tuple(sorted({i for call in calls for place in call.places for i in _pointers_of(place, segment)}))
         first = None if stamps is None else stamps + start
-        part = _calls_function(segment, f"segment_{number}_{start}", symbols, calls, first)
-        k.call(part, list(k.params.values()))
-        if start != starts[-1]:
-            k.barrier()
-    return k.func
+        parts.append(Part(_calls_function(segment, f"segment_{number}_{start}", symbols, calls, first, used), used))
+    return parts
+
+
+def _pointers_of(place: Place, segment: Segment) -> tuple[int, ...]:
+    """The caller's pointer that a place lies behind: inputs come first, then outputs."""
+    if isinstance(place, Beyond):
+        return _pointers_of(place.place, segment)
+    if isinstance(place, Input):
+        return (place.index,)
+    return (segment.n_inputs + place.index,) if isinstance(place, Output) else ()
 
 
 def _calls_function(
-    segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall], stamps: int | None
+    segment: Segment, name: str, symbols: tuple[str, ...], calls: list[PlacedCall], stamps: int | None,
+    used: tuple[int, ...],
 ) -> KFunc:  # fmt: skip
-    """`stamps`: the number of the first call in a trace, None where there is none."""
-    k = segment_builder(segment, name, symbols)
+    """`stamps`: the number of the first call in a trace, None where there is none. `used`: see Part."""
+    k = segment_builder(segment, name, symbols, used=used)
     share = share_of(k, segment, k["tid"], k["nt"])
     for i, placed in enumerate(calls):
         run_call(k, placed, share, None if stamps is None else stamps + i)
@@ -85,18 +105,19 @@ def _calls_function(
     return k.func
 
 
-def entry_text(segment: Segment, number: int) -> str:
-    """The exported entry of a segment: unpacks the pointers, runs, returns the error site."""
-    n = segment.n_inputs + segment.n_outputs
+def entry_text(parts: list[Part], number: int) -> str:
+    """The exported entry of a segment: unpacks the pointers of each part, runs it, returns the error site."""
     lines = [f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, "
              "ptr %sync) #0 {"]
-    for i in range(n):
-        lines += [f"  %at{i} = getelementptr ptr, ptr %io, i64 {i}", f"  %a{i} = load ptr, ptr %at{i}"]
-    args = ", ".join([f"ptr %a{i}" for i in range(n)] + ["ptr %weights", "ptr %arena", "ptr %dims", "ptr %sync",
-                                                         "i64 %tid", "i64 %nt"])
-    lines += [f"  call void @segment_{number}({args})",
-              "  call void @parax_barrier(ptr %sync, i64 %nt)",
-              f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
+    for p, part in enumerate(parts):
+        suffix = f".{p}" if len(parts) > 1 else ""
+        for i in part.used:
+            at, pointer = f"%at{i}{suffix}", f"%a{i}{suffix}"
+            lines += [f"  {at} = getelementptr ptr, ptr %io, i64 {i}", f"  {pointer} = load ptr, ptr {at}"]
+        args = ", ".join([f"ptr %a{i}{suffix}" for i in part.used] + ["ptr %weights", "ptr %arena", "ptr %dims",
+                                                                     "ptr %sync", "i64 %tid", "i64 %nt"])
+        lines += [f"  call void @{part.func.name}({args})", "  call void @parax_barrier(ptr %sync, i64 %nt)"]
+    lines += [f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
               "  %site = load atomic i32, ptr %slot monotonic, align 4", "  ret i32 %site", "}"]
     return "\n".join(lines)
 
@@ -108,10 +129,12 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     """
     module = ModuleEmitter(target)
     declare_waiting(module)
-    extra = [BARRIER, lanes_text("x86_64", pause_is_declared=True), *([stamp_text()] if trace else [])]
+    extra = [BARRIER, lanes_text("x86_64", pause_is_declared=True), interface_text()]
+    extra += [stamp_text()] if trace else []
     for number, segment in enumerate(segments):
-        module.add([segment_function(segment, number, symbols, trace)])
-        extra.append(entry_text(segment, number))
+        parts = segment_parts(segment, number, symbols, trace)
+        module.add([part.func for part in parts])
+        extra.append(entry_text(parts, number))
     scheduled = [of for of, segment in enumerate(segments) if segment.scheduled is not None]
     for number, of in enumerate(scheduled, len(segments)):
         module.add(schedule_functions(segments[of], number, of, symbols, trace))

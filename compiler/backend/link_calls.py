@@ -5,6 +5,7 @@ Owns the parameters of a segment's functions. It must not know in which order ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.sync import MEETING_OFFSET
@@ -45,10 +46,17 @@ class Share:
     common: KValue | None
 
 
-def segment_builder(segment: Segment, name: str, symbols: tuple[str, ...], pipelined: bool = False) -> Builder:
-    """A function with the parameters of a segment; in a pipeline also `room` and `piece`, see link_schedule."""
-    pointers = [(f"in{i}", BYTES) for i in range(segment.n_inputs)]
-    pointers += [(f"out{i}", BYTES) for i in range(segment.n_outputs)]
+def segment_builder(
+    segment: Segment, name: str, symbols: tuple[str, ...], pipelined: bool = False, used: Sequence[int] | None = None
+) -> Builder:
+    """A function with the parameters of a segment; in a pipeline also `room` and `piece`, see link_schedule.
+
+    Args:
+        used: which of the caller's pointers, inputs first, are parameters; None: all.
+    """
+    n_in = segment.n_inputs
+    every = range(n_in + segment.n_outputs) if used is None else used
+    pointers = [(f"in{i}" if i < n_in else f"out{i - n_in}", BYTES) for i in every]
     pointers += [("weights", BYTES), ("arena", BYTES), ("dims", I64PTR), ("sync", BYTES)]
     cores: list[tuple[str, KType | PtrType]] = [("tid", INDEX), ("nt", INDEX)]
     more: list[tuple[str, KType | PtrType]] = [("room", I64PTR), ("piece", INDEX)] if pipelined else []

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import InternalError
 from ..ir.loops import KFunc, KOp, KType
-from ..ir.types import BOOL, F32, F64, I32, U16, DType
+from ..ir.types import BOOL, F32, F64, I32, DType
+from .llvm_fence import fenced
 from .llvm_types import constant, llvm_type, mask_type, scalar_type, suffix
 from .narrow_float import narrow, to_odd_f32, widen_bf16, widen_f16
 from .vector_math import integer_power, math_function, scale_by_power_of_two
@@ -27,6 +28,7 @@ _INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor
 _SIGNED = {"div": "sdiv", "rem": "srem", "shr": "ashr"}
 _UNSIGNED = {"div": "udiv", "rem": "urem", "shr": "lshr"}
 _FCMP = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_BITWISE = ("and", "or", "xor")
 _HALVES = ("f16", "bf16")
 # vscalef by register type: the mask and rounding operands that stand for "all lanes, current rounding"
 _SCALEF = {KType(F32, 16): ("ps.512", "i16 -1", True), KType(F32, 8): ("ps.256", "i8 -1", False),
@@ -56,7 +58,18 @@ def arith(e: FunctionEmitter, o: KOp) -> str:
     if o.opcode in ("div", "rem", "udiv", "urem"):
         right = _safe_divisor(e, a, b, signed and o.opcode in ("div", "rem"))
     name = _INT.get(o.opcode) or (_SIGNED if signed else _UNSIGNED)[o.opcode]
-    return e.assign(f"{name} {llvm_type(a.type)} {e.ref(a)}, {right}")
+    result = e.assign(f"{name} {llvm_type(a.type)} {e.ref(a)}, {right}")
+    return _unmerged(e, result, a.type) if o.opcode in _BITWISE and a.lanes > 1 and a.dtype != BOOL else result
+
+
+def _unmerged(e: FunctionEmitter, bits: str, t: KType) -> str:
+    """The lanes of a bitwise operation behind a fence, so that LLVM merges no selection into it.
+
+    Of `select(c, x & m | y, x)` LLVM makes one vpternlog under a mask; where the order of its operands has to turn, one
+    of them in memory, it gives it the truth table of another order: Sinh of bf16 was 0. In every LLVM until 22.1.
+    https://github.com/llvm/llvm-project/issues/157929, mended by pull request 209782.
+    """
+    return fenced(e, bits, llvm_type(t), t.lanes * t.dtype.nbytes) if e.module.has("avx512f") else bits
 
 
 def _power(e: FunctionEmitter, o: KOp) -> str:
@@ -145,20 +158,23 @@ def cast(e: FunctionEmitter, o: KOp) -> str:
     else:
         value = _convert(e, value, src, F32)
     if dst.name == "f16" and e.module.has("f16c"):
-        return e.assign(f"fptrunc {llvm_type(single)} {value} to {llvm_type(to)}")
-    bits = call_function(e, narrow(dst.name, src.lanes), value)
-    if dst.name == "bf16":
-        return bits
-    return e.assign(f"bitcast {llvm_type(KType(U16, src.lanes))} {bits} to {llvm_type(to)}")
+        half = _half_type(to)
+        rounded = e.assign(f"fptrunc {llvm_type(single)} {value} to {half}")
+        return e.assign(f"bitcast {half} {rounded} to {llvm_type(to)}")
+    return call_function(e, narrow(dst.name, src.lanes), value)
+
+
+def _half_type(t: KType) -> str:
+    return "half" if t.lanes == 1 else f"<{t.lanes} x half>"
 
 
 def _widen_half(e: FunctionEmitter, value: str, src: KType) -> str:
     if src.dtype.name == "bf16":
         return call_function(e, widen_bf16(src.lanes), value)
     if e.module.has("f16c"):
-        return e.assign(f"fpext {llvm_type(src)} {value} to {llvm_type(KType(F32, src.lanes))}")
-    bits = e.assign(f"bitcast {llvm_type(src)} {value} to {llvm_type(KType(U16, src.lanes))}")
-    return call_function(e, widen_f16(src.lanes), bits)
+        half = e.assign(f"bitcast {llvm_type(src)} {value} to {_half_type(src)}")
+        return e.assign(f"fpext {_half_type(src)} {half} to {llvm_type(KType(F32, src.lanes))}")
+    return call_function(e, widen_f16(src.lanes), value)
 
 
 def _convert(e: FunctionEmitter, value: str, src: KType, dst: DType) -> str:

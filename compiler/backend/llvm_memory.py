@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.sync import ERROR_OFFSET
 from ..ir.loops import KOp, KType
-from ..ir.types import BOOL, DType
+from ..ir.types import BOOL, F16, DType
 from .llvm_arith import is_signed
+from .llvm_fence import fenced
 from .llvm_types import constant, literal, llvm_type, mask_type, memory_scalar, memory_suffix, memory_type, scalar_type
 from .llvm_types import suffix as mangled
 
@@ -77,12 +78,16 @@ def _align(o: KOp, dtype: DType) -> int:
 
 
 def _from_memory(e: FunctionEmitter, raw: str, t: KType) -> str:
+    if t.dtype == F16:
+        return e.assign(f"bitcast {memory_type(t)} {raw} to {llvm_type(t)}")
     if t.dtype != BOOL:
         return raw
     return e.assign(f"icmp ne {memory_type(t)} {raw}, {'0' if t.lanes == 1 else 'zeroinitializer'}")
 
 
 def _to_memory(e: FunctionEmitter, v: Any) -> str:
+    if v.dtype == F16:
+        return e.assign(f"bitcast {e.typed(v)} to {memory_type(v.type)}")
     if v.dtype != BOOL:
         return e.ref(v)
     return e.assign(f"zext {e.typed(v)} to {memory_type(v.type)}")
@@ -117,6 +122,8 @@ def store(e: FunctionEmitter, o: KOp) -> None:
     ptr, index, value, *mask = o.operands
     raw, address, mt = _to_memory(e, value), e.address(ptr, index), memory_type(value.type)
     align = _align(o, value.dtype)
+    if value.lanes > 1:
+        raw = _fenced(e, raw, value.type)
     if not mask:
         e.out(f"store {mt} {raw}, ptr {address}, align {align}")
     elif value.lanes == 1:
@@ -125,6 +132,22 @@ def store(e: FunctionEmitter, o: KOp) -> None:
         name = f"llvm.masked.store.{memory_suffix(value.type)}.p0"
         e.module.declare(name, "void", f"{mt}, ptr, i32, {mask_type(value.type)}")
         e.out(f"call void @{name}({mt} {raw}, ptr {address}, i32 {align}, {e.typed(mask[0])})")
+
+
+def _fenced(e: FunctionEmitter, raw: str, t: KType) -> str:
+    """Narrow lanes on their way to a store, past a fence that LLVM folds no truncation through.
+
+    LLVM 22.1 (llvmlite 0.48 to 0.50) makes one truncating store of a truncation and a masked store, and a scalar store,
+    of the width before the truncation, of that where one lane is on: with AVX-512 i32 → i16 wrote two bytes behind the
+    element, i64 → i32 four. A store of a selection between lanes and what was in memory becomes a masked store, too.
+    https://github.com/llvm/llvm-project/issues/179489, mended after 22.1 by pull request 179853. For every version:
+    nothing is lost, since a truncating store takes the same steps as a truncation and a store. Whether a mask will be
+    constant is not known here, as LLVM folds it, and a `freeze` is moved before the truncation.
+    """
+    scalar = memory_scalar(t.dtype)
+    if not e.module.has("avx512f") or scalar in ("float", "double", "i64"):  # none truncates, nothing is cut to these
+        return raw
+    return fenced(e, raw, memory_type(t), t.lanes * t.dtype.nbytes)
 
 
 def _guarded(e: FunctionEmitter, on: str, line: str) -> None:

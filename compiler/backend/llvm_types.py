@@ -8,12 +8,13 @@ from typing import Any
 
 from ...errors import InternalError
 from ..ir.loops import KType, PtrType
-from ..ir.types import BOOL, F64, DType
+from ..ir.types import BOOL, F16, F64, DType
 
-# bf16 is kept as its bits: LLVM turns bfloat into calls of a runtime library where the CPU lacks AVX512-BF16
-_SCALAR = {"f32": "float", "f64": "double", "f16": "half", "bf16": "i16", "bool": "i1",
+# 16-bit floats are kept as their bits: LLVM turns bfloat into calls of a runtime library where the CPU lacks
+# AVX512-BF16, and LLVM 20 (llvmlite up to 0.47) even moves of half where it lacks F16C
+_SCALAR = {"f32": "float", "f64": "double", "f16": "i16", "bf16": "i16", "bool": "i1",
            "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64"}
-_MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
+_MANGLED = {"float": "f32", "double": "f64"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -37,8 +38,9 @@ def llvm_type(t: KType | PtrType) -> str:
 
 
 def memory_scalar(dtype: DType) -> str:
-    """An element in memory: bool takes a byte."""
-    return "i8" if dtype == BOOL else scalar_type(dtype)
+    """An element in memory: bool takes a byte; f16 goes by its bits, since LLVM 20 calls a runtime library for masked
+    loads of half where the CPU has no instructions for it."""
+    return "i8" if dtype == BOOL else "i16" if dtype == F16 else scalar_type(dtype)
 
 
 def memory_type(t: KType) -> str:
@@ -60,8 +62,8 @@ def suffix(t: KType) -> str:
 
 def memory_suffix(t: KType) -> str:
     """The mangling of a masked memory intrinsic (always a vector)."""
-    name = "i8" if t.dtype == BOOL else suffix(KType(t.dtype))
-    return f"v{t.lanes}{name}"
+    name = memory_scalar(t.dtype)
+    return f"v{t.lanes}{_MANGLED.get(name, name)}"
 
 
 def literal(value: Any, dtype: DType) -> str:

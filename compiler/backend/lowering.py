@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from ...errors import UnsupportedOp
+from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
 from ..ir.loops import KFunc, PtrType
@@ -138,7 +139,7 @@ class LowerContext:
     Attributes:
         target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
         weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
-        strict_fp: only kernels that sum the model's own products may be used (no Winograd, no Strassen).
+        fp: which algorithms other than sums of the model's own products may be used.
         rows: of the batch that a call is expected to bring, where their number is symbolic.
         chooser: picks between candidates; None: the first.
         cores: numbers of cores an instance may have; work is cut so that each of them finishes together.
@@ -148,7 +149,7 @@ class LowerContext:
     symbols: tuple[str, ...]
     weights: WeightStore
     errors: list[str] = field(default_factory=list)
-    strict_fp: bool = False
+    fp: Fp = Fp.DEFAULT
     rows: int = 1
     chooser: Chooser | None = None
     cores: tuple[int, ...] = (1, 2, 4)

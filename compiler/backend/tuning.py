@@ -102,7 +102,7 @@ def key_of(ctx: LowerContext, node: Node, names: Sequence[str]) -> str:
     """A name for everything that the candidates' times depend on."""
     versions = [FORMAT, __version__, kernels_digest(), llvmlite.__version__]
     machine = [cpu_name(), sorted(host_features()), asdict(ctx.target)]
-    facts = [*versions, *machine, ctx.rows, list(names), repr(node_signature(node))]
+    facts = [*versions, *machine, ctx.fp.value, ctx.rows, list(names), repr(node_signature(node))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import env
 from ...errors import UsageError
-from ..options import HINTS, MODES, PRECISIONS, CompileOptions, documentation
+from ..options import FP_LEVELS, HINTS, MODES, PRECISIONS, CompileOptions, documentation
 
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -145,6 +145,15 @@ def add_sizes(parser: argparse._ActionsContainer) -> None:
                         help="a symbolic dimension's size, or its bounds; repeatable")  # fmt: skip
 
 
+def add_fp(parser: argparse._ActionsContainer) -> None:
+    """--fp: what kernels may do to sums of products."""
+    doc = _helps()
+    parser.add_argument(
+        "--fp", choices=FP_LEVELS, default="default",
+        help="how sums of products may be computed: default: every row of a product, and every tile of a convolution, "
+             f"keeps an error bound of its own; strict: {doc['strict_fp']}; fast: {doc['fast_fp']}")  # fmt: skip
+
+
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """What CompileOptions holds, as flags (compile, and every verb that compiles a model on the way)."""
     doc, default = _helps(), CompileOptions()
@@ -158,6 +167,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help=f"{doc['opt_level']} (default {default.opt_level})",
     )
     add_sizes(group)
+    group.add_argument("--override", action="append", default=[], metavar="NAME", help=doc["overridable"])
     group.add_argument("--hint", choices=HINTS, default=default.hint, help=f"{doc['hint']} (default {default.hint})")
     group.add_argument("--mode", choices=MODES, default=default.mode, help=f"{doc['mode']} (default {default.mode})")
     group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
@@ -167,7 +177,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
     group.add_argument("--precision", choices=PRECISIONS, default=default.precision, help=doc["precision"])
-    group.add_argument("--fp", choices=("fast", "strict"), default="fast", help=f"strict: {doc['strict_fp']}")
+    add_fp(group)
     group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
     group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
     group.add_argument("--tune-seconds", type=seconds, metavar="S",
@@ -187,14 +197,15 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
         "tune_seconds": args.tune_seconds, "delay_groups": args.delay_groups, "delay_seconds": args.delay_ms,
     }  # fmt: skip
     return CompileOptions(
-        opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), hint=args.hint, mode=args.mode,
-        precision=args.precision, strict_fp=args.fp == "strict", cache=not args.no_cache,
+        opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), overridable=tuple(args.override),
+        hint=args.hint, mode=args.mode, precision=args.precision, strict_fp=args.fp == "strict",
+        fast_fp=args.fp == "fast", cache=not args.no_cache,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """How a plan's session is set up: --instances, --cores-per-instance, --cores, --mode, and when instances begin."""
+    """How a plan's session is set up: its instances and cores, --mode, when instances begin, and limits."""
     group = parser.add_argument_group("session")
     group.add_argument("--instances", type=positive, metavar="N", help="instances (default: as the plan hints)")
     group.add_argument("--cores-per-instance", type=positive, metavar="X", help="cores of one instance")
@@ -202,11 +213,16 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mode", choices=MODES[1:], help="how the cores of an instance work together, where the "
                        "plan has a program for it (default: as it was compiled)")  # fmt: skip
     add_delay(group)
+    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help="the most memory for weights, arenas and all "
+                       "that a request makes (default: the plan's, else what the machine leaves)")  # fmt: skip
+    group.add_argument("--max-seconds", type=seconds, metavar="S",
+                       help="the time after which a request's loops give up (default: never)")  # fmt: skip
 
 
 def session_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
-    given = {name: getattr(args, name) for name in ("instances", "cores_per_instance", "cores", "mode")}
+    names = ("instances", "cores_per_instance", "cores", "mode", "max_memory", "max_seconds")
+    given = {name: getattr(args, name) for name in names}
     return {name: value for name, value in (given | {"delay": session_delay(args)}).items() if value is not None}
 
 

@@ -174,10 +174,13 @@ def _steps(plan: Plan) -> Table:
 def _choices(plan: Plan) -> list[Table]:
     """Which kernel each node got where there were several, with the candidates' times where they were measured."""
     rows = []
-    for choice in plan.manifest.provenance.get("choices", []):
-        times = choice["seconds"].items()
-        candidates = ", ".join(name if value is None else f"{name} {value * 1e6:.0f} µs" for name, value in times)
-        rows.append([choice["node"], choice["target"], choice["kernel"], choice["by"], candidates])
+    try:
+        for choice in plan.manifest.provenance.get("choices", []):
+            times = choice["seconds"].items()
+            candidates = ", ".join(name if value is None else f"{name} {value * 1e6:.0f} µs" for name, value in times)
+            rows.append([choice["node"], choice["target"], choice["kernel"], choice["by"], candidates])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CorruptPlan("a choice that is none", where="manifest.provenance.choices", found=repr(error)) from error
     return [Table("kernels chosen", ("node", "target", "kernel", "by", "candidates"), rows)] if rows else []
 
 

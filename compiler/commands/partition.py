@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cores", type=arguments.cores, metavar="0-31", help="for these cores of this machine")
     group.add_argument("--svg", type=Path, metavar="FILE", help="draw the layers and their Result nodes")
     arguments.add_sizes(group)
+    arguments.add_fp(group)
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:
@@ -36,7 +37,8 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     if args.machine and args.cores:
         raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
     given = {"cores": args.cores} if args.cores else {}
-    return CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), **given)
+    return CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), strict_fp=args.fp == "strict",
+                          fast_fp=args.fp == "fast", **given)  # fmt: skip
 
 
 def show(args: argparse.Namespace, console: Console) -> int:

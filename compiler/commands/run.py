@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         from . import demo
 
         return demo.execute(console)
-    options = CompileOptions(mode=args.mode) if args.mode else None
+    options = CompileOptions(mode=args.mode or "auto", max_memory=args.max_memory)
     plan = open_plan(args.plan, options, console)
     _check_names(plan, args)
     for _, place in args.output:

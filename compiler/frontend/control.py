@@ -14,8 +14,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ir.ops import CATALOGUE
+from ..ir.ops.control import CannotRun
 from ..ir.types import BOOL, I64, Dim, DType, TensorType, Type
 from .attributes import attribute_value
+from .endless import refuse_endless
 from .frames import UNSUPPORTED, Binding, Frame
 from .order import in_order
 from .parse import require_text
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 _ATTEMPTS = 3
-"""Times that a loop's body is imported with wider types of the carried values before it is refused."""
+"""Times that a loop's body is imported with those sizes open that were seen to change; then all are."""
 
 
 def is_control(domain: str, name: str) -> bool:
@@ -73,6 +75,7 @@ class ControlTask:
         self.captured: list[Value] = []
         self.bodies: dict[str, Graph] = {}
         self.frames: list[Frame] = []
+        self.misfits: dict[str, InvalidModel] = {}
         self.wider: dict[int, Type] = {}
         self.open_dims: set[Dim] = set()
         self.attempts = 0
@@ -122,6 +125,8 @@ class ControlTask:
         name, proto = self.protos[len(self.bodies)]
         graph = Graph(proto.name or name)
         inner = self._push(proto, graph, True, lambda done: self._finish_body(done, name, proto))
+        if self.node.op_type == "If":
+            inner.on_misfit = lambda error: self._leave_out(name, error)
         types = [] if self.node.op_type == "If" else self._input_types(proto)
         if len(types) != len(proto.input):
             raise InvalidModel("the body has the wrong number of inputs", where=self.where, expected=len(types),
@@ -149,13 +154,35 @@ class ControlTask:
         self.captured = list(done.captures or ())
         self.next_body()
 
+    def _leave_out(self, name: str, error: InvalidModel) -> None:
+        """A branch of If does not fit the sizes given: taking it becomes the error, unless neither branch fits."""
+        if self.misfits:
+            self.importer.misfit(error)
+            return
+        self.misfits[name] = error
+        graph = Graph(dict(self.protos)[name].name or name)
+        self.frames[-1] = Frame(graph, (), self.frame.opsets, lambda done: None, is_body=True)
+        self.bodies[name] = graph
+        self.next_body()
+
+    def _fill_left_out(self) -> None:
+        """Give the branch that was left out a node of the other one's types, which is the error."""
+        for name, error in self.misfits.items():
+            (other,) = (body for key, body in self.bodies.items() if key != name)
+            op = CannotRun(reason=f"{name}: {error}", types=tuple(str(v.type) for v in other.outputs))
+            graph = self.bodies[name]
+            graph.set_outputs(graph.add_node(op, [], n_outputs=len(other.outputs)).outputs)
+
     def _build(self) -> None:
         if self.failed:
             self.importer.poison(self.frame, self.node)
             return
+        self._fill_left_out()
         for frame in self.frames:
             for outer in self.captured:
                 frame.capture(outer)
+        if self.node.op_type == "Loop":
+            refuse_endless(self._operands(), self.bodies["body"], self.where)
         cls = CATALOGUE["", self.node.op_type]
         op = cls.from_attributes({**self.attributes, "captures": len(self.captured)}, self.where)
         names = [self.importer.name_of(self.frame, name) for name in self.node.output]
@@ -165,6 +192,9 @@ class ControlTask:
             )
         except UnsupportedOp as error:
             self.importer.refuse(self.frame, self.node, f"ai.onnx::{self.node.op_type}", error.message)
+            return
+        except InvalidModel as error:
+            self.importer.misfit(error)
             return
         for value in created.outputs:
             check_size(value.type, self.importer.limits, self.where)
@@ -223,13 +253,13 @@ class ControlTask:
                 self.wider[first_in + i] = wider
                 changed = True
         self.attempts += changed
-        if self.attempts > _ATTEMPTS:
+        if self.attempts > _ATTEMPTS + 1:
             raise UnsupportedOp("a carried value keeps changing its shape", where=self.where)
         return changed
 
     def _join(self, before: Type, after: Type, hint: str) -> Type:
         """The type that both have: dims that differ become a fresh symbol."""
-        if before == after:
+        if before == after and (self.attempts < _ATTEMPTS or not isinstance(before, TensorType)):
             return before
         if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.dtype != after.dtype:
             raise InvalidModel("a carried value changes its type", where=self.where, expected=before, found=after)
@@ -237,7 +267,7 @@ class ControlTask:
             return TensorType(before.dtype, None)
         dims: list[Dim] = []
         for axis, (a, b) in enumerate(zip(before.dims, after.dims, strict=True)):
-            if a != b and a not in self.open_dims:
+            if (a != b or self.attempts >= _ATTEMPTS) and a not in self.open_dims:
                 a = self.importer.symbols.fresh(f"{hint}_{axis}")
                 self.open_dims.add(a)
             dims.append(a)

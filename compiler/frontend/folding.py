@@ -1,26 +1,28 @@
 """Small results of constant operands are computed while importing: shapes and scales that later nodes need to know.
 
-Large ones wait for the constant-folding pass, which has a byte budget.
+Large ones wait for the constant-folding pass. Both compute within the evaluator's budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..ir.graph import Node, Value
 from ..ir.ops.base import Control, Host
 from ..ir.types import BOOL, DType, SymDim, TensorType
-from .evaluate import EvaluationError, evaluate_node
+from .evaluate import EvaluationError
 from .limits import Limits
 
+Evaluate = Callable[[Node, Sequence["np.ndarray | None"]], list[np.ndarray]]
 
-def fold(node: Node, limits: Limits) -> Sequence[Value] | None:
+
+def fold(node: Node, limits: Limits, evaluate: Evaluate) -> Sequence[Value] | None:
     """Constants in place of a node whose operands are constants, None if it stays as it is."""
     if not _is_foldable(node, limits):
         return None
-    arrays = _known_arrays(node) or _evaluated(node)
+    arrays = _known_arrays(node) or _evaluated(node, evaluate)
     if arrays is None or not all(_fits(array, value) for array, value in zip(arrays, node.outputs, strict=True)):
         return None
     graph, names = node.graph, [value.name for value in node.outputs]
@@ -45,10 +47,10 @@ def _known_arrays(node: Node) -> list[np.ndarray] | None:
     return arrays
 
 
-def _evaluated(node: Node) -> list[np.ndarray] | None:
+def _evaluated(node: Node, evaluate: Evaluate) -> list[np.ndarray] | None:
     try:
-        return evaluate_node(node, [None if v is None else v.data for v in node.inputs])
-    except EvaluationError:  # the reference cannot run it: the compiled code will
+        return evaluate(node, [None if v is None else v.data for v in node.inputs])
+    except EvaluationError:  # the reference cannot run it, or not in time: the compiled code will
         return None
 
 

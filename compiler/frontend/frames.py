@@ -36,6 +36,7 @@ class Frame:
         calls: the functions being expanded, innermost last.
         depth: how many graphs this one is nested in.
         culprit: the operator that the user wrote, while an ONNX-defined function is being expanded.
+        on_misfit: for a branch of If: takes over where types within do not fit; the branch is given up.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Frame:
         self.nodes: Iterator[NodeProto] = iter(nodes)
         self.captures: dict[Value, Value] | None = {} if is_body else None
         self.calls, self.depth, self.culprit = calls, depth, culprit
+        self.on_misfit: Callable[[InvalidModel], None] | None = None
         self._names: dict[str, Binding] = {}
         self._outer: dict[str, Binding] = {}
         self._arrays: dict[str, np.ndarray] = {}

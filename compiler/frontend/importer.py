@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from ...errors import InternalError, InvalidModel, ParaxError, ResourceLimit, UnsupportedOp, UsageError
-from ..ir.graph import Graph, Value
-from ..ir.types import DType, TensorType
+from ..ir.graph import Graph, Node, Value
+from ..ir.types import DType, TensorType, noting_positive
+from .evaluate import Evaluator
 from .external import ExternalData
 from .frames import UNSUPPORTED, Binding, Frame
 from .limits import DEFAULT_LIMITS, Limits
@@ -29,7 +31,9 @@ def import_model(
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     dims: Mapping[str, int] | None = None,
+    overridable: Sequence[str] = (),
     limits: Limits = DEFAULT_LIMITS,
+    evaluator: Evaluator | None = None,
 ) -> Graph:
     """The IR graph of an ONNX model.
 
@@ -37,7 +41,10 @@ def import_model(
         source: path (external data is read from its folder), serialised model, or ModelProto.
         shapes: input name → shape that replaces the declared one; a str entry names a symbol.
         dims: symbol (ONNX's dim_param) → size.
+        overridable: initializers that stay inputs, because the model lists them among its inputs; all others are
+            constants, since old exporters list every weight.
         limits: bounds on what the model may ask for.
+        evaluator: computes on constants within a budget; None: one of its own.
 
     Raises:
         InvalidModel: the model breaks ONNX's rules.
@@ -45,14 +52,20 @@ def import_model(
         ResourceLimit: a limit was reached.
         UsageError: the file cannot be read; `shapes` or `dims` name what the model does not have.
     """
-    return Importer(source, shapes or {}, dims or {}, limits).run()
+    return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable).run()
 
 
 class Importer:
     """The state of one import."""
 
     def __init__(
-        self, source: Source, shapes: Mapping[str, Sequence[int | str]], dims: Mapping[str, int], limits: Limits
+        self,
+        source: Source,
+        shapes: Mapping[str, Sequence[int | str]],
+        dims: Mapping[str, int],
+        limits: Limits,
+        evaluator: Evaluator | None = None,
+        overridable: Sequence[str] = (),
     ) -> None:
         self.file = read_model(source, limits)
         self.limits = limits
@@ -60,7 +73,8 @@ class Importer:
         self.tensors = TensorReader(ExternalData(self.file.folder), limits)
         self.stack: list[Frame] = []
         self.n_calls = 0
-        self._shapes = shapes
+        self._evaluator = evaluator or Evaluator()
+        self._shapes, self._overridable = shapes, frozenset(overridable)
         self._n_nodes = 0
         self._at: NodeProto | None = None
         self._lacking: Counter[str] = Counter()
@@ -68,14 +82,23 @@ class Importer:
 
     def run(self) -> Graph:
         """Imports the main graph. A mistake of ours that a strange model brings out ends in an InternalError."""
+        positive: set[str] = set()
         try:
-            return self._run()
+            with noting_positive(positive):
+                graph = self._run()
+            graph.positive |= positive
+            return graph
         except ParaxError:
             raise
         except MemoryError as error:
             raise ResourceLimit("out of memory", where=self._where()) from error
         except Exception as error:
             raise InternalError(f"{type(error).__name__}: {error}", where=self._where()) from error
+
+    def evaluate(self, node: Node, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        """The outputs of a node for operand values, within the budget that the constants read until now give."""
+        self._evaluator.given_nbytes = self.tensors.nbytes
+        return self._evaluator(node, arrays)
 
     def _where(self) -> str:
         return "the model" if self._at is None else node_where(self._at)
@@ -102,7 +125,14 @@ class Importer:
         return graph
 
     def _add_inputs(self, frame: Frame, proto: GraphProto) -> None:
-        constants = {tensor.name for tensor in proto.initializer}
+        initializers = {tensor.name for tensor in proto.initializer}
+        both = tuple(value.name for value in proto.input if value.name in initializers)
+        lost = sorted(self._overridable - set(both))
+        if lost:
+            raise UsageError("what requests may give must be an initializer and an input of the model",
+                             found=", ".join(lost), expected=", ".join(both) or "none: no initializer is an input")
+        constants = initializers - self._overridable
+        frame.graph.fixed = tuple(name for name in both if name in constants)
         unknown = sorted(set(self._shapes) - {value.name for value in proto.input})
         if unknown:
             expected = ", ".join(value.name for value in proto.input if value.name not in constants) or "no inputs"
@@ -115,7 +145,7 @@ class Importer:
                 raise InvalidModel(what, where=where)
             seen.add(value.name)
             type_ = read_type(value.type, value.name, self.symbols, self.limits)
-            if value.name in constants:  # a default value: parax treats it as fixed
+            if value.name in constants:  # a default value that nobody means to replace
                 continue
             if value.name in self._shapes:
                 type_ = override_shape(type_, self._shapes[value.name], value.name, self.symbols, self.limits)
@@ -128,7 +158,11 @@ class Importer:
             where = f"initializer {tensor.name!r}"
             if not tensor.name:
                 raise InvalidModel("an initializer has no name")
-            frame.define_array(tensor.name, self.tensors.read(tensor, where), where)
+            array = self.tensors.read(tensor, where)
+            if frame.parent is None and tensor.name in self._overridable and tensor.name not in frame.graph.defaults:
+                frame.graph.defaults[tensor.name] = _default(frame, tensor.name, array, where)
+            else:
+                frame.define_array(tensor.name, array, where)
         for sparse in proto.sparse_initializer:
             where = f"sparse initializer {sparse.values.name!r}"
             require_text(where, sparse.values.name)
@@ -170,6 +204,19 @@ class Importer:
         self.lack(frame.culprit or label, reason)
         self.poison(frame, node)
 
+    def misfit(self, error: InvalidModel) -> None:
+        """Gives up the innermost branch of If that is being imported, because types in it do not fit together.
+
+        Exporters write branches for other sizes than a model is compiled for. Raises the error outside of branches.
+        """
+        place = max((i for i, frame in enumerate(self.stack) if frame.on_misfit is not None), default=None)
+        if place is None:
+            raise error
+        take_over = self.stack[place].on_misfit
+        del self.stack[place:]
+        assert take_over is not None
+        take_over(error)
+
     def poison(self, frame: Frame, node: NodeProto) -> None:
         """Makes the node's results unusable, without noting a reason."""
         for name in node.output:
@@ -188,6 +235,20 @@ class Importer:
     def name_of(self, frame: Frame, name: str) -> str | None:
         """What a value is called in the IR: ONNX's name, but a number for the insides of functions."""
         return name if name and not frame.calls else None
+
+
+def _default(frame: Frame, name: str, array: np.ndarray, where: str) -> np.ndarray:
+    """The default of an input, if it has the input's type and rank; gives the input its shape where it has none."""
+    value = frame.resolve(name, where)
+    assert isinstance(value, Value)
+    own = TensorType(DType.from_numpy(array.dtype), array.shape)
+    type_ = value.tensor
+    if type_.dtype == own.dtype and type_.shape is None:
+        value.type = own
+    elif type_.dtype != own.dtype or type_.rank != own.rank:
+        raise InvalidModel("an initializer has another type than the input that it is the default of", where=where,
+                           expected=type_, found=own)  # fmt: skip
+    return array
 
 
 def _check_output_type(declared: ValueInfoProto, value: Value) -> None:

@@ -22,7 +22,7 @@ from .folding import fold
 from .frames import Frame, Unsupported
 from .functions import call_local, call_schema_function, type_text
 from .parse import normal_domain, require_text
-from .schemas import Schema, check_node, find_schema, is_known
+from .schemas import Schema, check_node, check_version, find_schema, is_known
 from .signatures import check_size
 from .upgrades import UPGRADES, apply_upgrades
 
@@ -49,6 +49,7 @@ def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
     if opset is None:
         importer.refuse(frame, node, f"{domain or 'ai.onnx'}::{node.op_type}", "domain not imported by the model")
         return
+    check_version(domain, node.op_type, opset, where)
     schema = _schema(domain, node, opset, where)
     if schema is not None:
         check_node(schema, node, {name: attribute_type(a, where) for name, a in protos.items()}, where)
@@ -88,6 +89,9 @@ def _operator(
             results = _emit(importer, frame, node, call, schema)
     except UnsupportedOp as error:
         importer.refuse(frame, node, label, error.message)
+        return
+    except InvalidModel as error:
+        importer.misfit(error)
         return
     for name, value in zip(node.output, results):
         wanted = importer.name_of(frame, name)
@@ -142,7 +146,7 @@ def _emit(importer: Importer, frame: Frame, node: NodeProto, call: Call, schema:
         raise
     for value in created.outputs:
         check_size(value.type, importer.limits, created.where)
-    return list(fold(created, importer.limits) or created.outputs)
+    return list(fold(created, importer.limits, importer.evaluate) or created.outputs)
 
 
 def _is_allowed_type(call: Call, schema: Schema) -> bool:

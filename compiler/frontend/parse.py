@@ -48,6 +48,10 @@ def read_model(source: Source, limits: Limits) -> ModelFile:
         ResourceLimit: it is too large.
     """
     folder = None
+    given: object = source
+    if not isinstance(given, (str, Path, bytes, bytearray, memoryview, ModelProto)):
+        expected, found = "a path, a file's bytes or a ModelProto", type(given).__name__
+        raise UsageError("not a model", where="model", expected=expected, found=found)
     if isinstance(source, ModelProto):
         model = source
     else:

@@ -25,6 +25,7 @@ class Schema:
         defaults: attribute → value, where the default is not that of the newest version.
         inputs, outputs: (least, most) numbers.
         has_function: whether ONNX defines the operator by others.
+        removed: whether this version takes the operator out of ONNX, and no later one brings it back.
         raw: onnx's own object, whose type stubs lag behind.
     """
 
@@ -37,10 +38,15 @@ class Schema:
     inputs: tuple[int, int]
     outputs: tuple[int, int]
     has_function: bool
+    removed: bool
     raw: Any
 
 
 _NEWEST = 2**31 - 1
+_EXPERIMENTAL = frozenset({"Affine", "Crop", "ImageScaler"})
+"""Operators that parax has of those that were experiments: onnx.defs has forgotten them."""
+_END_OF_EXPERIMENTS = 10
+"""The operator set without them, as in ONNX Runtime."""
 
 
 @cache
@@ -50,7 +56,8 @@ def find_schema(domain: str, name: str, opset: int) -> Schema | None:
         raw: Any = defs.get_schema(name, opset, domain)
     except defs.SchemaError:
         return None
-    defaults, newest = _defaults(raw), _defaults(defs.get_schema(name, _NEWEST, domain))
+    last: Any = defs.get_schema(name, _NEWEST, domain)
+    defaults, newest = _defaults(raw), _defaults(last)
     return Schema(
         domain,
         name,
@@ -61,6 +68,7 @@ def find_schema(domain: str, name: str, opset: int) -> Schema | None:
         (raw.min_input, raw.max_input),
         (raw.min_output, raw.max_output),
         raw.has_function or raw.has_context_dependent_function,
+        raw.deprecated and last.deprecated,
         raw,
     )
 
@@ -77,6 +85,18 @@ def _defaults(raw: Any) -> dict[str, Any]:
 def is_known(domain: str, name: str) -> bool:
     """Whether any version of ONNX has this operator."""
     return bool(defs.has(name, domain))
+
+
+def check_version(domain: str, name: str, opset: int, where: str) -> None:
+    """Raises InvalidModel if the operator was removed by operator set `opset` or one before."""
+    schema = find_schema(domain, name, opset)
+    removed = schema.since if schema is not None and schema.removed else None
+    if schema is None and domain == "" and name in _EXPERIMENTAL and opset >= _END_OF_EXPERIMENTS:
+        removed = _END_OF_EXPERIMENTS
+    if removed is not None:
+        raise InvalidModel(f"{name} was removed from operator set {removed}", where=where,
+                           expected=f"operator set {removed - 1} or older", found=opset,
+                           hint="export the model for an older operator set")  # fmt: skip
 
 
 def check_node(schema: Schema, node: NodeProto, types: dict[str, int], where: str) -> None:

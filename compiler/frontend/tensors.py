@@ -30,6 +30,11 @@ class TensorReader:
         self._external, self._limits = external, limits
         self._nbytes = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Of everything read until now."""
+        return self._nbytes
+
     def read(self, tensor: TensorProto, where: str) -> np.ndarray:
         """The array, read-only where it shares the file's bytes; strings become an object array of str.
 

@@ -6,10 +6,10 @@ Owns the record and what follows from it alone. It must not know operators: `cos
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .graph import Value
+from .graph import Node, Value
 from .machine import Machine
 from .types import Dim, SymDim, TensorType
 
@@ -90,6 +90,10 @@ class Cost:
         if max(compute, memory) < machine.call_seconds:
             return "call"
         return "memory" if memory > compute else "compute"
+
+
+CostRule = Callable[[Node, Mapping[str, int]], Cost]
+"""What a node costs with these sizes of the symbolic dimensions."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from .cost import Cost, Sizes
+from .cost import Cost, CostRule, Sizes
+from .fp import Fp
 from .graph import Graph, Node
 from .kernel_costs import LANES, TILE_ROWS, as_the_kernel, groups_share_vectors, product_columns
 from .ops.attention import DotProductAttention
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
 from .ops.contraction import Conv, ConvTranspose, Gemm, MatMul
+from .ops.filling import Size
 from .ops.gathering import Gather, GatherElements, GatherND, Scatter
 from .ops.internal import Copy, Result
 from .ops.normalization import BatchNormalization, Normalize
@@ -43,15 +46,23 @@ TRANSCENDENTAL = frozenset({"Sigmoid", "Tanh", "Exp", "Gelu", "Softplus", "Mish"
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
 
 
-def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
+def costs_at(fp: Fp) -> CostRule:
+    """`node_cost` at a level of floating-point arithmetic."""
+    return partial(node_cost, fp=fp)
+
+
+def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT) -> Cost:
     """The cost of a node of an optimised graph.
 
     Args:
         symbols: sizes of the symbolic dimensions; those that are not given (sizes known only at run time) are TYPICAL.
+        fp: which algorithms its kernel may use.
     """
-    if not computes(node) or isinstance(node.op, (Shape, Result)):
+    if not computes(node) or isinstance(node.op, Result):
         return NOTHING
     sizes = Sizes(symbols)
+    if isinstance(node.op, (Shape, Size)):  # reads nothing, but is no view: it writes, and its users must wait for it
+        return Cost(0.0, 0.0, float(sizes.nbytes(node.output)), 0.0, 1, "movement")
     tail: list[Node] = []
     root = node
     if node.body is not None and not isinstance(node.op, Control):
@@ -69,7 +80,7 @@ def node_cost(node: Node, symbols: Mapping[str, int]) -> Cost:
     cost = Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
     if isinstance(root.op, Recurrent):
         return replace(cost, meetings=_steps(root, sizes) * sizes.shape(root.operands[2])[0])
-    return as_the_kernel(cost, root, sizes, after)
+    return as_the_kernel(cost, root, sizes, after, fp)
 
 
 def _count(node: Node, sizes: Sizes) -> Counted:
@@ -230,9 +241,9 @@ RULES: tuple[tuple[type[Operator], Callable[[Node, Sizes], Counted]], ...] = (
 """The first class that fits counts. What is in none of them moves data: Split, Pad, Resize and their kin."""
 
 
-def graph_cost(graph: Graph, symbols: Mapping[str, int]) -> Cost:
+def graph_cost(graph: Graph, symbols: Mapping[str, int], cost: CostRule = node_cost) -> Cost:
     """All nodes of a graph as one cost, for totals; its kind and items are meaningless."""
-    return total_cost(node_cost(node, symbols) for node in graph)
+    return total_cost(cost(node, symbols) for node in graph)
 
 
 def total_cost(costs: Iterable[Cost]) -> Cost:

@@ -1,14 +1,19 @@
 """Symbolic dimensions: integers or canonical polynomials over named symbols. Knows nothing of tensors or graphs.
 
 A `SymDim` is a sum of monomials with integer coefficients. A monomial multiplies atoms: symbols such as `N`, and the
-opaque results of floor division, modulo, max and min of polynomials. Symbols stand for sizes and are taken to be >= 1.
-Equal polynomials have equal representations, so `==` and `hash` are structural.
+opaque results of floor division, modulo, max and min of polynomials. Equal polynomials have equal representations, so
+`==` and `hash` are structural.
+
+Symbols stand for sizes. What is decided here (`at_least`, and what simplifies by it) holds for symbols >= 1; where it
+would not for a symbol of 0, that symbol is noted with whoever asks (`noting_positive`), and a run must not give it 0.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import gcd, inf
 from typing import Any, Union, overload
 
@@ -268,13 +273,13 @@ def floor_div(a: Dim, b: Dim) -> Dim:
         raise ZeroDivisionError("symbolic dimension divided by zero")
     whole, rest = _split_multiple(a, b)
     if isinstance(rest, int):
-        if rest == 0 or (isinstance(b, int) and 0 <= rest < b) or (rest > 0 and lower_bound(b) > rest):
+        if rest == 0 or (isinstance(b, int) and 0 <= rest < b) or (rest > 0 and at_least(b, rest + 1)):
             return whole
-        if rest < 0 and lower_bound(b) >= -rest:
+        if rest < 0 and at_least(b, -rest):
             return whole - 1
         return whole + _atom("//", rest, b)
     if isinstance(b, SymDim):
-        if lower_bound(rest) >= 0 and lower_bound(b - rest) >= 1:
+        if at_least(b - rest, 1) and at_least(rest, 0):
             return whole
         top, bottom = _cancel_common(rest, b)
         return whole + (_atom("//", rest, b) if bottom == b else floor_div(top, bottom))
@@ -316,7 +321,7 @@ def _floor_by_int(rest: SymDim, b: int) -> Dim:
         if isinstance(by, int) and by > 0:
             constant = sum(c for m, c in rest.terms if not m)
             return floor_div(inner + constant * by, by * b)
-    if lower_bound(rest) >= 0 and upper_bound(rest) < b:
+    if at_most(rest, b - 1) and at_least(rest, 0):  # in this order: what mostly fails notes no symbol
         return 0
     return _atom("//", rest, b)
 
@@ -332,37 +337,54 @@ def mod(a: Dim, b: Dim) -> Dim:
     _, rest = _split_multiple(a, b)
     if rest == 0:
         return 0
-    if lower_bound(rest) >= 0 and lower_bound(b - rest) >= 1:
+    if at_least(b - rest, 1) and at_least(rest, 0):
         return rest
     return _atom("%", rest, b)
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:
     """The larger dim, decided now if the bounds of a - b allow it."""
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    difference = a - b
-    if lower_bound(difference) >= 0:
-        return a
-    if upper_bound(difference) <= 0:
-        return b
-    return _atom("max", *sorted((a, b), key=str))
+    if isinstance(a, SymDim) or isinstance(b, SymDim):
+        if at_least(a - b, 0):
+            return a
+        if at_most(a - b, 0):
+            return b
+    return exact_max(a, b)
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     """The smaller dim, decided now if the bounds of a - b allow it."""
+    if isinstance(a, SymDim) or isinstance(b, SymDim):
+        if at_least(a - b, 0):
+            return b
+        if at_most(a - b, 0):
+            return a
+    return exact_min(a, b)
+
+
+def exact_max(a: Dim, b: Dim) -> Dim:
+    """As `dim_max`, but decided only where it holds for symbols of 0 too: notes none."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if lower_bound(a - b, 0) >= 0:
+        return a
+    return b if lower_bound(b - a, 0) >= 0 else _atom("max", *sorted((a, b), key=str))
+
+
+def exact_min(a: Dim, b: Dim) -> Dim:
+    """As `dim_min`, but decided only where it holds for symbols of 0 too: notes none."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    difference = a - b
-    if lower_bound(difference) >= 0:
+    if lower_bound(a - b, 0) >= 0:
         return b
-    if upper_bound(difference) <= 0:
-        return a
-    return _atom("min", *sorted((a, b), key=str))
+    return a if lower_bound(b - a, 0) >= 0 else _atom("min", *sorted((a, b), key=str))
 
 
-APPLY = {"//": floor_div, "%": mod, "max": dim_max, "min": dim_min}
-"""The operations of opaque atoms, by the name that `Atom.op` and the JSON form use."""
+APPLY = {"//": floor_div, "%": mod, "max": exact_max, "min": exact_min}
+"""The operations of opaque atoms, by the name that `Atom.op` and the JSON form use.
+
+What nobody decided when a `max` or `min` was made stays undecided when it is read back or a symbol is renamed.
+"""
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
@@ -402,9 +424,45 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
     return floor_div(a + (b - 1), b)
 
 
-def lower_bound(dim: Dim) -> float:
-    """A number that `dim` is never below, for symbols >= 1; -inf if none is found."""
-    return _bounds(dim)[0]
+_POSITIVE: ContextVar[set[str] | None] = ContextVar("positive", default=None)
+
+
+@contextmanager
+def noting_positive(symbols: set[str]) -> Iterator[None]:
+    """Adds to `symbols` those that something decided meanwhile takes to be >= 1, and that 0 would make wrong."""
+    token = _POSITIVE.set(symbols)
+    try:
+        yield
+    finally:
+        _POSITIVE.reset(token)
+
+
+def at_least(dim: Dim, bound: int) -> bool:
+    """Whether `dim` >= `bound` for all symbols >= 1; symbols that must not be 0 for that are noted."""
+    if lower_bound(dim) < bound:
+        return False
+    if isinstance(dim, SymDim):
+        _note_positive(dim, lambda zeros: _bounds(dim, zeros)[0] >= bound)
+    return True
+
+
+def at_most(dim: Dim, bound: int) -> bool:
+    """Whether `dim` <= `bound` for all symbols >= 1; symbols that must not be 0 for that are noted."""
+    return at_least(-dim, -bound)
+
+
+def _note_positive(dim: SymDim, holds: Callable[[frozenset[str]], bool]) -> None:
+    noted = _POSITIVE.get()
+    symbols = dim.symbols()
+    if noted is None or symbols <= noted or holds(symbols):
+        return
+    alone = {symbol for symbol in symbols if not holds(frozenset((symbol,)))}
+    noted.update(alone if alone and holds(symbols - alone) else symbols)
+
+
+def lower_bound(dim: Dim, least: int = 1) -> float:
+    """A number that `dim` is never below, for symbols >= `least` (1 or 0); -inf if none is found."""
+    return _bounds(dim, symbols_of((dim,)) if least == 0 else frozenset())[0]
 
 
 def upper_bound(dim: Dim) -> float:
@@ -412,7 +470,8 @@ def upper_bound(dim: Dim) -> float:
     return _bounds(dim)[1]
 
 
-def _bounds(dim: Dim) -> tuple[float, float]:
+def _bounds(dim: Dim, zeros: frozenset[str] = frozenset()) -> tuple[float, float]:
+    """Bounds for symbols >= 1, those in `zeros` >= 0."""
     if isinstance(dim, int):
         return dim, dim
     low: float = 0
@@ -420,7 +479,7 @@ def _bounds(dim: Dim) -> tuple[float, float]:
     for mono, coef in dim.terms:
         interval: tuple[float, float] = (coef, coef)
         for atom in mono:
-            interval = _times(interval, _atom_bounds(atom))
+            interval = _times(interval, _atom_bounds(atom, zeros))
         low, high = low + interval[0], high + interval[1]
     return low, high
 
@@ -432,10 +491,10 @@ def _times(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float
     return (-inf if low < -_FAR else min(low, _FAR)), (inf if high > _FAR else max(high, -_FAR))
 
 
-def _atom_bounds(atom: Atom) -> tuple[float, float]:
+def _atom_bounds(atom: Atom, zeros: frozenset[str]) -> tuple[float, float]:
     if atom.op == "sym":
-        return 1, inf
-    (low_a, high_a), (low_b, high_b) = _bounds(atom.args[0]), _bounds(atom.args[1])
+        return 0 if atom.args[0] in zeros else 1, inf
+    (low_a, high_a), (low_b, high_b) = (_bounds(arg, zeros) for arg in atom.args)
     if atom.op == "max":
         return max(low_a, low_b), max(high_a, high_b)
     if atom.op == "min":

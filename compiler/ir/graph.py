@@ -33,10 +33,17 @@ class Graph:
         """Prefix of the symbols made for data-dependent sizes; set where a graph stands for a part of another."""
         self.constraints: dict[tuple[Any, Any], str] = {}
         """Pairs of dims that must be equal at run time -> where this is needed."""
+        self.positive: set[str] = set()
+        """Symbols of which something was decided that does not hold at 0: see `dim.noting_positive`."""
+        self.defaults: dict[str, np.ndarray] = {}
+        """Name of an input -> its content where a request does not give it."""
+        self.fixed: tuple[str, ...] = ()
+        """What the model calls inputs, but are constants here."""
         self.output_names: list[str] = []
         """What the outputs are called from outside, one per output; the values' own names may change."""
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
+        self._places: dict[Value, list[int]] | None = None
         self._values: dict[str, Value] = {}
         self._constants: dict[Value, None] = {}
         self._first: Node | None = None
@@ -170,12 +177,30 @@ class Graph:
         """Replaces all outputs; names default to the values' own."""
         for old in self._outputs:
             old.output_uses -= 1
-        self._outputs = list(values)
+        self._outputs, self._places = list(values), None
         for value in self._outputs:
             if value.graph is not self:
                 raise InternalError(f"output {value} belongs to another graph", where=f"graph {self.name}")
             value.output_uses += 1
         self.output_names = list(names) if names is not None else [v.name for v in values]
+
+    def _replace_output(self, old: Value, new: Value) -> None:
+        """Graphs of thousands of outputs have thousands replaced: only those of `old` are looked at."""
+        places = self._output_places()
+        moved = places.pop(old)
+        for i in moved:
+            self._outputs[i] = new
+        places.setdefault(new, []).extend(moved)
+        new.output_uses += len(moved)
+        old.output_uses = 0
+
+    def _output_places(self) -> dict[Value, list[int]]:
+        """Where each value stands among the outputs; made when it is first asked for."""
+        if self._places is None:
+            self._places = {}
+            for i, value in enumerate(self._outputs):
+                self._places.setdefault(value, []).append(i)
+        return self._places
 
     def add_constraint(self, a: Any, b: Any, where: str) -> None:
         """Records that two dims must be equal at run time."""
@@ -193,8 +218,7 @@ class Graph:
         for node, i in list(old.uses):
             node.set_input(i, new)
         if old.output_uses:
-            names = self.output_names
-            self.set_outputs([new if v is old else v for v in self._outputs], names)
+            self._replace_output(old, new)
 
     def erase(self, node: Node) -> None:
         """Removes a node. Raises InternalError if one of its outputs is used."""
@@ -251,7 +275,8 @@ class Graph:
         """A copy with the same names; constants share their arrays. `mapping` is filled with old -> new values."""
         mapping = {} if mapping is None else mapping
         copy = Graph(self.name)
-        copy.scope = self.scope
+        copy.scope, copy.positive = self.scope, set(self.positive)
+        copy.defaults, copy.fixed = dict(self.defaults), self.fixed
         for value in self._inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.known = value._known

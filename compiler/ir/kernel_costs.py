@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from . import strassen, winograd
 from .cost import Cost, Sizes
+from .fp import Fp
 from .graph import Node
 from .ops.contraction import Conv, Gemm, MatMul
 
@@ -17,13 +18,14 @@ LANES = 16  # f32 elements of the widest vectors
 TILE_ROWS = winograd.TILE_ROWS
 
 
-def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
-    """The cost of a node whose first operation is `root` with what its kernel does."""
+def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float, fp: Fp) -> Cost:
+    """The cost of a node whose first operation is `root` with what its kernel does, with the algorithms of a level."""
     if isinstance(root.op, Conv):
-        return _convolution(cost, root.op, root, sizes, tail_flops)
+        return _convolution(cost, root.op, root, sizes, tail_flops, fp)
     if isinstance(root.op, (Gemm, MatMul)):
         columns = product_columns(root, sizes)
-        return _halved(_padded(cost, columns, tail_flops), root, columns, sizes, tail_flops)
+        padded = _padded(cost, columns, tail_flops)
+        return _halved(padded, root, columns, sizes, tail_flops) if fp.strassen else padded
     return cost
 
 
@@ -41,7 +43,7 @@ def _padded(cost: Cost, columns: int, tail_flops: float) -> Cost:
 
 
 def _halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float) -> Cost:
-    """Large products with constant B take Strassen's algorithm."""
+    """Large products with constant B take Strassen's algorithm, where it is allowed."""
     weights = math.prod(sizes.shape(root.operands[1]))
     if not weights or cost.weight_nbytes < 4 * weights or columns < LANES:  # no constant
         return cost
@@ -53,12 +55,12 @@ def _halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: floa
                    kernel_weight_nbytes=cost.weight_nbytes * strassen.PRODUCTS / 4)  # fmt: skip
 
 
-def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float) -> Cost:
+def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float, fp: Fp) -> Cost:
     w = sizes.shape(root.operands[1])
     direct = cost.flops - tail_flops
     if cost.kind == "winograd":
         layer = _layer(op, root, sizes)
-        best = winograd.best_algorithm(layer, LANES)
+        best = winograd.best_algorithm(layer, LANES) if fp.winograd else None
         if best is None:
             return replace(cost, kind="conv")
         cycles = winograd.kernel_cycles(layer, best, LANES)
@@ -67,7 +69,7 @@ def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: flo
                        kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)
-    if cost.kind == "conv1x1" and not any(op.pads or ()):
+    if cost.kind == "conv1x1" and not any(op.pads or ()) and fp.strassen:
         return _halved(cost, root, w[0], sizes, tail_flops)
     return cost if groups_share_vectors(op, w) else _padded(cost, w[0] // op.group, tail_flops)
 

@@ -21,7 +21,7 @@ def dim_value(k: Builder, form: Any, dims: str) -> KValue:
         return k.load(k.params[dims], k.symbols[form])
     op, *args = form
     out, *rest = [dim_value(k, a, dims) for a in args]
-    if op in ("//", "%") and lower_bound(dim_from_json(args[0])) < 0:
+    if op in ("//", "%") and lower_bound(dim_from_json(args[0]), least=0) < 0:
         return _floored(k, op, out, *rest)
     for v in rest:
         out = k.binary(_OPCODES[op], out, v)

@@ -15,14 +15,19 @@ from ...errors import InvalidModel, UnsupportedOp
 from .dim import (
     Dim,
     SymDim,
+    at_least,
+    at_most,
     ceil_div,
     dim_max,
     dim_min,
     dim_to_json,
     dims_equal,
     evaluate,
+    exact_max,
+    exact_min,
     floor_div,
     lower_bound,
+    noting_positive,
     prod,
     substitute,
     symbol,
@@ -36,9 +41,10 @@ _ml = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
 
 __all__ = [
     "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",
-    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "ceil_div",
-    "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "floor_div", "lower_bound",
-    "parse_dim", "parse_type", "prod", "substitute", "symbol", "symbols_of", "upper_bound",
+    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least",
+    "at_most", "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate",
+    "exact_max", "exact_min", "floor_div", "lower_bound", "noting_positive", "parse_dim", "parse_type",
+    "prod", "substitute", "symbol", "symbols_of", "upper_bound",
 ]  # fmt: skip
 
 Shape = tuple[Dim, ...]

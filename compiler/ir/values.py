@@ -141,7 +141,8 @@ def known_content(data: np.ndarray) -> np.ndarray | None:
     if data.dtype.kind not in "iubf" or not data.dtype.isbuiltin:
         return None
     known = np.empty(data.shape, object)
-    known[...] = data.tolist()
+    if data.size:  # an empty list of lists has lost the axes behind the empty one
+        known[...] = data.tolist()
     return known
 
 

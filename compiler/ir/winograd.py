@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
-MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: beyond, the error passes the bound
-MOST_POINTS_ALONE = 9  # along the only transformed axis: the errors of two multiply
+MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the
+# direct sum's for two of 8 points, would be 200² times it for two of 9
+MOST_POINTS_ALONE = 9  # along the only transformed axis: the bounds of two multiply
 GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
 DIRECT_CYCLES = 1.07  # the same of a direct convolution
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side

@@ -11,6 +11,8 @@ from typing import Any
 
 from ...errors import UsageError
 from ...runtime.manifest import ForRows
+from ..ir.costs import costs_at
+from ..ir.fp import Fp
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.schedule import Schedule
@@ -61,7 +63,7 @@ class Decision:
 
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
     """Plan an optimised graph for the load that the options' hint and sizes mean, by prediction."""
-    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options))
+    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), costs_at(Fp(options.fp)))
     load = options_load(planner, options)
     rows = planner.rows(load)
     if options.instances is not None:

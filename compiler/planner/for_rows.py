@@ -16,6 +16,7 @@ from .planner import Planner
 WORTH = 1.10  # times as long as others take: what the planned instances must be predicted to
 SMALL = 8  # rows: up to here every number is looked at, as an odd one leaves an instance idle; then powers of two
 MOST = 64
+MOST_NODES = 1500  # the table asks for dozens of predictions, each of a fifth of a millisecond a node
 
 
 def others_for_rows(
@@ -28,6 +29,8 @@ def others_for_rows(
     """
     chosen = choice.candidate
     if planner.symbol is None or rows_a_call is None or planner.n_cores == 1 or chosen.mode == PIPELINED:
+        return ()
+    if len(planner.graph) > MOST_NODES:
         return ()
     gain = _gain(planner, chosen, choice.load)
     sizes = [n for n in (*range(1, SMALL), *(1 << i for i in range(3, MOST.bit_length()))) if least <= n <= (most or n)]

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import UsageError
 from ..frontend.parse import Source
 from ..ir.cost import Cost
-from ..ir.costs import node_cost, total_cost
+from ..ir.costs import total_cost
 from ..ir.machine import Machine
 from ..options import CompileOptions
 from .candidate import LATENCY
@@ -63,7 +63,7 @@ def operator_costs(model: Source, options: CompileOptions, machine: str | None, 
     if rows is not None and load.rows != rows:
         raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows)
     sizes = planner.predictor.sizes(load.rows)
-    costs = [(node.name or f"%{node.output.name}", node_cost(node, sizes)) for node in planner.graph]
+    costs = [(node.name or f"%{node.output.name}", planner.cost(node, sizes)) for node in planner.graph]
     return OperatorCosts(planner.machine, load.rows, tuple((name, c) for name, c in costs if c.kind != "view"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UnsupportedOp, UsageError
 from ..frontend.parse import Source
+from ..ir.cost import CostRule
 from ..ir.graph import Graph, Node
 from ..ir.machine import Machine
 from ..ir.schedule import Layer, Schedule, check_schedule
@@ -87,7 +88,7 @@ def partition_model(
         UnsupportedOp: the model runs in several steps. UsageError: no such machine; rows for a fixed batch.
     """
     planner, _ = prepare(model, replace(options, hint=LATENCY), machine)
-    graph, found, n_cores = planner.graph, planner.machine, planner.n_cores
+    graph, found, n_cores, cost = planner.graph, planner.machine, planner.n_cores, planner.cost
     if runs_in_steps(graph):
         raise UnsupportedOp("the model runs in several steps, which are not partitioned", where=f"graph {graph.name}")
     load = planner.load(rows or (64 if n_stages else None))
@@ -96,31 +97,31 @@ def partition_model(
     symbol, symbols = planner.symbol, dict(planner.predictor.symbols)
     if n_stages is None:
         sizes = symbols if symbol is None else {**symbols, symbol: load.rows}
-        sequential = _sequential(graph, found, n_cores, sizes)
-        schedule = plan_layers(graph, found, n_cores, sizes)
+        sequential = _sequential(graph, found, n_cores, sizes, cost)
+        schedule = plan_layers(graph, found, n_cores, sizes, cost=cost)
     else:
         if symbol is None:
             raise UsageError("no rows that could flow through a pipeline", where="--stages",
                              hint="leave the batch dimension open")  # fmt: skip
-        sequential = _sequential(graph, found, n_cores, {**symbols, symbol: load.rows})
-        schedule = plan_pipeline(graph, found, n_cores, load.rows, symbol, symbols, n_stages)
+        sequential = _sequential(graph, found, n_cores, {**symbols, symbol: load.rows}, cost)
+        schedule = plan_pipeline(graph, found, n_cores, load.rows, symbol, symbols, n_stages, cost=cost)
         sizes = {**symbols, symbol: -(-load.rows // (schedule.micro_batches or 1))}
     check_schedule(graph, schedule)
-    return _predicted(graph, schedule, found, load.rows, sequential, sizes)
+    works = _works(graph, found, schedule.n_cores, sizes, cost)
+    return _predicted(graph, schedule, found, load.rows, sequential, works)
 
 
-def _sequential(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int]) -> float:
-    return simulate(_works(graph, machine, n_cores, sizes), machine, Sequential(n_cores)).total_seconds
+def _sequential(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int], cost: CostRule) -> float:
+    return simulate(_works(graph, machine, n_cores, sizes, cost), machine, Sequential(n_cores)).total_seconds
 
 
-def _works(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int]) -> list[Work]:
-    return graph_works(graph, sizes, caches=machine.caches(1, n_cores))
+def _works(graph: Graph, machine: Machine, n_cores: int, sizes: dict[str, int], cost: CostRule) -> list[Work]:
+    return graph_works(graph, sizes, cost, caches=machine.caches(1, n_cores))
 
 
 def _predicted(
-    graph: Graph, schedule: Schedule, machine: Machine, rows: int, sequential: float, sizes: dict[str, int]
+    graph: Graph, schedule: Schedule, machine: Machine, rows: int, sequential: float, works: list[Work]
 ) -> Partitioned:
-    works = _works(graph, machine, schedule.n_cores, sizes)
     timeline = simulate(works, machine, policy_of(graph, schedule))
     number = {node: i for i, node in enumerate(graph)}
     when = {span.work: (span.start, span.end) for span in timeline.spans if span.batch == 0}

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..ir.cost import CostRule
+from ..ir.costs import node_cost
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.ops.base import Control, Host
@@ -36,7 +38,7 @@ class Planner:
 
     Args:
         graph: optimised; it is only read. n_cores: to plan for.
-        symbols: sizes of open dimensions other than the batch.
+        symbols: sizes of open dimensions other than the batch. cost: what a node costs.
 
     Attributes:
         symbol: the dimension that counts independent rows, by which requests may be cut; None: they are not.
@@ -47,6 +49,7 @@ class Planner:
     n_cores: int
     hint: str
     symbols: Mapping[str, int] = field(default_factory=dict)
+    cost: CostRule = node_cost
     symbol: str | None = field(init=False)
     predictor: Predictor = field(init=False)
 
@@ -55,7 +58,7 @@ class Planner:
         self.symbol = rows.symbol if rows is not None else None
         open_symbols = {s for v in self.graph.inputs for d in _dims(v.type) for s in _symbols(d)}
         sizes = {s: TYPICAL for s in open_symbols if s != self.symbol} | dict(self.symbols)
-        self.predictor = Predictor(self.graph, self.machine, self.symbol, sizes)
+        self.predictor = Predictor(self.graph, self.machine, self.symbol, sizes, cost=self.cost)
         if self.symbol is not None:
             self.predictor.least_rows = fewest_rows(self.predictor)
 
@@ -115,7 +118,7 @@ class Planner:
         if candidate.mode == PIPELINED and self.symbol is not None:
             symbol, others = self.symbol, self.predictor.symbols
             return lambda graph: plan_pipeline(
-                graph, self.machine, candidate.cores_each, load.rows, symbol, others, candidate.stages
+                graph, self.machine, candidate.cores_each, load.rows, symbol, others, candidate.stages, cost=self.cost
             )
         return None
 

@@ -14,6 +14,8 @@ from functools import cached_property
 
 from ...errors import InternalError
 from ...runtime.cut import row_ranges
+from ..ir.cost import CostRule
+from ..ir.costs import node_cost
 from ..ir.graph import Graph
 from ..ir.machine import Machine
 from ..ir.schedule import Schedule
@@ -80,6 +82,7 @@ class Predictor:
         least_rows: what the executor gives an instance at least (see `fewest_rows`).
         measured: asked with a number of cores and rows a call, what the graph's nodes took; layers are then planned and
             predicted by that. None: by the cost model.
+        cost: what a node costs.
     """
 
     graph: Graph
@@ -88,6 +91,7 @@ class Predictor:
     symbols: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
     measured: Callable[[int, int], Measured] | None = None
+    cost: CostRule = node_cost
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
     _works: dict[tuple[int, Caches | None], list[Work]] = field(default_factory=dict)
     _scheduled: dict[tuple[str, int, int, int, bool], Scheduled | None] = field(default_factory=dict)
@@ -101,7 +105,7 @@ class Predictor:
         """The graph's works for a call of `rows` rows, on an instance with these caches; None: without any."""
         key = rows, caches
         if key not in self._works:
-            self._works[key] = graph_works(self.graph, self.sizes(rows), caches=caches, memory=self.memory)
+            self._works[key] = graph_works(self.graph, self.sizes(rows), self.cost, caches, self.memory)
         return self._works[key]
 
     def sizes(self, rows: int) -> dict[str, int]:
@@ -124,14 +128,14 @@ class Predictor:
     def layers_of(self, graph: Graph, cores: int, rows: int) -> Schedule:
         """Write the layers into a graph that is equal to this one."""
         known = self.measured(cores, rows) if self.measured is not None else None
-        return plan_layers(graph, self.machine, cores, self.sizes(rows), measured=known)
+        return plan_layers(graph, self.machine, cores, self.sizes(rows), measured=known, cost=self.cost)
 
     def pipelined(self, cores: int, rows: int) -> Scheduled | None:
         """The graph as a pipeline on so many cores, for requests of `rows` rows; None where it has no two stages."""
         key = PIPELINED, cores, rows, 1, False
         if key not in self._scheduled and self.symbol is not None:
             graph = self.graph.clone()
-            schedule = plan_pipeline(graph, self.machine, cores, rows, self.symbol, self.symbols)
+            schedule = plan_pipeline(graph, self.machine, cores, rows, self.symbol, self.symbols, cost=self.cost)
             micro = -(-rows // (schedule.micro_batches or 1))
             self._scheduled[key] = self._run_schedule(graph, schedule, micro)
         return self._scheduled.get(key)
@@ -145,7 +149,7 @@ class Predictor:
         if self.measured is not None and schedule.mode == LAYERED:
             known = self.measured(schedule.n_cores, rows)
         caches = self.machine.caches(instances, schedule.n_cores)
-        works = graph_works(graph, self.sizes(rows), caches=caches, measured=known)
+        works = graph_works(graph, self.sizes(rows), self.cost, caches, measured=known)
         return Scheduled(schedule, works, simulate(works, machine, policy_of(graph, schedule)))
 
     def run(self, instances: int, cores: int, rows: int, delay: tuple[int, float] = (1, 0.0)) -> Timeline:

@@ -9,6 +9,8 @@ from ...runtime.topology import choose_cores
 from .. import driver
 from ..compilation import Compilation, Progress
 from ..frontend.parse import Source
+from ..ir.costs import costs_at
+from ..ir.fp import Fp
 from ..ir.machine import load_machine
 from ..options import CompileOptions
 from ..passes.dataflow.split_steps import is_one_step
@@ -33,8 +35,9 @@ def prepare(
     found = described or machine_here(options, cores, measure=True)
     run = Compilation(options, progress or (lambda phase, fraction: None))
     run.progress("import", 0.0)
-    graph = driver.import_graph(model, options)
+    graph = driver.import_graph(model, options, run.evaluator)
     driver.optimise(graph, run)
     if is_one_step(graph):
         driver.work_in_place(graph, run)
-    return Planner(graph, found, len(cores) or found.n_cores, options.hint, fixed_sizes(options)), cores
+    n_cores, cost = len(cores) or found.n_cores, costs_at(Fp(options.fp))
+    return Planner(graph, found, n_cores, options.hint, fixed_sizes(options), cost), cores

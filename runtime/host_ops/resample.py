@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput
-
-MOST = 2**36  # elements of a result
+from ..limits import afford
 
 
 def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, sizes: Any) -> np.ndarray:
@@ -22,8 +21,7 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     if given.size != len(axes) or not (np.isfinite(given).all() and (given > 0 if sizes is None else given >= 0).all()):
         raise InvalidInput("Resize: impossible scales or sizes", expected=f"{len(axes)} numbers", found=given.tolist())
     factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None)
-    if math.prod(lengths) * x.size > MOST * max(1, math.prod(x.shape[a] for a in axes)):
-        raise InvalidInput("Resize: the result is too large", expected=f"at most {MOST} elements", found=lengths)
+    afford(math.prod(lengths) * x.nbytes // max(1, math.prod(x.shape[a] for a in axes)), "Resize")
     crop = settings.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     ends = np.asarray(roi, np.float64).reshape(2, -1) if crop else np.zeros((2, len(axes)))
     out = x if x.dtype.kind in "fiub" and x.dtype.itemsize > 2 else x.astype(np.float32)
@@ -96,6 +94,7 @@ def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndar
     if settings.get("exclude_outside", 0):
         weights = np.where((index < 0) | (index >= size), 0, weights)
     weights /= weights.sum(axis=1, keepdims=True)
+    afford(8 * len(at) * size, "Resize")
     matrix = np.zeros((len(at), size))
     np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(index, 0, size - 1)), weights)
     return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)

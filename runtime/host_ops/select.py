@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput
+from ..limits import afford
 from .base import Attributes, host_op
 
 
@@ -16,9 +17,16 @@ def identity(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     return [inputs[0]]
 
 
+@host_op("Copy", "parax")
+def copy(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """Strings that an output shares with an input, a constant or another output, in an array of their own."""
+    return [np.array(inputs[0])]
+
+
 @host_op("NonZero")
 def non_zero(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """i64[rank, n]: the index of every element that is not zero, in row-major order. A scalar counts as one axis."""
+    afford(16 * max(1, inputs[0].ndim) * int(np.count_nonzero(inputs[0])), "NonZero")
     return [np.array(np.nonzero(np.atleast_1d(inputs[0])), dtype=np.int64)]
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput
+from ..limits import afford
 from .base import Attributes, host_op
-from .resample import MOST, resize
+from .resample import resize
 from .select import top_k
 
 Settings = Mapping[str, Any]
@@ -21,11 +22,11 @@ def _numbers(array: Any) -> list[int]:
     return [int(v) for v in np.asarray(array).reshape(-1)]
 
 
-def _checked(what: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape; raises InvalidInput if it is negative or too large."""
-    if any(d < 0 for d in shape) or math.prod(shape) > MOST:
-        expected = f"dimensions >= 0, at most {MOST} elements"
-        raise InvalidInput(f"{what}: impossible shape", expected=expected, found=list(shape))
+def _checked(what: str, shape: Sequence[int], itemsize: int = 1) -> tuple[int, ...]:
+    """The shape; raises InvalidInput if it is negative, ResourceLimit if such a tensor does not fit into memory."""
+    if any(d < 0 for d in shape):
+        raise InvalidInput(f"{what}: impossible shape", expected="dimensions >= 0", found=list(shape))
+    afford(math.prod(shape) * itemsize, what)
     return tuple(shape)
 
 
@@ -56,11 +57,13 @@ def _pad(settings: Settings, x: Any, pads: Any, value: Any = None, axes: Any = N
     both = [(0, 0)] * x.ndim
     for i, a in enumerate(where):
         both[a] = (widths[i], widths[i + len(where)])
-    _checked("Pad", [d + before + after for d, (before, after) in zip(x.shape, both)])
+    _checked("Pad", [d + before + after for d, (before, after) in zip(x.shape, both)], x.itemsize)
     x = x[tuple(slice(max(0, -b), d - max(0, -a)) for d, (b, a) in zip(x.shape, both))]
     grow = [(max(0, b), max(0, a)) for b, a in both]
     mode = settings.get("mode", "constant")
     if mode != "constant":
+        if any(d == 0 and width != (0, 0) for d, width in zip(x.shape, grow)):
+            raise InvalidInput("Pad: an empty axis has nothing to repeat", expected="1 element or more", found=x.shape)
         return np.pad(x, grow, mode)
     return np.pad(x, grow, constant_values=0 if value is None else np.asarray(value).reshape(-1)[0])
 
@@ -71,7 +74,7 @@ def _expand(settings: Settings, x: Any, shape: Any) -> Any:
         result = np.broadcast_shapes(x.shape, wanted)
     except ValueError:
         raise InvalidInput("Expand: shapes do not broadcast", expected=x.shape, found=wanted) from None
-    return np.broadcast_to(x, _checked("Expand", result))
+    return np.broadcast_to(x, _checked("Expand", result, x.itemsize))
 
 
 def _tile(settings: Settings, x: Any, repeats: Any) -> Any:
@@ -79,7 +82,7 @@ def _tile(settings: Settings, x: Any, repeats: Any) -> Any:
     if len(counts) != x.ndim:
         raise InvalidInput("Tile: a count for each axis", expected=x.ndim, found=len(counts))
     _checked("Tile", counts)
-    _checked("Tile", [d * c for d, c in zip(x.shape, counts)])
+    _checked("Tile", [d * c for d, c in zip(x.shape, counts)], x.itemsize)
     return np.tile(x, counts)
 
 
@@ -116,7 +119,7 @@ def _range(settings: Settings, start: Any, limit: Any, delta: Any) -> Any:
                            found=[exact(v) for v in (first, last, step)])
     wide, stride = exact(last) - exact(first), exact(step)
     count = -(-wide // stride) if exact is int else math.ceil(wide / stride)
-    (count,) = _checked("Range", [max(0, int(count))])
+    (count,) = _checked("Range", [max(0, int(count))], 8 + 2 * dtype.itemsize)
     wider = np.float64 if dtype.kind not in "iu" else dtype
     return (np.asarray(first, wider) + np.arange(count).astype(wider) * np.asarray(step, wider)).astype(dtype)
 
@@ -127,7 +130,7 @@ def _one_hot(settings: Settings, indices: Any, depth: Any, values: Any) -> Any:
     axis = axis + indices.ndim + 1 if axis < 0 else axis
     if n < 1:
         raise InvalidInput("OneHot: depth must be positive", found=n)
-    _checked("OneHot", [n, *indices.shape])
+    _checked("OneHot", [n, *indices.shape], 1 + np.asarray(values).itemsize)
     index = np.asarray(indices).astype(np.int64)
     index = np.expand_dims(np.where(index < 0, index + n, index), axis)
     positions = np.arange(n).reshape([-1 if a == axis else 1 for a in range(index.ndim)])
@@ -161,7 +164,7 @@ def _col2im(settings: Settings, x: Any, image_shape: Any, block_shape: Any) -> A
     if min((*block, *counts)) < 1 or x.ndim != 3 or x.shape[1] % taps or x.shape[2] != math.prod(counts):
         raise InvalidInput("Col2Im: shapes do not fit", expected=[taps, counts], found=x.shape)
     blocks = x.reshape(x.shape[0], -1, *block, *counts)
-    out = np.zeros((*blocks.shape[:2], *padded), x.dtype)
+    out = np.zeros(_checked("Col2Im", (*blocks.shape[:2], *padded), x.itemsize), x.dtype)
     for at in np.ndindex(*block):
         whole: list[Any] = [slice(None), slice(None)]
         where = [slice(b * d, b * d + s * n, s) for b, d, s, n in zip(at, dilations, strides, counts)]
@@ -174,12 +177,12 @@ def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> 
     kernel, rank = settings["kernel_shape"], x.ndim - 2
     strides, pads = settings.get("strides") or [1] * rank, settings.get("pads") or [0] * (2 * rank)
     spatial = [(d - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, d in enumerate(x.shape[2:])]
-    shape = _checked("MaxUnpool", [*x.shape[:2], *spatial])
+    shape = _checked("MaxUnpool", [*x.shape[:2], *spatial], x.itemsize)
     out = np.zeros(math.prod(shape), x.dtype)
     if indices.size and not 0 <= indices.min() <= indices.max() < out.size:
         raise InvalidInput("MaxUnpool: an index is out of range", expected=f"[0, {out.size})")
     out[indices.reshape(-1)] = x.reshape(-1)
-    wanted = _checked("MaxUnpool", _numbers(output_shape))
+    wanted = _checked("MaxUnpool", _numbers(output_shape), x.itemsize)
     return _pad({}, out.reshape(shape), [*[0] * len(shape), *(w - d for w, d in zip(wanted, shape, strict=True))])
 
 

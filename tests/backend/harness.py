@@ -4,27 +4,35 @@
     y, = run_node(op("Softmax"), [x], layouts=[(0, 2, 3, 1)], symbols={"N": 0})
     outputs = run_graph(parse_graph(text), feeds, symbols={"N": 4})
 
-Every buffer is filled with garbage and has guard bytes around it, so that unwritten elements and writes out of bounds
-show. Each kernel's work is run in several pieces, last piece first, as cores might; at once where the kernel's cores
-meet. Composite operators are expanded.
+Every buffer is filled with garbage and lies beside a page that may not be touched; inputs and weights cannot be
+written. Each kernel's work is run in several ways that cores may share it in (`ways`), which must give the same bits,
+in a process of its own (`guards`). A core without work runs first and must leave every byte as it was. Composite
+operators are expanded.
+
+A kernel may read up to 63 bytes behind a packed weight and behind its scratch, to the end of the cache line that both
+begin and end in; of values, not a byte.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Thread
+from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
 
+from backend.guards import Guarded, in_child
+from backend.ways import USUAL, Way, at_once, equal_pieces, overwritten
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import Loaded, compile_object
-from parax.compiler.backend.kernels.known import is_known, lower_known
+from parax.compiler.backend.kernels.known import has_no_elements, is_known, lower_known
 from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import (
+    Chooser,
     Common,
     KernelCall,
     LowerContext,
@@ -36,6 +44,7 @@ from parax.compiler.backend.lowering import (
     lowering_of,
 )
 from parax.compiler.ir.builder import GraphBuilder
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.loops import KFunc, verify_function
 from parax.compiler.ir.ops import lookup
@@ -44,8 +53,7 @@ from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import Dim, DType, TensorType, evaluate, symbol
 from parax.compiler.ir.views import roots, view_source
 
-GUARD = 256
-GARBAGE = 0xC5
+Feeds = Mapping[str, np.ndarray]
 
 
 def op(name: str, domain: str = "", **attributes: Any) -> Operator:
@@ -64,13 +72,15 @@ def default_target() -> Target:
 
 def run_node(operator: Operator, inputs: Sequence[Any], *, outputs: int = 1, symbols: Mapping[str, int] | None = None,
              layouts: Sequence[tuple[int, ...] | None] | None = None, out_layouts: Sequence[Any] | None = None,
-             constants: Sequence[int] = (), target: Target | None = None) -> list[np.ndarray]:
+             constants: Sequence[int] = (), target: Target | None = None,
+             fp: Fp = Fp.DEFAULT) -> list[np.ndarray]:
     """The outputs of one operator.
 
     Args:
         inputs: arrays (or None for omitted operands), logical shapes.
         symbols: name -> axis of input 0 that becomes symbolic. layouts: physical axis order per input.
         out_layouts: per output; default what the operator infers. constants: operands known when compiling.
+        fp: which algorithms may be used.
     """
     graph = Graph("node")
     values: list[Value | None] = []
@@ -94,17 +104,17 @@ def run_node(operator: Operator, inputs: Sequence[Any], *, outputs: int = 1, sym
         value.type = value.tensor.with_layout(layout)
     graph.set_outputs(node.outputs)
     sizes = {name: np.shape(inputs[0])[axis] for axis, name in axes.items()}
-    return run_graph(graph, feeds, sizes, target)
+    return run_graph(graph, feeds, sizes, target, fp)
 
 
 def run_graph(graph: Graph, feeds: Mapping[str, np.ndarray], symbols: Mapping[str, int] | None = None,
-              target: Target | None = None, pieces: int = 3) -> list[np.ndarray]:
+              target: Target | None = None, fp: Fp = Fp.DEFAULT) -> list[np.ndarray]:
     """The graph's outputs for inputs by value name, in logical shape.
 
     Args:
-        symbols: run-time values of the symbolic dimensions. pieces: how many parts each kernel's work is run in.
+        symbols: run-time values of the symbolic dimensions.
     """
-    return Program(graph, target, tuple(symbols or {})).run(feeds, symbols or {}, pieces)
+    return Program(graph, target, tuple(symbols or {}), fp).run(feeds, symbols or {})
 
 
 def expand_composites(graph: Graph) -> None:
@@ -152,128 +162,151 @@ class Program:
     graph: Graph
     target: Target | None = None
     symbols: tuple[str, ...] = ()
+    fp: Fp = Fp.DEFAULT
+    chooser: Chooser | None = None
     calls: list[tuple[Node, KernelCall]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         expand_composites(self.graph)
         self.target = self.target or default_target()
-        self.context = LowerContext(self.target, self.symbols, WeightStore())
+        self.context = LowerContext(self.target, self.symbols, WeightStore(), fp=self.fp, chooser=self.chooser)
         for node in self.graph:
             if view_source(node) is None:
                 lowering = lowering_of(next(iter(node.body)).op if node.body is not None else node.op)
-                lowering = lower_known if lowering is None and is_known(node) else lowering
+                lowering = lower_known if has_no_elements(node) or (lowering is None and is_known(node)) else lowering
                 assert lowering is not None, f"{node.op.name} has no kernel"
                 result = lowering(self.context, node)
                 self.calls += [(node, c) for c in (result if isinstance(result, list) else [result])]
         self.code = load_kernels([c.func for _, c in self.calls], self.target)
         self.roots = roots(self.graph)
 
-    def run(self, feeds: Mapping[str, np.ndarray], symbols: Mapping[str, int], pieces: int = 3) -> list[np.ndarray]:
-        """The outputs in logical shape. Fails if a guard was overwritten or an error site was reported."""
-        run = Run(self, dict(symbols))
-        for value in self.graph.inputs:
-            run.write(value, np.asarray(feeds[value.name]))
-        for _, call in self.calls:
-            run.call(call, pieces)
-        return [run.read(v) for v in self.graph.outputs]
+    def run(self, feeds: Feeds, symbols: Mapping[str, int], pieces: int | None = None,
+            ways: Sequence[Way] = USUAL) -> list[np.ndarray]:  # fmt: skip
+        """The outputs in logical shape, the same bits in all `ways`, or with the work in so many `pieces`."""
+        cut = Way(f"in {pieces} pieces", partial(equal_pieces, n=pieces or 1), cores=pieces or 1)
+        return self.run_all([(feeds, symbols)], ways if pieces is None else [cut])[0]
+
+    def run_all(self, runs: Sequence[tuple[Feeds, Mapping[str, int]]], ways: Sequence[Way]) -> list[list[np.ndarray]]:
+        """The outputs for each of several inputs.
+
+        Fails if a byte that is no element is touched or an error site is reported; runs in a process of its own.
+        """
+
+        def once(feeds: Feeds, symbols: Mapping[str, int], note: Callable[[str], None]) -> list[np.ndarray]:
+            first: list[np.ndarray] = []
+            for way in ways:
+                results = Run(self, dict(symbols), way, note).outputs(feeds)
+                first = first or results
+                for value, a, b in zip(self.graph.outputs, first, results):
+                    assert a.tobytes() == b.tobytes(), f"{value}: {way.name} gives other bits than {ways[0].name}"
+            return first
+
+        return list(in_child(lambda note: [once(feeds, symbols, note) for feeds, symbols in runs]))
 
 
 class Run:
-    """The buffers of one run."""
+    """The buffers of one run, shared and guarded as its `way` says."""
 
-    def __init__(self, program: Program, symbols: dict[str, int]) -> None:
-        self.program, self.symbols = program, symbols
-        self.buffers: dict[Value, np.ndarray] = {}
-        self.weights = guarded(0, bytes(program.context.weights.to_bytes()))
-        self.dims = np.array([symbols[s] for s in program.symbols] or [0], np.int64)
+    def __init__(self, program: Program, symbols: dict[str, int], way: Way, note: Callable[[str], None]) -> None:
+        self.program, self.symbols, self.way, self.note = program, symbols, way, note
+        self.random = Random(len(program.calls))
+        self.buffers: dict[Value, Guarded] = {}
+        self.weights: dict[int, Guarded] = {}
+        self.blob = program.context.weights.to_bytes()
+        self.dims = self._guarded(0, np.array([symbols[s] for s in program.symbols] or [0], np.int64).tobytes())
+        self.dims.freeze()
         self.sync = np.zeros(256, np.uint8)
-        self.meeting = guarded(0, bytes(64))
+        self.meeting = self._guarded(0, bytes(64), 64)
+        self.hosts = overwritten(program.graph, program.roots, way.overwrite) if way.overwrite is not None else {}
+
+    def outputs(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Run all calls, as often as the way says, and read the results."""
+        for value in self.program.graph.inputs:
+            self.write(value, np.asarray(feeds[value.name]))
+        for value in self.program.graph.inputs:
+            if value not in self.hosts.values():
+                self.buffer(value).freeze()
+        for _ in range(1 if self.hosts else self.way.times):
+            for node, call in self.program.calls:
+                self.call(call, f"{call.func.name} for {node.op.name}")
+        return [self.read(v) for v in self.program.graph.outputs]
 
     def evaluate(self, d: Dim) -> int:
         return evaluate(d, self.symbols)
 
-    def buffer(self, value: Value) -> np.ndarray:
-        """The bytes of a value (of the value it is a view of)."""
+    def _guarded(self, nbytes: int, content: bytes | None = None, align: int = 1) -> Guarded:
+        return Guarded(nbytes, self.way.side, self.way.garbage, content, align)
+
+    def buffer(self, value: Value) -> Guarded:
+        """The bytes of a value (of the value it is a view of, or whose place it takes)."""
         root = self.program.roots.get(value, value)
+        root = self.hosts.get(root, root)
         if root not in self.buffers:
             content = physical_array(root).tobytes() if root.data is not None else None
-            self.buffers[root] = guarded(self.evaluate(root.tensor.nbytes), content)
+            self.buffers[root] = self._guarded(self.evaluate(root.tensor.nbytes), content)
+            if content:
+                self.buffers[root].freeze()
         return self.buffers[root]
 
     def write(self, value: Value, array: np.ndarray) -> None:
         t = value.tensor
         assert array.shape == tuple(self.evaluate(d) for d in t.dims), f"{value}: {array.shape} for {t}"
         data = np.ascontiguousarray(array.transpose(t.axis_order))
-        self.buffer(value)[:] = np.frombuffer(data.tobytes(), np.uint8)
+        self.buffer(value).view[:] = np.frombuffer(data.tobytes(), np.uint8)
 
     def read(self, value: Value) -> np.ndarray:
         t = value.tensor
         assert t.dtype.numpy is not None
         physical = tuple(self.evaluate(d) for d in t.physical_shape)
-        data = np.frombuffer(self.buffer(value).tobytes(), t.dtype.numpy).reshape(physical)
+        data = np.frombuffer(self.buffer(value).view.tobytes(), t.dtype.numpy).reshape(physical)
         return data.transpose(np.argsort(t.axis_order)) if physical else data
 
-    def call(self, call: KernelCall, pieces: int) -> None:
+    def call(self, call: KernelCall, where: str) -> None:
+        """The work of one kernel, in pieces."""
         common = [None if isinstance(o, Scratch) else self._memory(o) for o in call.operands]
         work = self.evaluate(call.work)
-        cuts = [work * i // pieces for i in range(pieces + 1)]
         arguments = [ctypes.c_void_p] * (len(common) + 2) + [ctypes.c_int64] * 2
         function = self.program.code.function(entry_name(call.func), None, *arguments)
-        held = []
+        scratch: list[Guarded] = []
 
         def piece(begin: int, end: int) -> None:
+            self.note(f"{where}: {self.way.name}, items [{begin}, {end}) of {work}")
             memory = [self._memory(o) if m is None else m for o, m in zip(call.operands, common)]
-            held.append(memory)
-            function(*[m.ctypes.data for m in (*memory, self.dims, self.sync)], begin, end)
+            scratch.extend(m[0] for m, c in zip(memory, common) if c is None)
+            addresses = [m.address + shift for m, shift in memory]
+            function(*addresses, self.dims.address, self.sync.ctypes.data, begin, end)
 
-        backwards = reversed(list(zip(cuts, cuts[1:])))
-        if call.meets:
-            threads = [Thread(target=piece, args=cut) for cut in backwards]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        else:
-            for cut in backwards:
-                piece(*cut)
+        if not call.meets:
+            self._idle(call, lambda at: piece(at, at), work)
+        at_once(self.way.pieces(work, self.random, meets=call.meets), piece)
+        self.note(f"{where}: {self.way.name}")
         site = int(self.sync[64:68].view(np.int32)[0])
-        assert site == 0, self.program.context.errors[site - 1]
-        own = [self.buffer(o.value) if isinstance(o, Shifted) else m
-               for memory in held for m, o in zip(memory, call.operands) if not isinstance(o, Weight)]
-        for m in (*own, self.weights):
-            check_guards(m, call.func.name)
+        assert site == 0, f"Refused: {self.program.context.errors[site - 1]}"
+        for m in (*(m[0] for m in common if m is not None), *scratch):
+            m.check(call.func.name)
 
-    def _memory(self, operand: Any) -> np.ndarray:
+    def _idle(self, call: KernelCall, run: Callable[[int], None], work: int) -> None:
+        """Run no items, at either end of the work: nothing may change."""
+        values = [o.value if isinstance(o, Shifted) else o for o in call.operands]
+        buffers = [self.buffer(v) for v in values if isinstance(v, Value)]
+        before = [b.view.tobytes() for b in buffers]
+        for at in (0, work):
+            run(at)
+        for b, content in zip(buffers, before):
+            assert b.view.tobytes() == content, f"{call.func.name} wrote without any work"
+
+    def _memory(self, operand: Any) -> tuple[Guarded, int]:
+        """Where an operand's bytes lie, and how far behind their beginning the kernel is to be pointed."""
         if isinstance(operand, Weight):
-            return self.weights[operand.offset:]
+            if operand.offset not in self.weights:
+                content = bytes(self.blob[operand.offset : operand.offset + operand.nbytes])
+                self.weights[operand.offset] = self._guarded(0, content, 64)
+                self.weights[operand.offset].freeze()
+            return self.weights[operand.offset], 0
         if isinstance(operand, Meeting):
-            return self.meeting
+            return self.meeting, 0
         if isinstance(operand, (Scratch, Common)):
-            return guarded(self.evaluate(operand.nbytes))
+            return self._guarded(self.evaluate(operand.nbytes), align=64), 0
         if isinstance(operand, Shifted):
-            return self.buffer(operand.value)[operand.offset :]
-        return self.buffer(operand)
-
-
-def guarded(nbytes: int, content: bytes | None = None) -> np.ndarray:
-    """A 64-byte aligned buffer of garbage (or `content`) between two guards."""
-    nbytes = nbytes if content is None else len(content)
-    whole = np.full(nbytes + 2 * GUARD + 64, GARBAGE, np.uint8)
-    start = GUARD + -(whole.ctypes.data + GUARD) % 64
-    view = whole[start : start + nbytes]
-    if content:
-        view[:] = np.frombuffer(content, np.uint8)
-    return view
-
-
-def check_guards(view: np.ndarray, where: str) -> None:
-    """Fail if a byte around a buffer of `guarded` was changed."""
-    whole = view.base
-    while whole is not None and whole.base is not None:
-        whole = whole.base
-    assert whole is not None
-    start = view.ctypes.data - whole.ctypes.data
-    if view.size:
-        assert (whole[max(0, start - GUARD) : start] == GARBAGE).all() or start > GUARD + 64, f"{where} wrote before"
-    tail = whole[start + view.size :]
-    assert (tail[:GUARD] == GARBAGE).all(), f"{where} wrote behind its buffer"
+            return self.buffer(operand.value), operand.offset
+        return self.buffer(operand), 0

@@ -60,7 +60,8 @@ def const(value: Any, dtype: Any = None) -> Constant:
     array = np.asarray(value, dtype)
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         array = array.astype({"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype))
-    return Constant(array.astype(np.int64) if array.size == 0 and dtype is None else array)
+        array = array.astype(np.int64) if array.size == 0 else array
+    return Constant(array)
 
 
 @dataclass(frozen=True)

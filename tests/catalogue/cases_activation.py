@@ -23,6 +23,7 @@ CASES = [
     *_plain("Relu"), *_plain("Sigmoid"), *_plain("Tanh"),
     *_plain("Elu", {"alpha": 0.3}),
     *_plain("Celu", {"alpha": 0.5}),
+    case("Celu", [SPECIAL], {"alpha": 0.0}),
     *_plain("Selu", {"alpha": 2.0, "gamma": 3.0}),
     *_plain("LeakyRelu", {"alpha": 0.3}),
     *_plain("Gelu", {"approximate": "tanh"}),

@@ -18,6 +18,9 @@ CASES = [
     _batch("f32[N=2,5,7]"),
     _batch("f32[2,5,3,4]"),
     _batch("f32[1,5,2,3,2]"),
+    case("BatchNormalization", ["f32[7]", *["f32[1]"] * 3, POSITIVE[:1]]),  # one axis: one channel
+    case("BatchNormalization", ["f32[N=7]", *["f32[1]"] * 3, POSITIVE[:1]]),
+    case("BatchNormalization", ["f32[N=0,5]", "f32[5]", "f32[5]", "f32[5]", POSITIVE]),
     case("BatchNormalization", ["f64[2,5,7]", "f64[5]", "f64[5]", "f64[5]", POSITIVE.astype(np.float64)]),
     case("BatchNormalization", ["f16[2,5,7]", "f16[5]", "f16[5]", "f16[5]", POSITIVE.astype(np.float16)], rtol=1e-2,
          atol=1e-2),

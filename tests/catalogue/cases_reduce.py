@@ -8,6 +8,9 @@ from catalogue.cases import Case, case, const
 
 SUMS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")
 EXTREMES = ("ReduceMax", "ReduceMin")
+NAN = np.nan
+HOLES = np.array([[1, NAN, 3, NAN, 5], [NAN] * 5, [1, 2, 5, 5, 0], [-np.inf, NAN, np.inf, 0, 1]], np.float32)
+MORE_HOLES = np.tile(HOLES, (1, 7)) * np.linspace(1, 2, 35, dtype=np.float32)
 LOGS = ("ReduceLogSum", "ReduceLogSumExp")
 
 
@@ -58,6 +61,23 @@ def _softmax(op: str) -> list[Case]:
     ]
 
 
+def _softmax_beyond_exp(op: str) -> list[Case]:
+    """onnx.reference takes the logarithm of a softmax that has become 0."""
+    oracle = "onnxruntime" if op == "LogSoftmax" else "reference"
+    return [
+        case(op, ["f32[3,19]"], low=-1000, high=1000, oracle=oracle),
+        case(op, ["f32[2,N=701]"], low=-1e30, high=1e30, oracle=oracle),
+        case(op, ["f32[2,19,21]"], {"axis": 1}, low=-1000, high=1000, oracle=oracle),
+        case(op, ["f64[2,33]"], low=-1e5, high=1e5, oracle=oracle),
+    ]
+
+
+def _softmax_of_the_infinite(op: str) -> list[Case]:
+    inf, nan = np.inf, np.nan
+    rows = np.array([[-inf, 1, 2, 3, -inf], [-inf] * 5, [inf, 1, 2, 3, 4], [nan, 1, 2, 3, 4]], np.float32)
+    return [case(op, [rows]), case(op, [np.tile(rows, 60)]), case(op, [np.tile(rows.T, 7)], {"axis": 0})]
+
+
 def _cumsum() -> list[Case]:
     attrs = [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}]
     found = [case("CumSum", ["f32[3,9,5]", const(axis, np.int32)], a) for a in attrs for axis in (0, 1, -1)]
@@ -81,6 +101,14 @@ CASES = [
     case("ReduceSum", ["f32[2,1000,3]", const([1])]),
     case("ReduceLogSumExp", ["f32[2,40]", const([1])], low=-300, high=300),
     *(c for op in ("ArgMax", "ArgMin") for c in _arg(op)),
+    # the first NaN, or the last one, as numpy has it; ONNX Runtime passes over some
+    *(case(op, [x], {"axis": axis, "select_last_index": last})
+      for op in ("ArgMax", "ArgMin") for x in (HOLES, MORE_HOLES) for axis in (0, 1) for last in (0, 1)),
+    *(case(op, ["f32[3,N=0]", const([1])]) for op in (*SUMS, *EXTREMES, *LOGS) if op != "ReduceMean"),
+    *(case(op, ["f32[3,0,4]", const([1])]) for op in (*SUMS, *EXTREMES, *LOGS)),
     *_cumsum(),
     *(c for op in ("Softmax", "LogSoftmax", "Hardmax") for c in _softmax(op)),
+    *(c for op in ("Softmax", "LogSoftmax", "Hardmax") for c in _softmax_beyond_exp(op)),
+    case("Softmax", ["f16[2,33]"], low=-6e4, high=6e4, rtol=5e-3, atol=1e-3),
+    *(c for op in ("Softmax", "LogSoftmax") for c in _softmax_of_the_infinite(op)),
 ]

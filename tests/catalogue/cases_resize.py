@@ -39,6 +39,9 @@ CASES = [
     *(_scales(f"{t}[1,2,3,9]", [1.0, 1.0, 2.0, 2.0]) for t in ("f32", "u8", "i8", "i32")),
     *(_scales(f"{t}[1,2,3,9]", [1.0, 1.0, 2.0, 2.0], "reference") for t in ("f64", "f16", "i64")),
     _scales("f64[1,1,4,5]", [1.0, 1.0, 2.0, 3.0], "reference", mode="linear"),
+    *(case("Resize", ["f64[1,1,53,7]", None, None, const(sizes)], {"mode": m, **more})
+      for sizes, m, more in (([1, 1, 7, 19], "linear", {}), ([1, 1, 1, 3], "linear", {}),
+                             ([9, 19], "linear", {"axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"}))),
     _scales("f16[1,1,4,5]", [1.0, 1.0, 2.0, 3.0], "reference", mode="linear"),
     _scales("f32[1,1,4,5]", [1.0, 1.0, 2.0, 3.0], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1),
     _scales("f32[2,3,8]", [1.0, 1.0, 2.5], mode="linear"),

@@ -11,6 +11,7 @@ from onnx import helper
 
 from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.frontend.importer import import_model
+from parax.errors import InvalidModel
 
 RNG = np.random.default_rng(0)
 
@@ -155,6 +156,24 @@ def test_against_numpy(case):
     op, opset, inputs, attributes, formula = AGAINST_NUMPY[case]
     (got,) = computed(build(op, opset, inputs, **attributes), inputs)
     np.testing.assert_allclose(got, formula(*inputs.values()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "removed"),
+    [("Upsample", 10, 10), ("Upsample", 18, 10), ("Scatter", 11, 11), ("Scatter", 18, 11), ("Affine", 10, 10),
+     ("ImageScaler", 17, 10), ("Crop", 12, 10)],
+)  # fmt: skip
+def test_what_an_operator_set_no_longer_has_is_refused(op, opset, removed):
+    model = build(op, opset, {"x": IMAGE}, {"s": np.array([1, 1, 2, 2], np.float32)} if op == "Upsample" else {})
+    with pytest.raises(InvalidModel, match=f"{op} was removed from operator set {removed}"):
+        import_model(model)
+
+
+def test_an_operator_that_came_back_is_not_refused():
+    """GroupNormalization of version 18 is deprecated, that of 21 is not."""
+    attributes = {"num_groups": 2}
+    model = build("GroupNormalization", 18, {"x": f32(2, 4, 3), "s": f32(2), "b": f32(2)}, **attributes)
+    assert import_model(model).outputs[0].tensor.dims == (2, 4, 3)
 
 
 def test_the_mask_of_dropout():

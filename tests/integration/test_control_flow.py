@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
 import parax
-from parax.errors import InvalidInput
+from parax.errors import InvalidInput, InvalidModel
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -132,3 +133,101 @@ def test_results_are_the_callers() -> None:
     with parax.compile(model).session(instances=1) as session:
         found = session.run({"x": x, "c": np.array(True)})
     assert not np.may_share_memory(found["z"], x)
+
+
+CHAIN = """
+chain (float[1] x, int64 trips) => (float[a] a, float[b] b, float[c] c, float[d] d, float[e] e, float[f] f) {
+    a, b, c, d, e, f = Loop (trips, , x, x, x, x, x, x) <body = body
+        (int64 i, bool go, float[p] p, float[q] q, float[r] r, float[s] s, float[t] t, float[u] u)
+        => (bool k, float[A] A, float[B] B, float[C] C, float[D] D, float[E] E, float[F] F) {
+        k = Identity(go)
+        A = Concat<axis = 0>(p, p)
+        B = Identity(p)
+        C = Identity(q)
+        D = Identity(r)
+        E = Identity(s)
+        F = Identity(t)
+    }>
+}
+"""
+SCANNED = """
+scanned (float[2] x, int64 trips) => (float[M] y, float[K,L] rows) {
+    y, rows = Loop (trips, , x) <body = body (int64 i, bool c, float[P] s) => (bool k, float[Q] t, float[R] row) {
+        k = Identity(c)
+        t = Concat<axis = 0>(s, s)
+        row = Identity(t)
+    }>
+}
+"""
+SHRINKING = """
+shrinking (float[5,2] x, int64 trips) => (float[M,2] y, float[K] sums) <int64[1] one = {1}, int64[1] far = {1000}> {
+    y, sums = Loop (trips, , x) <body = body (int64 i, bool c, float[P,2] s) => (bool k, float[Q,2] t, float sum) {
+        k = Identity(c)
+        t = Slice(s, one, far)
+        sum = ReduceSum<keepdims = 0>(s)
+    }>
+}
+"""
+TWICE = """
+twice (float[N] x, int64 trips, float[1] more) => (float[M] y) {
+    y = Loop (trips, , x) <body = outer (int64 i, bool c, float[P] s) => (bool k, float[Q] t) {
+        k = Identity(c)
+        two = Constant<value = int64 {2}>()
+        u = Loop (two, , s) <body = inner (int64 j, bool d, float[R] v) => (bool l, float[W] w) {
+            l = Identity(d)
+            w = Concat<axis = 0>(v, v)
+        }>
+        t = Add(u, more)
+    }>
+}
+"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 4])
+def test_carried_values_that_change_their_size_one_after_the_other(trips: int) -> None:
+    check(CHAIN, x=ramp(1), trips=np.array(trips))
+
+
+def test_scan_outputs_as_large_as_a_carried_value() -> None:
+    check(SCANNED, x=ramp(2), trips=np.array(1))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3, 5])
+def test_a_carried_value_that_shrinks(trips: int) -> None:
+    check(SHRINKING, x=ramp(5, 2), trips=np.array(trips))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_growing_loop_within_another(trips: int) -> None:
+    check(TWICE, x=ramp(3), trips=np.array(trips), more=ramp(1))
+
+
+RATES = """
+rates (float[3,K] x, bool fast) => (float[3,2] z) {
+    y = If (fast) <then_branch = wide () => (float[3,2] a) { a = MatMul(x, w8) },
+                   else_branch = narrow () => (float[3,2] b) { r = Relu(x)  b = MatMul(r, w4) }>
+    z = Neg(y)
+}
+"""
+
+
+def rates(size: int) -> onnx.ModelProto:
+    """A model of two sampling rates; the branch of the other rate does not fit this one."""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {RATES.replace("K", str(size))}')
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(ramp(n, 2), f"w{n}") for n in (4, 8))
+    return model
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4, False), (8, True)])
+def test_a_branch_that_does_not_fit_is_an_error_only_where_it_is_taken(size: int, fits: bool) -> None:
+    x = ramp(3, size)
+    product = x @ ramp(size, 2) if fits else np.maximum(x, 0) @ ramp(size, 2)
+    with parax.compile(rates(size)).session(instances=1) as s:
+        np.testing.assert_allclose(s.run({"x": x, "fast": np.array(fits)})["z"], -product, rtol=1e-5)
+        with pytest.raises(InvalidInput, match="branch that cannot run for these shapes"):
+            s.run({"x": x, "fast": np.array(not fits)})
+
+
+def test_a_model_of_which_no_branch_fits_is_refused() -> None:
+    with pytest.raises(InvalidModel, match="inner dimensions"):
+        parax.compile(rates(5))

@@ -117,3 +117,23 @@ def test_the_command_line(model: onnx.ModelProto, cli: Cli, tmp_path: Path) -> N
     assert wrong.returncode == 2 and "expected layered; found sequential, pipelined" in wrong.stderr
     done = cli("bench", "p.bin", "--duration", "0.1", "--rounds", "2", "--batch", "8", "--cores", "0-1")
     assert done.returncode == 0 and "2 cores, pipelined" in done.stdout
+
+
+MASKED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N,3] x) => (float[N,3] y, bool[N,3] mask, int64[2] shape, float[N,3] same, int64 n, float[N,3] z)
+{ y, mask = Dropout (x)  shape = Shape (x)  same = Identity (x)  n = Size (x)  r = Relu (x)  z = Sigmoid (x) }"""
+
+
+@pytest.mark.parametrize("mode", ["sequential", "layered"])
+def test_outputs_that_are_masks_shapes_and_inputs(mode: str) -> None:
+    """Shape is a kernel that others wait for, not a view of its operand."""
+    plan = parax.compile(onnx.parser.parse_model(MASKED), options=CompileOptions(mode=mode, cores=(0, 1)))
+    x = np.arange(12, dtype=np.float32).reshape(4, 3) - 6
+    with plan.session() as s:
+        assert s.mode == mode
+        for _ in range(3):
+            found = s.run({"x": x})
+    np.testing.assert_array_equal(found["y"], x)
+    np.testing.assert_array_equal(found["same"], x)
+    assert found["mask"].all() and found["mask"].shape == (4, 3)
+    assert found["shape"].tolist() == [4, 3] and found["n"] == 12

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from parax.compiler.ir.cost import Cost
-from parax.compiler.ir.costs import KINDS, RULES, node_cost
+from parax.compiler.ir.costs import KINDS, RULES, costs_at, node_cost
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.machine import load_machine
 from parax.compiler.ir.ops import lookup
@@ -82,22 +83,40 @@ def test_winograd_multiplies_the_tiles_that_there_are() -> None:
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_large_pointwise_convolutions_are_made_of_seven_products(batch: int) -> None:
-    layer = node_cost(conv(batch, 256, 1024, 14, 1), {"N": batch})
+    layer = costs_at(Fp.FAST)(conv(batch, 256, 1024, 14, 1), {"N": batch})
     assert 7 / 8 * layer.flops < layer.arithmetic < 0.95 * layer.flops
     assert layer.streamed_nbytes == 7 / 4 * layer.weight_nbytes
+    for fp in (Fp.STRICT, Fp.DEFAULT):
+        direct = costs_at(fp)(conv(batch, 256, 1024, 14, 1), {"N": batch})
+        assert (direct.arithmetic, direct.streamed_nbytes) == (layer.flops, layer.weight_nbytes)
+
+
+def test_large_products_are_made_of_seven_with_fast_floating_point_alone() -> None:
+    text = """graph @g(%x: f32[512,512]) {
+  %w = const f32[512,512] "w"
+  %y = MatMul(%x, %w) : f32[512,512]
+  return %y
+}"""
+    costs = [costs_at(fp)(text_node(text), {}) for fp in (Fp.STRICT, Fp.DEFAULT, Fp.FAST)]
+    assert [cost.arithmetic < cost.flops for cost in costs] == [False, False, True]
+
+
+def test_strict_floating_point_sums_convolutions_directly() -> None:
+    layer = costs_at(Fp.STRICT)(conv(1, 64, 64, 8, 3), {"N": 1})
+    assert (layer.kind, layer.arithmetic, layer.streamed_nbytes) == ("conv", layer.flops, layer.weight_nbytes)
 
 
 @pytest.mark.parametrize("sizes", [(64, 256, 56), (512, 2048, 7), (255, 1024, 14), (256, 16, 14)])
 def test_others_are_not(sizes: tuple[int, int, int]) -> None:
     ci, co, size = sizes
-    layer = node_cost(conv(1, ci, co, size, 1), {"N": 1})
+    layer = costs_at(Fp.FAST)(conv(1, ci, co, size, 1), {"N": 1})
     assert layer.arithmetic == layer.flops
     assert layer.streamed_nbytes == layer.weight_nbytes
 
 
 def test_products_of_activations_are_summed_directly() -> None:
     text = "graph @g(%x: f32[512,512], %w: f32[512,512]) {\n  %y = MatMul(%x, %w) : f32[512,512]\n  return %y\n}"
-    cost = node_cost(text_node(text), {})
+    cost = costs_at(Fp.FAST)(text_node(text), {})
     assert cost.arithmetic == cost.flops
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import assume, given, settings
@@ -20,6 +21,7 @@ from parax.compiler.ir.types import (
     dims_equal,
     evaluate,
     lower_bound,
+    noting_positive,
     parse_dim,
     prod,
     substitute,
@@ -157,6 +159,35 @@ def test_malformed_text_is_refused(text: str) -> None:
 def test_malformed_json_is_refused(data: object) -> None:
     with pytest.raises(InvalidModel):
         dim_from_json(data)
+
+
+N, S = symbol("N"), symbol("S")
+
+
+@pytest.mark.parametrize(
+    ("decide", "result", "positive"),
+    [
+        (lambda: dim_max(N - 1, 0), N - 1, {"N"}),  # the last row begins at N - 1 only if there is one
+        (lambda: dim_min(N, 1), 1, {"N"}),
+        (lambda: dim_max(N, 0), N, set()),
+        (lambda: dim_max(N + S, 1), N + S, {"N", "S"}),
+        (lambda: dim_max(2 * N + S, N + 1), 2 * N + S, {"N", "S"}),
+        (lambda: dim_max(N + S - 1, S), N + S - 1, {"N"}),
+        (lambda: ceil_div(N, 16), (N + 15) // 16, set()),
+        (lambda: (N * S) // N, S, set()),
+        (lambda: dim_max(N, 2), None, set()),  # undecided: holds for any N
+    ],
+)
+def test_what_is_decided_notes_the_symbols_that_must_not_be_0(
+    decide: Callable[[], Dim], result: Dim | None, positive: set[str]
+) -> None:
+    noted: set[str] = set()
+    with noting_positive(noted):
+        found = decide()
+    assert result is None or found == result
+    assert noted == positive
+    dim_max(N - 1, 0)
+    assert noted == positive  # nobody asks any more
 
 
 def test_division_by_zero() -> None:

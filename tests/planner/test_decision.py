@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from parax.compiler.planner.planner import Planner
 from parax.compiler.planner.study import Study
 from parax.compiler.planner.timeline import recorded_spans
 from parax.errors import CorruptPlan
+from parax.runtime.interface import interface_digests
 from parax.runtime.plan import Plan
 from parax.runtime.topology import choose_cores
 
@@ -256,7 +258,14 @@ def test_what_sessions_do_with_a_plan_is_shown(tmp_path: Path, cli: Cli) -> None
         "cores": 2, "instances": 2, "cores_each": 1, "delay": {"groups": 2, "seconds": 0.004},
         "for_rows": [{"least": n, "most": m, "instances": 1, "cores_each": 2} for n, m in ((1, 1), (3, 4), (9, None))],
     }  # fmt: skip
-    Plan(plan.json() | {"arrangement": arrangement}, plan._members).save(tmp_path / "plan.bin")
+    edited = plan.json() | {"arrangement": arrangement}
+    members = {**plan._members}
+    for target, fields in zip(plan.manifest.targets, edited["targets"], strict=True):  # as if compiled so
+        code = bytes(plan.code(target)).replace(
+            plan.interface(target), interface_digests(edited, target.name, len(plan.weights))
+        )
+        members[target.code], fields["digest"] = code, hashlib.sha256(code).hexdigest()
+    Plan(edited, members).save(tmp_path / "plan.bin")
     shown = cli("inspect", str(tmp_path / "plan.bin"))
     assert "on 2 cores: 2 × 1; 1, 3 to 4, 9 or more rows: 1 × 2; starts in 2 groups, 4 ms apart" in shown.stdout
 

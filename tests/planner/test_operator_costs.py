@@ -66,3 +66,13 @@ def test_only_a_models_costs_are_counted(model: Path, capsys: pytest.CaptureFixt
     assert "--costs" in capsys.readouterr().err
     with pytest.raises(UsageError, match="fixed"):
         operator_costs(model, CompileOptions(dims={"N": 4}), str(model.with_name("machine.toml")), 3)
+
+
+def test_the_level_of_floating_point_decides_which_kernel_is_counted(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = {}
+    for fp in ("strict", "default", "fast"):
+        found = json.loads(shown(model, capsys, "--format", "json", "--fp", fp))
+        kinds[fp] = {o["name"]: o["kind"] for o in found["operators"]}["the.conv"]
+    assert kinds == {"strict": "conv", "default": "winograd", "fast": "winograd"}

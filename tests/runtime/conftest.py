@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fake_plans import ADD, add_manifest, object_code
+from fake_plans import ADD, add_manifest, fake_plan, object_code
 from parax.runtime import Plan
 
 
@@ -25,7 +25,7 @@ def add_plan(add_code: bytes) -> Callable[..., Plan]:
 
     def build(weight: float = 1.0, **changes: Any) -> Plan:
         weights = np.array([weight] * 16, np.float32)
-        return Plan.build({**add_manifest(), **changes}, {"base": add_code}, weights, "graph @add {}")
+        return fake_plan({**add_manifest(), **changes}, {"base": add_code}, weights, "graph @add {}")
 
     return build
 

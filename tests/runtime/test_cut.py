@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake_plans import add_manifest, object_code, tensor
+from fake_plans import add_manifest, fake_plan, object_code, tensor
 from parax.runtime import Plan
 from parax.runtime.cut import row_ranges
 
@@ -65,7 +65,7 @@ def test_a_batch_axis_inside_and_an_input_that_all_rows_share(mode: dict[str, An
         "batch": {"symbol": "N", "axis": {"x": 1, "y": 1}},
         "steps": [{"kind": "native", "segment": 0, "inputs": ["x", "b"], "outputs": ["y"], "arena": 0}],
     }
-    plan = Plan.build(manifest, {"base": object_code(INNER)}, b"")
+    plan = fake_plan(manifest, {"base": object_code(INNER)}, b"")
     b = np.array([1, 2, 3], np.float32)
     with plan.session(**mode) as session:
         for n in (1, 2, 5, 5):

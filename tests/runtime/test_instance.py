@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fake_plans import add_manifest, object_code
+from fake_plans import add_manifest, fake_plan, object_code
 from parax.errors import ResourceLimit, UsageError
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -80,7 +80,7 @@ out:
 
 
 def test_the_gil_is_free_while_kernels_run() -> None:
-    plan = Plan.build({**add_manifest(), "batch": None}, {"base": object_code(SPIN)}, bytes(64))
+    plan = fake_plan({**add_manifest(), "batch": None}, {"base": object_code(SPIN)}, bytes(64))
     with plan.session(instances=1) as session:
         future = session.submit({"x": X})
         ticks, start = 0, time.perf_counter()
@@ -141,7 +141,7 @@ def test_a_fork_makes_the_childs_sessions_refuse(add_plan: Callable[..., Plan]) 
 
 def test_further_sessions_share_the_weights(add_code: bytes, tmp_path: Path) -> None:
     path = tmp_path / "plan.bin"
-    Plan.build(add_manifest(), {"base": add_code}, np.ones(16 << 20, np.float32)).save(path)
+    fake_plan(add_manifest(), {"base": add_code}, np.ones(16 << 20, np.float32)).save(path)
     done = run_script(
         "import numpy as np, parax.runtime as r\n"
         "def resident():\n"

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 import parax
-from fake_plans import ADD, add_manifest, object_code
+from fake_plans import ADD, add_manifest, fake_plan, object_code
 from parax.compiler.driver import compile_model
 from parax.errors import IncompatiblePlan, InternalError, UsageError
 from parax.runtime import Plan
@@ -66,7 +66,7 @@ def test_the_second_group_begins_late_and_results_are_the_same() -> None:
 def test_the_last_group_begins_so_much_later() -> None:
     slow = ADD.format(segment=0).replace("entry:\n", "entry:\n  call i32 @usleep(i32 60000)\n", 1)
     code = object_code("declare i32 @usleep(i32)\n" + slow)
-    plan = Plan.build(add_manifest(), {"base": code}, np.array([1.0] * 16, np.float32), "graph @add {}")
+    plan = fake_plan(add_manifest(), {"base": code}, np.array([1.0] * 16, np.float32), "graph @add {}")
     with plan.session(instances=2, cores=CORES, delay=(2, LATE)) as session:
         session.run({"x": rows(2)})
         began = time.perf_counter()

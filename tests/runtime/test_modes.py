@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake_plans import ADD, add_manifest, object_code
+from fake_plans import ADD, add_manifest, fake_plan, object_code
 from parax.errors import UsageError
 from parax.runtime import Plan
 from parax.runtime.flow import micro_batch_ranges
@@ -33,7 +33,7 @@ def layered_plan() -> Plan:
     schedule = {"mode": "layered", "n_cores": 2, "micro_batches": None, "stages": stages, "step": step}
     one, two = ADD.format(segment=0), TWICE.format(segment=1).replace("declare void @llvm.trap()", "")
     code = object_code(one + two)
-    return Plan.build({**manifest, "schedule": schedule}, {"base": code}, np.ones(16, np.float32))
+    return fake_plan({**manifest, "schedule": schedule}, {"base": code}, np.ones(16, np.float32))
 
 
 def added(plan: Plan, **arguments: Any) -> tuple[float, str]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fake_plans import add_manifest, object_code
+from fake_plans import add_manifest, fake_plan, object_code
 from parax.errors import CorruptPlan, IncompatiblePlan, InternalError, ParaxError, UsageError
 from parax.runtime import Plan, load
 from parax.runtime.manifest import FORMAT
@@ -198,7 +198,7 @@ def test_verify_none_reads_no_weights(add_plan: Build, tmp_path: Path) -> None:
 def test_large_weights_are_checked_in_every_part(add_code: bytes, tmp_path: Path) -> None:
     path = tmp_path / "plan.bin"
     weights = np.zeros(33 << 20, np.uint8)
-    Plan.build(add_manifest(), {"base": add_code}, weights).save(path)
+    fake_plan(add_manifest(), {"base": add_code}, weights).save(path)
     plan = load(path)
     assert plan.manifest.weights.checksum != plan.manifest.weights.digest
     start = -(-path.read_bytes().index(bytes(1 << 20)) // 64) * 64
@@ -246,7 +246,7 @@ def test_best_target_and_parax_target(add_code: bytes, monkeypatch: pytest.Monke
         {"name": "alien", "arch": arch, "features": [*some, "warp-drive"]},
     ]
     manifest = {**add_manifest(), "targets": targets}
-    plan = Plan.build(manifest, {t["name"]: add_code for t in targets}, bytes(64))
+    plan = fake_plan(manifest, {t["name"]: add_code for t in targets}, bytes(64))
     assert choose_target(plan.manifest).name == "best"
     monkeypatch.setenv("PARAX_TARGET", "middle")
     assert choose_target(plan.manifest).name == "middle"
@@ -259,14 +259,14 @@ def test_best_target_and_parax_target(add_code: bytes, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("code", [b"", b"garbage", b"\x7fELF" + bytes(60)])
 def test_an_object_that_is_none(code: bytes) -> None:
     with pytest.raises(ParaxError):
-        Plan.build(add_manifest(), {"base": code}, bytes(64)).session()
+        fake_plan(add_manifest(), {"base": code}, bytes(64)).session()
 
 
 def test_an_object_that_needs_what_nobody_has() -> None:
     text = "declare i32 @nobody()\ndefine i32 @parax_run_0() {\n  %a = call i32 @nobody()\n  ret i32 %a\n}"
     for code in (text, text.replace("parax_run_0", "parax_run_9")):
         with pytest.raises(IncompatiblePlan):
-            Plan.build(add_manifest(), {"base": object_code(code)}, bytes(64)).session()
+            fake_plan(add_manifest(), {"base": object_code(code)}, bytes(64)).session()
 
 
 def test_loading_and_running_needs_neither_compiler_nor_onnx_nor_networkx(saved_plan: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fake_plans import ADD, add_manifest, object_code, tensor
+from fake_plans import ADD, add_manifest, fake_plan, object_code, tensor
 from parax.errors import CorruptPlan, IncompatiblePlan, InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.loading import load
@@ -38,7 +38,7 @@ def unique_rows_plan(code: bytes, **changes: Any) -> Plan:
         ],
         **changes,
     }
-    return Plan.build(manifest, {"base": code}, np.ones(16, np.float32))
+    return fake_plan(manifest, {"base": code}, np.ones(16, np.float32))
 
 
 @pytest.mark.parametrize("mode", [{"instances": 1}, {}])
@@ -110,7 +110,7 @@ def host_plan(
         "outputs": [t["name"] for t in outputs],
     }
     manifest = {"name": op, "inputs": inputs, "outputs": outputs, "targets": [], "steps": [step], **changes}
-    return Plan.build(manifest, {}, weights)
+    return fake_plan(manifest, {}, weights)
 
 
 def test_constants_of_host_steps(tmp_path: Any) -> None:
@@ -185,7 +185,7 @@ def test_symbols_bound_to_a_tensors_value(add_code: bytes) -> None:
             {"kind": "native", "segment": 0, "inputs": ["x"], "outputs": ["y"], "arena": ["*", 16, "K"]},
         ],
     }
-    plan = Plan.build(manifest, {"base": add_code}, np.ones(16, np.float32))
+    plan = fake_plan(manifest, {"base": add_code}, np.ones(16, np.float32))
     with plan.session(instances=1) as session:
         assert np.array_equal(session.run({"x": X, "n": np.array([2])})["y"], X[:2] + 1)
         with pytest.raises(InvalidInput, match="dimension K"):
@@ -205,7 +205,7 @@ def test_two_native_segments(add_code: bytes) -> None:
         {**native, "segment": 1, "inputs": ["v"], "outputs": ["y"]},
     ]
     values = {"v": {"dtype": "f32", "shape": ["N", 4]}}
-    plan = Plan.build({**add_manifest(), "steps": steps, "values": values}, {"base": code}, np.ones(16, np.float32))
+    plan = fake_plan({**add_manifest(), "steps": steps, "values": values}, {"base": code}, np.ones(16, np.float32))
     with plan.session() as session:
         mine = np.zeros_like(X)
         for _ in range(2):

@@ -56,7 +56,7 @@ FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inne
 
 def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:
     """Whether no algorithm may be used whose rounding differs from plain sums of products."""
-    return ctx.strict_fp or isinstance(fusion.root.op, IntegralConv)
+    return not ctx.fp.winograd or isinstance(fusion.root.op, IntegralConv)
 
 
 @lowers(Conv, windows="rows", read="any")
@@ -79,12 +79,13 @@ def lower_conv(ctx: LowerContext, node: Node) -> KernelCall:
 
 def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     """The algorithms that can serve a layer, by name, the one expected to be fastest first."""
-    if not s.tiled:
+    if not s.tiled or s.group_inputs * s.taps == 0:  # sums of nothing have no panels
         return {"plain": lambda c: lower_plain(c, fusion, s)}
     if is_depthwise(s):
         return {"depthwise": lambda c: lower_depthwise(c, fusion, s)}
     wide = s.merge_groups(ctx.lanes)
-    indirect = s.x.tensor.dtype == F32 and s.channels_last_input and wide.group_inputs >= FEW_CHANNELS
+    own = wide if ctx.fp.merged_groups else s
+    indirect = s.x.tensor.dtype == F32 and s.channels_last_input and own.group_inputs >= FEW_CHANNELS
     small = arrangement(s, ctx.target)
     first: Candidates = {"groups": lambda c: lower_groups(c, fusion, s, small)} if small is not None else {}
     narrow = narrow_conv(fusion, s) if small is None else None
@@ -94,11 +95,11 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     if quads is not None and quads.cycles(s) < WORTH * _cycles(wide, ctx.target, narrow if first else None):
         first = {"quads": lambda c: lower_quads(c, fusion, s, quads), **first}
     if not indirect:
-        return {**first, "gathered": lambda c: lower_gathered(c, fusion, wide)}
-    direct: Candidates = {**first, "direct": lambda c: lower_indirect(c, fusion, wide)}
+        return {**first, "gathered": lambda c: lower_gathered(c, fusion, own)}
+    direct: Candidates = {**first, "direct": lambda c: lower_indirect(c, fusion, own)}
     if s.constant:
-        direct["direct-short"] = lambda c: lower_indirect(c, fusion, wide, row_share=0.5)
-        direct["direct-long"] = lambda c: lower_indirect(c, fusion, wide, row_share=2)
+        direct["direct-short"] = lambda c: lower_indirect(c, fusion, own, row_share=0.5)
+        direct["direct-long"] = lambda c: lower_indirect(c, fusion, own, row_share=2)
     if not _is_exact(fusion, ctx) and has_halves(s):
         return strassen.candidates(ctx, blocks(ctx, s)[0], direct, lambda c, p: by_strassen(c, fusion, s, p))
     if _is_exact(fusion, ctx) or not winograd.applies(s, ctx.target):

@@ -70,13 +70,15 @@ class Transposed:
 
     @property
     def tiled(self) -> bool:
-        """Whether the register tile applies."""
+        """Whether the register tile applies. It multiplies zeros where no pixel is: weights must be finite for that."""
         last = (0, *range(2, self.geometry.rank + 2), 1)
         constant = all(v is None or (v.data is not None and v.producer is None) for v in (self.w, self.b))
         static = not any(isinstance(p, SymDim) for p in self.geometry.pads_begin)
+        finite = self.w.data is not None and bool(np.isfinite(self.w.data.astype(np.float32)).all())
         return (
             constant
             and static
+            and finite
             and self.x.tensor.dtype == F32
             and self.y.tensor.dtype in (F32, F16, BF16)
             and self.x.tensor.axis_order == last
@@ -97,7 +99,7 @@ def lower_conv_transpose(ctx: LowerContext, node: Node) -> KernelCall:
 
 def candidates(ctx: LowerContext, fusion: Fusion, s: Transposed) -> Candidates:
     """The algorithms that can serve a layer, by name, the one expected to be fastest first."""
-    if not s.tiled:
+    if not s.tiled or s.group_inputs == 0:  # sums of nothing have no panels
         return {"plain": lambda c: lower_plain_transpose(c, fusion, s)}
     phases: Candidates = {"phases": lambda c: lower_phases(c, fusion, s)}
     narrow = narrow_transposed(fusion, s.x, s.w, s.b, s.geometry, s.groups)

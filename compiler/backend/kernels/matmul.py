@@ -107,6 +107,8 @@ def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> 
 def _is_fast(fusion: Fusion, m: Matrices) -> bool:
     """Whether the register tile applies: float result with columns innermost and rows at a constant distance."""
     y = fusion.result.tensor
+    if m.depth == 0:  # sums of nothing: there is no panel to plan
+        return False
     if y.dtype not in FLOATS or m.a.tensor.dtype not in FLOATS or m.b.tensor.dtype not in FLOATS:
         return False
     if m.column_axis is None or y.axis_order[-1] != m.column_axis:

@@ -202,7 +202,8 @@ def narrow_transposed(
 def _served(fusion: Fusion, x: Value, b: Value | None, g: WindowGeometry) -> bool:
     """Whether types, sizes and tail are what the loops can do."""
     y = fusion.result.tensor
-    static = all(isinstance(n, int) and n >= 0 for n in (*g.input, *g.output, *g.pads_begin)) and g.rank <= 2
+    sizes = (*g.input, *g.output, *g.pads_begin, *x.tensor.strides[2:])  # an input's channels may be a symbol
+    static = all(isinstance(n, int) and n >= 0 for n in sizes) and g.rank <= 2
     if not static or x.tensor.dtype != F32 or len(fusion.outputs) != 1 or 0 in (*g.input, *g.output):
         return False
     if fusion.outputs[0][1].tensor.dtype not in (F32, F16, BF16) or y.pitch != y.dims[1]:

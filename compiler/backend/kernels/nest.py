@@ -105,7 +105,10 @@ def emit_nest(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], 
 
 @dataclass(frozen=True)
 class Row:
-    """Positions [begin, end) of the innermost axis; `bases`: each operand's offset of position 0."""
+    """Positions [begin, end) of the innermost axis; `bases`: each operand's offset of position 0.
+
+    Of a nest of one axis these are a core's share, which may be empty; else the whole axis.
+    """
 
     bases: tuple[KValue, ...]
     outer: tuple[KValue, ...]
@@ -148,17 +151,20 @@ def decode(k: Builder, work: KValue, sizes: Sequence[Dim]) -> tuple[KValue, ...]
 
 
 def emit_row(k: Builder, axes: Axes, lanes: int, body: Callable[[Lane], None], row: Row, unroll: int = 2) -> None:
-    """Write the loop over one row, `lanes` positions at a time."""
+    """Write the loop over one row, `lanes` positions at a time.
+
+    How many positions there are is for the row to say: an axis of known size, even of one position, may be shared.
+    """
     begin, end = row.begin, row.end
     steps = tuple(row[-1] for row in axes.strides)
-    whole = axes.inner if isinstance(axes.inner, int) and len(axes.sizes) > 1 else None
+    whole = int(end.const) - int(begin.const) if begin.const is not None and end.const is not None else None
 
     def vector(i: KValue, width: int, mask: KValue | None) -> None:
         offsets = tuple(b + i * k.index(s) if s != 0 else b for b, s in zip(row.bases, steps))
         body(Lane(offsets, steps, i, row.outer, width, mask))
 
     if axes.inner == 1:
-        vector(k.index(0), 1, None)
+        k.if_(begin < end, lambda: vector(begin, 1, None))
         return
     main = begin + k.udiv(k.max(end - begin, 0), lanes) * lanes
     if whole is None or whole >= lanes:

@@ -126,9 +126,13 @@ def extreme(k: Builder, walk: Walk, across: bool, op: ArgReduce, dtype: DType,
         wins = op.better(k, e, best)
         return [k.select(wins, e, best), k.select(wins, here, where)]
 
+    def ties(a: KValue, b: KValue) -> KValue:
+        return (a == b) | ((a != a) & (b != b)) if dtype.is_float else a == b
+
     def merge(a: State, b: State) -> State:
         tie = (a[1] > b[1]) if op.select_last_index else (a[1] < b[1])
-        wins = ((a[0] != b[0]) & op.better(k, a[0], b[0])) | ((a[0] == b[0]) & tie)
+        alike = ties(a[0], b[0])
+        wins = (~alike & op.better(k, a[0], b[0])) | (alike & tie)
         return [k.select(wins, a[0], b[0]), k.select(wins, a[1], b[1])]
 
     return walk.fold([k.const(op.worst(dtype), dtype), k.const(0, I32)], step, merge)

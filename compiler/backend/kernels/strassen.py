@@ -4,8 +4,10 @@ Owns which products it serves, how they are blocked and how B and the bias are p
 `strassen_kernel`'s. One level only: A's sums are made per work item, B's at compile time, so that an eighth of the
 multiply-adds goes away for the sums of A, three blocks of sums kept in the cache, and weights 7/4 as large.
 
-Error: sums of two or four elements take the place of single ones, so the result's bound grows by a constant factor
-(Higham, "Accuracy and Stability of Numerical Algorithms", ch. 23). The bound below is tested. `--fp strict` forbids it.
+Error: the sums add rows of one item to each other, so the bound is one of norms (Higham, "Accuracy and Stability of
+Numerical Algorithms", ch. 23): the error of any row is a share of the largest element of its *item*, and an infinity or
+a NaN in one row spoils its partner, half an item away. A row that is small beside another one may be lost altogether:
+only `--fp fast` allows that. The bound below, of items of one magnitude, is tested.
 """
 
 from __future__ import annotations
@@ -79,13 +81,13 @@ def plan_halves(ctx: LowerContext, direct: Product) -> Product:
 def serves(ctx: LowerContext, p: Product) -> bool:
     """Whether the algorithm can make a product, and mixes no items of a batch.
 
-    The sums add rows that have nothing to do with each other: an infinity in one would spoil the other, and its bits
-    depend on its partner. So only rows of one segment, that is of one item, are added. The left half of the columns
-    is whole registers.
+    The sums add rows that have nothing to do with each other (see above), which only `Fp.FAST` allows; even then only
+    rows of one segment, that is of one item, are added, so that no item's bits depend on another. The left half of the
+    columns is whole registers.
     """
     sizes = (p.columns, p.kc, p.row_block, p.panels_per_item)
     static_sizes = p.taps == 1 and p.outer == 1 and p.segment > 0 and all(isinstance(n, int) for n in sizes)
-    return static_sizes and static(p.kc) % 2 == 0 and static(p.columns) >= ctx.lanes and not ctx.strict_fp
+    return static_sizes and static(p.kc) % 2 == 0 and static(p.columns) >= ctx.lanes and ctx.fp.strassen
 
 
 def candidates(

@@ -5,9 +5,23 @@ Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016),
 algorithms, and how they are blocked; the counts that rank them are `ir/winograd.py`'s, the loops `winograd_kernel`'s,
 the matrices `winograd_axes`'s.
 
-Error: an output of F(4×4, 3×3) sums products of magnitude up to ~20 times those of the direct sum, so the relative
-error is near 1e-5 in f32; F(2×2, 3×3) loses hardly anything. The bounds below are tested. `--fp strict` forbids
-them all.
+Error: an output y of a tile mixes what the tile's window of the input holds, and nothing else. With u = 2⁻²⁴,
+
+    |ŷ − y| ≤ c · n·u/(1 − n·u) · Σ_channels (max |x| in the tile's window) · (Σ_taps |w|)
+    c = c_height · c_width,    n = channels + 2 + roundings_height + roundings_width          (`error_bound`)
+
+where an axis has c = max_i Σ_ξ |A_iξ| · max_k |G_ξk| · Σ_j |B_jξ| (`Axis.amplification`): 1 for the direct sum, 4 for
+F(2, 3), 29.3 for F(4, 3), at most 208 alone and MOST_AMPLIFICATION for two. Derivation: y = Aᵀ (Σ_c U_c ⊙ V_c) A with
+U = G w Gᵀ and V = Bᵀ x B. Each x_jl and w_km of the tile reaches y on ways through one pair of points (ξ, η) each, with
+the factor A_iξ G_ξk B_jξ · A_i'η G_ηm B_lη, and on each way it meets at most n roundings, each a factor 1 + δ with
+|δ| ≤ u: those of both transforms, one of U (made in f64), and the fused multiply-adds over the channels. So the error
+is at most n·u/(1 − n·u) times the sum of all ways' magnitudes; |x| ≤ its maximum, |G_ξk G_ηm| ≤ the rows' maxima, and
+the sum over j, l, ξ and η gives c. With a stride each tap belongs to one phase: their largest c serves. The bias and
+the fused tail round as they do elsewhere; what underflows costs some 2⁻¹⁴⁹ more. Inputs beyond 2¹²⁸ / `growth` overflow
+in Bᵀ x B: a tile of such is not finite, as with an infinity or a NaN in its window.
+
+So a pixel that is small beside another one in its window loses what the large one's rounding errors take: in practice
+TILE_ERROR of the large one, by far less than the bound, as errors of random signs cancel. `--fp strict` forbids all.
 """
 
 from __future__ import annotations
@@ -33,8 +47,10 @@ from .tile import most_rows
 from .winograd_axes import Axis, as_array, axis_algorithm
 from .winograd_kernel import Plan, WinogradKernel
 
-ERROR_BOUND = 2e-5  # of the largest output, for up to 512 channels
-SMALL_ERROR_BOUND = 4e-6  # the same with two outputs along each axis, of at most five taps along one
+UNIT_ROUNDOFF = 2.0**-24  # of f32
+MOST_AMPLIFICATION = 2600  # c of whatever is offered
+TILE_ERROR = 2e-5  # of max |x| in the window · the root of Σ w²: seen of random inputs of any scale, up to 512 channels
+SMALL_TILE_ERROR = 4e-6  # the same of two outputs along each axis, up to seven taps, five along one
 L2_SHARE = 0.72  # of the second-level cache for V and M of one block
 WORTH_MEASURING = 1.3  # times what is worth choosing: a count of cycles may err so far
 MOST_CANDIDATES = 3
@@ -66,6 +82,18 @@ def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
     sizes = zip(algorithm.tile, s.geometry.kernel, s.geometry.strides, strict=True)
     height, width = (axis_algorithm(outputs, taps, stride) for outputs, taps, stride in sizes)
     return height, width
+
+
+def error_bound(axes: tuple[Axis, Axis], channels: int) -> float:
+    """Of an output's error, see above: a share of Σ_channels (max |x| in its tile's window) · (Σ_taps |w|)."""
+    roundings = channels + 2 + sum(axis.roundings for axis in axes)
+    return math.prod(axis.amplification for axis in axes) * roundings * UNIT_ROUNDOFF / (1 - roundings * UNIT_ROUNDOFF)
+
+
+def growth(axes: tuple[Axis, Axis]) -> float:
+    """How much larger than the largest input of its window a transformed input can be."""
+    sums = [max(float(np.abs(as_array(phase.bt)).sum(axis=1).max()) for phase in axis.phases) for axis in axes]
+    return math.prod(sums)
 
 
 def name_of(axes: tuple[Axis, Axis]) -> str:

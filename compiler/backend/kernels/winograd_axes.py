@@ -38,6 +38,17 @@ class Phase:
     def points(self) -> int:
         return len(self.bt)
 
+    @property
+    def amplification(self) -> float:
+        """max over outputs i of Σ_ξ |A_iξ| · max_k |G_ξk| · Σ_j |B_jξ|: see `winograd`."""
+        at, g, bt = (np.abs(as_array(matrix)) for matrix in (self.at, self.g, self.bt))
+        return float((at * (g.max(axis=1) * bt.sum(axis=1))).sum(axis=1).max())
+
+    @property
+    def roundings(self) -> int:
+        """At most so many on the way of an input to an output, the product left out: see `emit_product`."""
+        return sum(max(sum(map(bool, row)) for row in matrix) + 2 for matrix in (self.bt, self.at))
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -61,6 +72,22 @@ class Axis:
     def points(self) -> int:
         """Multiplications of a tile, where the direct sum takes outputs × taps."""
         return sum(phase.points for phase in self.phases)
+
+    @property
+    def amplification(self) -> float:
+        """The constant of this axis in the error bound of `winograd`, 1 for the direct sum.
+
+        >>> round(axis_algorithm(2, 3).amplification, 1), round(axis_algorithm(4, 3).amplification, 1)
+        (4.0, 29.3)
+        """
+        return max(phase.amplification for phase in self.phases)
+
+    @property
+    def roundings(self) -> int:
+        """At most so many on the way of an input to an output, the product left out: in the transforms and in the sum
+        of the phases.
+        """
+        return max(phase.roundings for phase in self.phases) + len(self.phases) - 1
 
 
 @cache
@@ -117,7 +144,12 @@ def as_array(matrix: Matrix) -> np.ndarray:
 
 
 def emit_product(k: Builder, matrix: Matrix, values: list[KValue]) -> list[KValue]:
-    """matrix · values with shared sums: two columns, or two rows, equal up to signs cost little more than one."""
+    """matrix · values with shared sums: two columns, or two rows, equal up to signs cost little more than one.
+
+    Each value reaches a result on one way only, with at most two roundings more than the row has coefficients: one for
+    each coefficient, one where columns are paired and one where rows are. The coefficients of Bᵀ and Aᵀ, products of
+    powers of two and sums of these, are f32 numbers.
+    """
     rows, values = _pair_columns(k, [list(row) for row in matrix], list(values))
     results: dict[int, KValue] = {}
     for a in range(len(rows)):

@@ -33,18 +33,15 @@ class Elu(Elementwise):
 
 @op(since=12)
 class Celu(Elementwise):
-    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1)); with alpha 0 that is 0 below 0 and NaN from there on."""
 
     x: In[Float]
     alpha: Attr[float] = 1.0
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
-        return e.max(x, 0.0) + e.min(_exp_minus_1(e, e.min(x / self.alpha, 0.0)) * self.alpha, 0.0)
-
-    def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.alpha == 0:
-            ctx.fail("alpha must not be 0")
-        return super().infer(ctx)
+            return e.select(x < 0, e.min(e.abs(x), 0.0), math.nan)
+        return e.max(x, 0.0) + e.min(_exp_minus_1(e, e.min(x / self.alpha, 0.0)) * self.alpha, 0.0)
 
 
 @op(since=22)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any as PyAny
 
-from ..types import F64, Dim, SymDim, dim_max, dim_min, lower_bound
+from ..types import F64, Dim, SymDim, at_least, dim_max, dim_min
 from .base import Attr, Elementwise, Float, In, InferContext, Int, Numeric, Numeric2, Signed, Variadic, op
 
 
@@ -36,7 +36,7 @@ class Abs(Elementwise):
 
     def fold(self, x: PyAny) -> PyAny:
         if isinstance(x, SymDim):
-            return x if lower_bound(x) >= 0 else None
+            return x if at_least(x, 0) else None
         return abs(x)
 
 
@@ -124,9 +124,9 @@ class Mod(Elementwise):
         return e.select(opposite, remainder + b, remainder)
 
     def fold(self, a: PyAny, b: PyAny) -> PyAny:
-        if isinstance(a, float) or isinstance(b, float) or lower_bound(b) < 1:
+        if isinstance(a, float) or isinstance(b, float) or not at_least(b, 1):
             return None
-        return a % b if lower_bound(a) >= 0 or not self.fmod else None
+        return a % b if not self.fmod or at_least(a, 0) else None
 
 
 @op(since=15)

@@ -124,7 +124,8 @@ class InferContext:
         if a == b:
             return a
         difference = a - b
-        if lower_bound(difference) > 0 or upper_bound(difference) < 0:
+        never = lower_bound(difference) > 0 or upper_bound(difference) < 0
+        if never and not (0 in (a, b) and isinstance(difference, SymDim)):  # a symbol may be 0
             self.fail(message, expected=a, found=b)
         self.constraints.append((a, b, f"{self.where}: {message}"))
         return b if isinstance(b, int) else a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....errors import InvalidModel
-from ..types import Dim, TensorType, dim_max, floor_div
+from ..types import Dim, TensorType, floor_div
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, op
 from .geometry import WindowGeometry, per_axis, window_geometry
 
@@ -149,7 +149,7 @@ class ConvTranspose(Convolution, Contraction):
             begin, end = tuple(given[:rank]), tuple(given[rank:])
             output = tuple(n - b - e for n, b, e in zip(whole, begin, end, strict=True))
             return WindowGeometry(kernel, strides, dilations, begin, end, tuple(x.dims[2:]), output)
-        totals = [dim_max(n - o, 0) for n, o in zip(whole, output, strict=True)]
+        totals = [n - o for n, o in zip(whole, output, strict=True)]  # a negative one adds margins, halved as any other
         halves = [floor_div(t, 2) for t in totals]
         rest = [t - h for t, h in zip(totals, halves, strict=True)]
         low, high = (halves, rest) if self.auto_pad == "SAME_UPPER" else (rest, halves)

@@ -5,10 +5,10 @@ Operands and body inputs both end with the captured values (see `Control`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ..types import BOOL, I64, TensorType, Type
-from .base import Attr, Body, Bool, Control, In, InferContext, Ints, Mixed, Opt, Variadic, VariadicOut, op
+from ..types import BOOL, I64, Dim, TensorType, Type, parse_type, symbols_of
+from .base import Attr, Body, Bool, Control, Host, In, InferContext, Ints, Mixed, Opt, Strs, Variadic, VariadicOut, op
 
 
 def _body_outputs(ctx: InferContext, name: str) -> list[Type]:
@@ -63,6 +63,34 @@ def _stacked(ctx: InferContext, elements: Sequence[Type], length: object, axes: 
     return out
 
 
+def _opened(inputs: Sequence[Type], operands: Sequence[Type | None]) -> frozenset[str]:
+    """The symbols of dims that change from one iteration to the next: those in which a body is wider than its operands.
+
+    They have a value inside only, and a new one in each iteration.
+    """
+    pairs = [pair for inner, outer in zip(inputs, operands, strict=True) for pair in _sizes(inner, outer)]
+    return symbols_of(a for a, b in pairs if a != b)
+
+
+def _sizes(a: Type, b: Type | None) -> Iterable[tuple[Dim, Dim | None]]:
+    if not isinstance(a, TensorType) or a.shape is None:
+        return ()
+    other = b.shape if isinstance(b, TensorType) and b.shape is not None else (None,) * len(a.shape)
+    return zip(a.shape, other, strict=True)
+
+
+def _outside(ctx: InferContext, types: Sequence[Type], opened: frozenset[str], hint: str) -> list[Type]:
+    """Types of a body's values as results of the node: a fresh symbol for each size that iterations change."""
+    found: list[Type] = []
+    for i, type_ in enumerate(types):
+        if isinstance(type_, TensorType) and type_.shape is not None and symbols_of(type_.shape) & opened:
+            dims = (ctx.fresh(f"{hint}{i}_{axis}") if symbols_of((dim,)) & opened else dim
+                    for axis, dim in enumerate(type_.shape))  # fmt: skip
+            type_ = TensorType(type_.dtype, tuple(dims))
+        found.append(type_)
+    return found
+
+
 @op(since=13)
 class If(Control):
     """The outputs of one of two bodies, chosen by a bool; the bodies have no inputs but captured ones."""
@@ -83,6 +111,21 @@ class If(Control):
             found = f"{len(taken)} and {len(other)}"
             ctx.fail("the branches must have as many outputs as the node", expected=ctx.n_outputs, found=found)
         return [_join(ctx, a, b, f"If_{i}") for i, (a, b) in enumerate(zip(taken, other, strict=True))]
+
+
+@op(domain="parax")
+class CannotRun(Host):
+    """What is left of an If's branch that the sizes given when compiling do not fit: it is an error to take it.
+
+    `reason`: what does not fit. `types`: those of the other branch's results.
+    """
+
+    outputs: VariadicOut
+    reason: Attr[str]
+    types: Attr[Strs]
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        return [parse_type(text) for text in self.types]
 
 
 @op(since=13)
@@ -113,7 +156,9 @@ class Loop(Control):
             ctx.fail("the body has too few outputs", expected=f"at least {1 + n_states}", found=len(results))
         _check_scalar(ctx, results[0], "the condition that the body returns")
         carried = [value.type for value in ctx.bodies["body"].inputs[2 : 2 + n_states]]
-        return [*carried, *_stacked(ctx, results[1 + n_states :], ctx.fresh("Loop"), ())]
+        opened = _opened(carried, ctx.types[2 : 2 + n_states])
+        scanned = _outside(ctx, results[1 + n_states :], opened, "Loop_scan")
+        return [*_outside(ctx, carried, opened, "Loop_"), *_stacked(ctx, scanned, ctx.fresh("Loop"), ())]
 
 
 @op(since=9)
@@ -158,7 +203,9 @@ class Scan(Control):
             if values and len(values) != expected:
                 ctx.fail(f"{what} has the wrong length", expected=expected, found=len(values))
         carried = [value.type for value in ctx.bodies["body"].inputs[:n_states]]
-        return [*carried, *_stacked(ctx, results[n_states:], length, self.scan_output_axes)]
+        opened = _opened(carried, ctx.types[:n_states])
+        scanned = _outside(ctx, results[n_states:], opened, "Scan_scan")
+        return [*_outside(ctx, carried, opened, "Scan_"), *_stacked(ctx, scanned, length, self.scan_output_axes)]
 
 
 def _check_scalar(ctx: InferContext, type_: Type | None, what: str, dtype: object = BOOL) -> None:

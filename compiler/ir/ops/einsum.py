@@ -80,17 +80,21 @@ class Einsum(Composite):
             ctx.fail(f"equation {self.equation!r}: {error}", found=ctx.types)
         sizes: dict[str, Dim] = {}
         for i, labels in enumerate(inputs):
+            own: dict[str, Dim] = {}
             for name, dim in zip(labels, ctx.shape(i), strict=True):
-                have = sizes.get(name)
-                if have is None or (name.startswith(".") and have == 1):
-                    sizes[name] = dim
-                elif not (name.startswith(".") and dim == 1):
-                    ctx.equal(have, dim, f"sizes of label {name} must agree")
+                if name in own:  # a diagonal, which nothing broadcasts
+                    dim = ctx.equal(own[name], dim, f"sizes of label {name} in one term must agree")
+                own[name] = dim
+            for name, dim in own.items():
+                have = sizes.get(name, 1)
+                if dim != 1 and have != 1:
+                    ctx.equal(have, dim, f"sizes of label {name} must agree, or be 1")
+                sizes[name] = dim if have == 1 else have
         return super().infer(ctx)
 
     def expand(self, g: PyAny, *inputs: PyAny) -> PyAny:
         labels, output = self.labels([v.tensor.rank for v in inputs])
-        terms = [_diagonal(g, Term(v, names)) for v, names in zip(inputs, labels, strict=True)]
+        terms = _without_broadcasts(g, [_diagonal(g, Term(v, n)) for v, n in zip(inputs, labels, strict=True)])
         while len(terms) > 1:
             first, second, *rest = terms
             needed = {*output, *(name for t in rest for name in t.labels)}
@@ -115,13 +119,25 @@ def _diagonal(g: PyAny, t: Term) -> Term:
             moved = g.Transpose(t.value, perm=[*rest, *twice])
             labels = (*(t.labels[i] for i in rest), *[name] * len(twice))
             axes = [[i] for i in range(len(rest) + len(twice) - 2)] + [[len(labels) - 2, len(labels) - 1]]
-            flat = g.Reshape(moved, shape_of(g, [[(moved, a) for a in group] for group in axes]))
+            flat = g.Reshape(moved, shape_of(g, [[(moved, a) for a in group] for group in axes]), allowzero=1)
             size = moved.tensor.dims[-1]
             if isinstance(size, SymDim):
                 raise UnsupportedOp("the diagonal of a symbolic dimension", found=moved.type)
             flat = g.Slice(flat, [0], [2**63 - 1], [len(axes) - 1], [size + 1])
             t = Term(flat, labels[:-1])
     return t
+
+
+def _without_broadcasts(g: PyAny, terms: Sequence[Term]) -> list[Term]:
+    """The terms without axes of size 1 whose label has another size in another term: those broadcast."""
+    wide = {name for t in terms for name, dim in zip(t.labels, t.value.tensor.dims, strict=True) if dim != 1}
+    kept = []
+    for t in terms:
+        pairs = enumerate(zip(t.labels, t.value.tensor.dims, strict=True))
+        axes = [i for i, (name, dim) in pairs if dim == 1 and name in wide]
+        labels = tuple(name for i, name in enumerate(t.labels) if i not in axes)
+        kept.append(Term(g.Squeeze(t.value, axes), labels) if axes else t)
+    return kept
 
 
 def _sum_out(g: PyAny, t: Term, needed: set[str]) -> Term:
@@ -157,7 +173,7 @@ def _contract(g: PyAny, a: Term, b: Term, needed: set[str]) -> Term:
     sources += [[(left, n + i)] for i in range(len(free_a))]
     sources += [[(right, n + len(summed) + i)] for i in range(len(free_b))]
     if len(free_a) != 1 or len(free_b) != 1:
-        product = g.Reshape(product, shape_of(g, sources))
+        product = g.Reshape(product, shape_of(g, sources), allowzero=1)
     return Term(product, (*batch, *free_a, *free_b))
 
 
@@ -168,7 +184,7 @@ def _matrix(g: PyAny, v: PyAny, batch: int, rows: int, columns: int) -> PyAny:
     groups = [[(v, i)] for i in range(batch)]
     groups.append([(v, batch + i) for i in range(rows)])
     groups.append([(v, batch + rows + i) for i in range(columns)])
-    return g.Reshape(v, shape_of(g, groups))
+    return g.Reshape(v, shape_of(g, groups), allowzero=1)
 
 
 def shape_of(g: PyAny, groups: Sequence[Sequence[tuple[PyAny, int]]]) -> PyAny:

@@ -7,7 +7,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import Dim, DType, SymDim, lower_bound
+from ..types import Dim, DType, SymDim, at_least
 from .base import (
     Any,
     Any2,
@@ -90,7 +90,7 @@ class Div(Elementwise):
         if isinstance(a, int) and isinstance(b, int):
             quotient = abs(a) // abs(b)
             return quotient if (a < 0) == (b < 0) else -quotient
-        return a // b if lower_bound(a) >= 0 and lower_bound(b) >= 1 else None
+        return a // b if at_least(a, 0) and at_least(b, 1) else None
 
 
 @op(since=14)

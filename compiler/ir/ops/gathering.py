@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import Dim, SymDim, TensorType
+from ..types import Dim, SymDim, TensorType, dim_max
 from .base import Any, Attr, In, Index, InferContext, Int64, Operator, op
 
 
@@ -73,6 +73,9 @@ def check_elements(ctx: InferContext, axis: int) -> int:
     for a, (have, want) in enumerate(zip(data, indices, strict=True)):
         if a != axis and isinstance(have, int) and isinstance(want, int) and want > have:
             ctx.fail(f"indices reach beyond dimension {a} of data", expected=f"at most {have}", found=want)
+        if a != axis and dim_max(have, want) != have:  # only the run can tell
+            message = f"{ctx.where}: indices reach beyond dimension {a} of data"
+            ctx.constraints.append((dim_max(have, want), have, message))
     return axis
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any as PyAny
 
-from ..types import BOOL, SymDim, lower_bound, upper_bound
+from ..types import BOOL, SymDim, at_least, at_most
 from .base import Attr, Bool, Elementwise, Float, In, Int, Numeric, NumericOrBool, op
 
 
@@ -21,9 +21,9 @@ def _less(a: PyAny, b: PyAny) -> bool | None:
     if isinstance(a, float) or isinstance(b, float):
         return None
     difference = a - b
-    if upper_bound(difference) < 0:
+    if at_most(difference, -1):
         return True
-    return False if lower_bound(difference) >= 0 else None
+    return False if at_least(difference, 0) else None
 
 
 def _not(x: bool | None) -> bool | None:

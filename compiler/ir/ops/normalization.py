@@ -8,7 +8,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, Dim, DType, TensorType, Type
+from ..types import BF16, F16, F32, Dim, DType, TensorType, Type
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
 
 
@@ -18,7 +18,10 @@ class Statistic(Float):
 
 @op(since=15)
 class BatchNormalization(Composite):
-    """(x - mean) / sqrt(var + epsilon) * scale + b per channel (axis 1): x * s + (b - mean * s)."""
+    """(x - mean) / sqrt(var + epsilon) * scale + b per channel (axis 1): x * s + (b - mean * s).
+
+    A tensor of one axis has one channel.
+    """
 
     x: In[Float]
     scale: In[Float2]
@@ -36,10 +39,10 @@ class BatchNormalization(Composite):
         if self.training_mode or ctx.n_outputs > 1:
             ctx.unsupported("batch statistics (training_mode)", hint="export the model for inference")
         shape = ctx.shape(0)
-        if len(shape) < 2:
-            ctx.fail("BatchNormalization needs [N, C, ...]", found=ctx.tensor(0))
+        if not shape:
+            ctx.fail("BatchNormalization needs [N, C, ...] or [N]", found=ctx.tensor(0))
         for i, name in ((1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")):
-            per_channel(ctx, i, shape[1], name)
+            per_channel(ctx, i, shape[1] if len(shape) > 1 else 1, name)
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:
@@ -67,7 +70,7 @@ def cast_to(g: PyAny, v: PyAny, dtype: DType) -> PyAny:
 def along_channels(g: PyAny, v: PyAny, x: PyAny) -> PyAny:
     """A per-channel vector [C] as [C, 1, ...], so that it broadcasts along axis 1 of `x`."""
     spatial = x.type.rank - 2
-    return g.Reshape(v, [-1] + [1] * spatial) if spatial else v
+    return g.Reshape(v, [-1] + [1] * spatial) if spatial > 0 else v
 
 
 class Normalize(Operator):
@@ -253,6 +256,9 @@ class MeanVarianceNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        centred = g.Sub(x, g.ReduceMean(x, list(self.axes)))
+        dtype = x.type.dtype
+        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # where 1e-9 is not 0
+        centred = g.Sub(wide, g.ReduceMean(wide, list(self.axes)))
         variance = g.ReduceMean(g.Mul(centred, centred), list(self.axes))
-        return g.Div(centred, g.Add(g.Sqrt(variance), 1e-9))
+        y = g.Div(centred, g.Add(g.Sqrt(variance), 1e-9))
+        return g.Cast(y, to=dtype) if dtype in (F16, BF16) else y

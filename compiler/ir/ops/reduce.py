@@ -201,7 +201,11 @@ class ReduceLogSumExp(Composite):
 
 
 class ArgReduce(Operator):
-    """Position of an extreme along one axis; `better` says when a later element takes over."""
+    """Position of an extreme along one axis; `better` says when a later element takes over.
+
+    NaN is more extreme than all numbers, as in numpy and onnx.reference (ONNX Runtime passes over it, or not, by its
+    place): where ReduceMax gives NaN, ArgMax gives the place of the first one.
+    """
 
     axis: int
     keepdims: int
@@ -226,6 +230,13 @@ class ArgReduce(Operator):
         return [TensorType(I64, (*shape[:axis], *kept, *shape[axis + 1 :]))]
 
 
+def _takes_over(x: PyAny, best: PyAny, beats: PyAny, last: int) -> PyAny:
+    """`beats`, or x is NaN and `best` is not (or comes before it, where the last one counts)."""
+    if not x.dtype.is_float:
+        return beats
+    return beats | (x != x) if last else beats | ((x != x) & (best == best))
+
+
 @op(since=13)
 class ArgMax(ArgReduce):
     """Position of the greatest element, of the first one unless `select_last_index`."""
@@ -236,7 +247,7 @@ class ArgMax(ArgReduce):
     select_last_index: Attr[int] = 0
 
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
-        return x >= best if self.select_last_index else x > best
+        return _takes_over(x, best, x >= best if self.select_last_index else x > best, self.select_last_index)
 
     def worst(self, dtype: DType) -> float | int:
         return lowest(dtype)
@@ -252,7 +263,7 @@ class ArgMin(ArgReduce):
     select_last_index: Attr[int] = 0
 
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
-        return x <= best if self.select_last_index else x < best
+        return _takes_over(x, best, x <= best if self.select_last_index else x < best, self.select_last_index)
 
     def worst(self, dtype: DType) -> float | int:
         return highest(dtype)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from ....errors import ResourceLimit, UnsupportedOp
-from ..types import Dim, SymDim, TensorType, upper_bound
+from ..types import F64, Dim, SymDim, TensorType, at_least, upper_bound
 from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, op
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -96,24 +96,30 @@ class Resize(Operator):
         if any(upper_bound(s) < 0 for s in sizes):
             ctx.fail("negative size", found=sizes)
         if self.keep_aspect_ratio_policy != "stretch":
-            return self._kept_aspect([(a, shape[a]) for a in axes], sizes)
+            return self._kept_aspect(ctx, axes, sizes)
         found = []
         for axis, size in zip(axes, sizes, strict=True):
             scale: float | None = 1.0 if size == shape[axis] else None
             have = shape[axis]
             if isinstance(size, int) and isinstance(have, int) and have:
-                scale = float(np.float32(size) / np.float32(have))
+                scale = self._ratio(ctx, Fraction(size, have))
             found.append(ResizedAxis(axis, have, size, scale))
         return found
 
-    def _kept_aspect(self, axes: Sequence[tuple[int, Dim]], sizes: Sequence[Dim]) -> list[ResizedAxis]:
-        ratios = [Fraction(size, have) for (_, have), size in zip(axes, sizes, strict=True)
+    def _kept_aspect(self, ctx: InferContext, axes: Sequence[int], sizes: Sequence[Dim]) -> list[ResizedAxis]:
+        lengths = [(a, ctx.shape(0)[a]) for a in axes]
+        ratios = [Fraction(size, have) for (_, have), size in zip(lengths, sizes, strict=True)
                   if isinstance(size, int) and isinstance(have, int) and have]
         if len(ratios) != len(axes):
             raise UnsupportedOp("keep_aspect_ratio_policy needs sizes known when compiling")
         scale = min(ratios) if self.keep_aspect_ratio_policy == "not_larger" else max(ratios)
-        return [ResizedAxis(a, have, math.floor(scale * have + Fraction(1, 2)), float(np.float32(float(scale))))
-                for a, have in axes if isinstance(have, int)]
+        return [ResizedAxis(a, have, math.floor(scale * have + Fraction(1, 2)), self._ratio(ctx, scale))
+                for a, have in lengths if isinstance(have, int)]
+
+    @staticmethod
+    def _ratio(ctx: InferContext, scale: Fraction) -> float:
+        """A scale that nobody wrote as f32: as exact as the coordinates are, f64 for f64 tensors."""
+        return float(scale) if ctx.tensor(0).dtype == F64 else float(np.float32(float(scale)))
 
     def _cropped(self, ctx: InferContext, found: list[ResizedAxis]) -> list[ResizedAxis]:
         roi = ctx.data(1)
@@ -135,6 +141,7 @@ class Resize(Operator):
         for a in self.resized_axes(ctx):
             if a.size == 0 and a.resized != 0:
                 ctx.fail("an empty axis cannot be resized", found=t)
+            at_least(a.size, 1)  # noted: a run must not bring an empty axis
             if self.antialias and self.mode != "nearest" and (a.scale is None or a.scale < 1):
                 raise UnsupportedOp("antialias where the result is smaller")
             shape[a.axis] = a.resized

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import product
 from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I64, Dim, SymDim, TensorType, prod, symbols_of
+from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Variadic, op
+
+MAX_TRIED_SYMBOLS = 5
+"""With so many symbols or fewer, all patterns of zeros are tried."""
 
 
 class View(Movement):
@@ -54,6 +58,8 @@ class Reshape(View):
         if ctx.rank(1) != 1:
             ctx.fail("shape must be a vector", found=ctx.types[1])
         target = ctx.dims(1, "shape")
+        if not self.allowzero:
+            _refuse_other_copies(ctx, source, target)
         for i, dim in enumerate(target):
             if dim == 0 and not self.allowzero:
                 if i >= len(source):
@@ -68,6 +74,40 @@ class Reshape(View):
         else:
             ctx.equal(total, rest, "reshape changes the number of elements")
         return tuple(target)
+
+
+def _refuse_other_copies(ctx: InferContext, source: Dims, target: Sequence[Dim]) -> None:
+    """Constrains the symbols where an entry of the shape that is 0 at run time copies another dimension than a 0.
+
+    The shape is taken for the result's; ONNX reads x[2,B,0] to [B,2,0] for B = 0 as [2,2,0] instead. What is no valid
+    Reshape when the dimension is copied, x[1,B,4] to [B,4], is left to have no elements.
+    """
+    copies = [(i, d) for i, d in enumerate(target)
+              if isinstance(d, SymDim) and i < len(source) and d != source[i] and lower_bound(d, 0) < 1]
+    if not copies:
+        return
+    copied = [source[i] if i < len(source) and d == 0 else d for i, d in enumerate(target)]
+    differs: Dim = 0
+    for i, d in copies:
+        is_zero = 1 - exact_min(d, 1)
+        copied[i] = d + is_zero * source[i]
+        differs = differs + is_zero * exact_min(source[i], 1)
+    # 1 or 0 each; a product of minima, so that a factor min(N,1) says by itself that only an N of 0 matters
+    others = prod(exact_min(d, 1) for d in copied if d != -1)
+    refused = (others if -1 in copied else 1 - others) * differs
+    if _is_ever_nonzero(refused, [*source, *target]):
+        ctx.equal(refused, 0, "a 0 in shape copies a dimension of the input that is not 0")
+
+
+def _is_ever_nonzero(dim: Dim, sizes: Sequence[Dim]) -> bool:
+    """Whether `dim`, which knows of sizes only whether they are 0, can be something else; True if in doubt."""
+    names = sorted(symbols_of(sizes))
+    plain = all(coef > 0 and all(atom.op == "sym" for atom in mono)
+                for d in sizes if isinstance(d, SymDim) for mono, coef in d.terms)
+    if isinstance(dim, int) or not plain or len(names) > MAX_TRIED_SYMBOLS:
+        return dim != 0
+    tried = product(range(2), repeat=len(names))
+    return any(evaluate(dim, dict(zip(names, values, strict=True))) for values in tried)
 
 
 def _what_is_left(ctx: InferContext, total: Dim, rest: Dim) -> Dim:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import Dim, SymDim, TensorType, ceil_div, dim_max, dim_min, lower_bound, upper_bound
+from ..types import (
+    Dim,
+    SymDim,
+    TensorType,
+    at_least,
+    at_most,
+    ceil_div,
+    dim_max,
+    dim_min,
+    exact_max,
+    exact_min,
+    lower_bound,
+    noting_positive,
+    upper_bound,
+)
 from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, VariadicOut, op
 
+Decides = Callable[[Dim, Dim], Dim]
 FAR = 2**31 - 1  # exporters write the ends of i32 and i64 for "to the end"
 
 
@@ -23,23 +38,42 @@ class Range:
     count: Dim
 
 
-def _clamp(x: Dim, low: Dim, high: Dim, size: Dim) -> Dim:
-    """A bound of a slice counted from the front and moved into [low, high]."""
-    if isinstance(x, int) and isinstance(size, SymDim) and abs(x) >= FAR:
-        return high if x > 0 else low
-    if upper_bound(x) < 0:
-        x = x + size
-    return dim_max(low, dim_min(x, high))
-
-
 def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> Range:
-    """What `[start:end:step]` takes of an axis of `size`, as ONNX and numpy define it. `step` is not 0."""
-    if step > 0:
-        first, last = _clamp(start, 0, size, size), _clamp(end, 0, size, size)
-        return Range(first, step, dim_max(0, ceil_div(last - first, step)))
-    first, last = _clamp(start, 0, size - 1, size), _clamp(end, -1, size - 1, size)
-    count = dim_max(0, ceil_div(first - last, -step))
+    """What `[start:end:step]` takes of an axis of `size`, as ONNX defines it. `step` is not 0.
+
+    The count holds for symbols of 0 too, unless it is one number for all others (`x[-1:]` has 1): a number serves
+    kernels and broadcasts better, and the symbols are noted as positive. Where nothing is taken, `start` says nothing.
+    """
+    with noting_positive(set()):
+        is_number = isinstance(_count(start, end, step, size, dim_max, dim_min)[1], int)
+    larger, smaller = (dim_max, dim_min) if is_number else (exact_max, exact_min)
+    first, count = _count(start, end, step, size, larger, smaller)
     return Range(first if count != 0 else 0, step, count)
+
+
+def _count(start: Dim, end: Dim, step: int, size: Dim, larger: Decides, smaller: Decides) -> tuple[Dim, Dim]:
+    """The first position, and how many there are: what takes away from nothing is clamped by the count alone."""
+    if step > 0:
+        first, last = _from_front(start, 0, size, size), _from_front(end, 0, size, size)
+        first = larger(0, first) if _is_from_back(start) else first
+        last = last if _is_from_back(end) else smaller(last, size)
+        return first, larger(0, ceil_div(last - first, step))
+    first, last = _from_front(start, 0, size - 1, size), _from_front(end, -1, size - 1, size)
+    if start != -1:
+        first = smaller(larger(0, first) if _is_from_back(start) else first, size - 1)
+    last = larger(-1, last) if _is_from_back(end) else last
+    return first, larger(0, ceil_div(first - last, -step))
+
+
+def _is_from_back(bound: Dim) -> bool:
+    return at_most(bound, -1)
+
+
+def _from_front(bound: Dim, low: Dim, high: Dim, size: Dim) -> Dim:
+    """A bound counted from the front: `low` or `high` where an exporter writes a number beyond any axis."""
+    if isinstance(bound, int) and isinstance(size, SymDim) and abs(bound) >= FAR:
+        return high if bound > 0 else low
+    return bound + size if _is_from_back(bound) else bound
 
 
 @op(since=13)
@@ -66,7 +100,7 @@ class Slice(Movement):
         taken = [Range(0, 1, d) for d in shape]
         for axis, start, end, step in zip(ctx.axes(axes, len(shape)), starts, ends, steps, strict=True):
             for bound in (start, end):
-                if isinstance(bound, SymDim) and lower_bound(bound) < 0 <= upper_bound(bound):
+                if not at_least(bound, 0) and not at_most(bound, -1):
                     ctx.fail("the sign of a bound depends on a symbolic dimension", found=bound,
                              hint="fix the dimension when compiling")
             taken[axis] = slice_range(start, end, step, shape[axis])
@@ -172,9 +206,23 @@ class Pad(Operator):
         if ctx.has(2) and any(d != 1 for d in ctx.shape(2)):
             ctx.fail("constant_value must be a scalar", found=ctx.types[2])
         t, widths = ctx.tensor(0), self.widths(ctx)
-        if self.mode != "constant" and any(d == 0 and w != (0, 0) for d, w in zip(t.dims, widths, strict=True)):
-            ctx.fail("an empty axis has nothing to repeat", found=t)
+        if self.mode != "constant":
+            for d, width in zip(t.dims, widths, strict=True):
+                _repeatable(ctx, d, *width)
         shape = tuple(d + before + after for d, (before, after) in zip(t.dims, widths, strict=True))
         if any(upper_bound(d) < 0 for d in shape):
             ctx.fail("pads crop more than there is", expected=t, found=widths)
         return [TensorType(t.dtype, shape, t.layout)]
+
+
+def _repeatable(ctx: InferContext, size: Dim, before: Dim, after: Dim) -> None:
+    """Sees to it that an axis has an element that a margin can repeat, after what is cropped."""
+    margin = exact_max(before, 0) + exact_max(after, 0)
+    kept = size + exact_min(before, 0) + exact_min(after, 0)
+    if margin == 0 or at_least(kept, 1):
+        return
+    message = "an empty axis has nothing to repeat"
+    if upper_bound(kept) < 1 and lower_bound(margin, 0) > 0:
+        ctx.fail(message, found=ctx.types[0])
+    wanted = exact_min(margin, 1)
+    ctx.equal(wanted * exact_max(exact_min(kept, 1), 0), wanted, message)

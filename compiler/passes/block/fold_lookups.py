@@ -68,7 +68,7 @@ def _constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
     weights, bias = w.data.astype(np.float64), np.zeros(())
     if op.name == "Gemm":
         c = node.inputs[2] if len(node.inputs) > 2 else None
-        if op.transA or (c is not None and (c.data is None or c.data.size not in (1, c.data.shape[-1]))):  # type: ignore[attr-defined]
+        if op.transA or (c is not None and (c.data is None or c.data.size not in (1, *c.data.shape[-1:]))):  # type: ignore[attr-defined]
             return None
         weights = (weights.T if op.transB else weights) * op.alpha  # type: ignore[attr-defined]
         bias = bias if c is None or c.data is None else c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]

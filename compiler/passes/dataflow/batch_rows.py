@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused, Movement, Reduce, Relayout, Window
 from ...ir.ops.internal import Result
-from ...ir.types import Dim, SymDim, TensorType, prod
+from ...ir.types import Dim, SymDim, TensorType, prod, substitute
 from ...ir.types import symbol as make_symbol
 
 SHARED = None  # row axis of a value that all rows share
@@ -76,8 +76,9 @@ def _is_whole(d: Dim, symbol: str) -> bool:
 
 
 def _analyse(graph: Graph, symbol: str) -> BatchRows:
+    one_more = {symbol: make_symbol(symbol) + 1}  # what matters for no rows at all is no matter of how rows are shared
     for (a, b), where in graph.constraints.items():
-        if _mentions(a, symbol) or _mentions(b, symbol):
+        if _mentions(substitute(a, one_more), symbol) or _mentions(substitute(b, one_more), symbol):
             raise Mixed(f"the symbol must equal something else: {where}")
     axis: dict[Value, int | None] = {}
     for v in graph.inputs:

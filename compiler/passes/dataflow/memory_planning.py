@@ -151,17 +151,24 @@ def _last(readers: list[Spot]) -> list[Spot]:
 
 def _in_place(node: Node, out: Value, spot: Spot, owner: Callable[[Value], Value],
               buffer_of: dict[Value, Buffer]) -> Buffer | None:
-    """The buffer of an operand that `out` may overwrite: element-wise, same places, dead after this step everywhere."""
-    if not _is_elementwise(node) or len(node.outputs) != 1:
-        return None
-    for v in node.operands:
-        root = owner(v)
+    """The buffer of an operand that `out` may overwrite, dead after this step everywhere."""
+    for root in replaceable(node, out, owner):
         host = buffer_of.get(root)
-        if host is None or host.ends != [spot] or host.copies > 1:
-            continue
-        if all(_same_places(o, out) for o in node.operands if owner(o) is root):
+        if host is not None and host.ends == [spot] and host.copies == 1:
             return host
     return None
+
+
+def replaceable(node: Node, out: Value, owner: Callable[[Value], Value]) -> list[Value]:
+    """Owners of operands whose bytes the kernel of `node` may overwrite with `out`: element-wise, same places.
+
+    Args:
+        owner: of a view the value whose bytes it shows, else the value itself.
+    """
+    if not _is_elementwise(node) or len(node.outputs) != 1:
+        return []
+    return [root for root in dict.fromkeys(map(owner, node.operands))
+            if all(_same_places(o, out) for o in node.operands if owner(o) is root)]
 
 
 def _same_places(v: Value, out: Value) -> bool:
@@ -195,4 +202,4 @@ def _unit_and_count(size: Dim) -> tuple[Dim, int]:
     return size // count, count
 
 
-__all__ = ["Buffer", "plan_memory", "separate_outputs"]
+__all__ = ["Buffer", "plan_memory", "replaceable", "separate_outputs"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.cost import Cost
+from ...ir.cost import Cost, CostRule
 from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
 from ...ir.machine import Machine
@@ -19,18 +19,20 @@ from .dag import Dag
 from .works import Work, seconds_alone
 
 
-def merge_where_it_pays(graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int]) -> bool:
+def merge_where_it_pays(
+    graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], rule: CostRule = node_cost
+) -> bool:
     """Merge sibling convolutions whose merged form is predicted to be faster than they are side by side or in sequence.
 
     Merged convolutions may round differently.
 
     Args:
-        n_cores: of the instance. symbols: sizes of symbolic dimensions to decide for.
+        n_cores: of the instance. symbols: sizes of symbolic dimensions to decide for. rule: what a node costs.
     """
     cache = machine.l3_nbytes + n_cores * machine.l2_nbytes
 
     def cost(node: Node) -> Cost:
-        found = node_cost(node, symbols)
+        found = rule(node, symbols)
         near = found.read_nbytes + found.written_nbytes
         return replace(found, near_nbytes=near) if near <= cache else found
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
+from ...ir.cost import CostRule
+from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
 from ...ir.machine import Machine
 from ...ir.ops.internal import Result
@@ -51,10 +53,11 @@ class Operators:
 
     @classmethod
     def of(
-        cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int], measured: Measured | None = None
-    ) -> Operators:
+        cls, graph: Graph, machine: Machine, n_cores: int, symbols: Mapping[str, int],
+        measured: Measured | None = None, cost: CostRule = node_cost,
+    ) -> Operators:  # fmt: skip
         """The operators as they cost with these sizes."""
-        works = graph_works(graph, symbols, caches=machine.caches(1, n_cores), measured=measured)
+        works = graph_works(graph, symbols, cost, caches=machine.caches(1, n_cores), measured=measured)
         dag, groups, free = contract_views(works)
         nodes = list(graph)
         own = [replace(works[group[0]], after=tuple(bits(before))) for group, before in zip(groups, dag.before)]
@@ -142,6 +145,7 @@ def plan_layers(
     options: LayerOptions | None = None,
     measured: Measured | None = None,
     merge: bool = False,
+    cost: CostRule = node_cost,
 ) -> Schedule:
     """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
 
@@ -153,10 +157,11 @@ def plan_layers(
         n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
         measured: what nodes took, with these sizes, alone on one core and on all; better than any prediction.
         merge: also merge sibling convolutions where that pays; they may round differently then.
+        cost: what a node costs.
     """
     if merge:
-        merge_where_it_pays(graph, machine, n_cores, symbols)
-    operators = Operators.of(graph, machine, n_cores, symbols, measured)
+        merge_where_it_pays(graph, machine, n_cores, symbols, cost)
+    operators = Operators.of(graph, machine, n_cores, symbols, measured, cost)
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):
         return sequential_schedule(graph, n_cores)
@@ -176,6 +181,7 @@ def plan_pipeline(
     symbols: Mapping[str, int] | None = None,
     n_stages: int | None = None,
     options: LayerOptions | None = None,
+    cost: CostRule = node_cost,
 ) -> Schedule:
     """Partition a graph into pipeline stages on cores of their own, for batches cut into micro-batches.
 
@@ -185,10 +191,11 @@ def plan_pipeline(
 
     Args:
         batch: rows of a request. symbol: the dimension that counts rows. symbols: sizes of the others.
+        cost: what a node costs.
     """
     @cache
     def of(rows: int) -> Operators:
-        return Operators.of(graph, machine, n_cores, {**(symbols or {}), symbol: rows})
+        return Operators.of(graph, machine, n_cores, {**(symbols or {}), symbol: rows}, cost=cost)
 
     device = device_batch(lambda rows: sum(of(rows).prices.on(n_cores)), batch)
     most = min(n_cores, MOST_STAGES)

@@ -21,10 +21,10 @@ from ...ir.cost import Cost
 from ...ir.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
-from .works import BESIDE, SPREAD, WAITING, CostRule, Work, graph_works, seconds_alone, seconds_on
+from .works import BESIDE, SPREAD, WAITING, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [
-    "SPREAD", "Cost", "CostRule", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy",
+    "SPREAD", "Cost", "Greedy", "Instances", "Latencies", "Layers", "Part", "Pipeline", "Policy",
     "Sequential", "Span", "Timeline", "Work", "graph_works", "lat_greedy", "lat_sequential", "seconds_alone",
     "simulate",
 ]  # fmt: skip

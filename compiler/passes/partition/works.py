@@ -6,12 +6,12 @@ Owns `Work` and the time of one work alone. It must not know policies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.cost import Cost
+from ...ir.cost import Cost, CostRule
 from ...ir.costs import node_cost
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph
 from ...ir.machine import Machine
 from ...ir.views import MemoryPlan
 from .residency import memory_of, with_caches
@@ -56,8 +56,6 @@ class Work:
         predicted = seconds_alone(self.cost, machine, nearest)
         return self.measured[nearest] / predicted if predicted > 0 else 1.0
 
-
-CostRule = Callable[[Node, Mapping[str, int]], Cost]
 
 
 def graph_works(

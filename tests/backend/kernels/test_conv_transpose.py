@@ -107,3 +107,15 @@ def test_output_size_as_onnxruntime_reads_it(attributes: dict[str, Any], expecte
     x, w = np.ones((1, 1, 1), np.float32), np.arange(1, 6, dtype=np.float32).reshape(1, 1, 5)
     (y,) = run_node(op("ConvTranspose", **attributes), [x, w], constants=[1])
     assert y.reshape(-1).tolist() == expected
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_an_infinite_weight_reaches_only_the_pixels_that_it_makes(constant: bool) -> None:
+    x, w = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 8, 3, 3), np.float32)
+    w[0, 3, 1, 1] = np.inf
+    layout = (0, 2, 3, 1)
+    (y,) = run_node(op("ConvTranspose"), [x, w], constants=[1] if constant else [], layouts=[layout],
+                    out_layouts=[layout])  # fmt: skip
+    assert np.isposinf(y[0, 3, 1:5, 1:5]).all()
+    y[0, 3, 1:5, 1:5] = 0
+    assert np.isfinite(y).all()

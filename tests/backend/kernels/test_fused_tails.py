@@ -11,6 +11,7 @@ from backend.harness import op, run_graph
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.base import Fused, Operator
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F16, F32, DType, TensorType, symbol
 
 LAST = (0, 2, 3, 1)
@@ -94,3 +95,36 @@ def test_fused_tail_equals_separate_nodes(root: Operator, constants: list[Any], 
     (found,) = run_graph(fused(separate), feeds, {"N": 2})
     tolerance = 1e-5 if dtype == F32 else 1e-2
     np.testing.assert_allclose(found.astype(np.float32), wanted.astype(np.float32), tolerance, tolerance)
+
+
+ORDERS = """graph @g(%x: f32[9,16], %y: f32[9,16], %e: f32[9,40], %n: f32[9,40]) {
+  %w = const f32[16,40] "w"
+  %a = fused<MatMul>(%x, %w, %e, %n) : f32[9,40]
+    body(%x: f32[9,16], %w: f32[16,40], %e: f32[9,40], %n: f32[9,40]) {
+      %0 = MatMul(%x, %w)
+      %1 = Sub(FIRST)
+      %2 = Div(%1, %n)
+      return %2
+    }
+  %b = fused<MatMul>(%y, %w, %e, %n) : f32[9,40]
+    body(%x: f32[9,16], %w: f32[16,40], %e: f32[9,40], %n: f32[9,40]) {
+      %0 = MatMul(%x, %w)
+      %1 = Sub(SECOND)
+      %2 = Div(%1, %n)
+      return %2
+    }
+  return %a, %b
+}"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("%0, %e", "%e, %0"), ("%0, %e", "%0, %n"), ("%0, %0", "%0, %e")])
+def test_tails_that_differ_in_the_order_of_operands_share_no_function(first: str, second: str) -> None:
+    def run(one: str, other: str) -> list[np.ndarray]:
+        return run_graph(parse_graph(ORDERS.replace("FIRST", one).replace("SECOND", other)), feeds)
+
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.uniform(1, 2, (9, 16 if name in "xy" else 40)).astype(np.float32) for name in "xyen"}
+    together = run(first, second)
+    alone = run(first, first)[0], run(second, second)[1]
+    for found, wanted in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(found, wanted)

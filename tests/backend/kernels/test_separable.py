@@ -19,6 +19,7 @@ from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.builder import GraphBuilder
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F32, Dim, TensorType, symbol
@@ -61,7 +62,8 @@ def block(
 
 def run_block(
     n: int, channels: int, size: tuple[int, int], outputs: int, kernel: tuple[int, int], *, static: bool = False,
-    target: Target | None = None, biased: bool = True, relu: bool = True, residual: bool = False, **attributes: Any,
+    target: Target | None = None, biased: bool = True, relu: bool = True, residual: bool = False, fp: Fp = Fp.DEFAULT,
+    **attributes: Any,
 ) -> None:  # fmt: skip
     graph, w = block(n if static else symbol("N"), channels, size, outputs, kernel, biased=biased, relu=relu,
                      residual=residual, **attributes)  # fmt: skip
@@ -73,7 +75,7 @@ def run_block(
     if residual:
         feeds["r"] = normal(*y.shape, seed=5)
         y = y + feeds["r"]
-    (found,) = run_graph(graph, feeds, {} if static else {"N": n}, target)
+    (found,) = run_graph(graph, feeds, {} if static else {"N": n}, target, fp=fp)
     check(found, np.maximum(y, 0) if relu else y, channels * kernel[0] * kernel[1])
 
 
@@ -149,11 +151,12 @@ def test_more_cores_get_more_bands() -> None:
 def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, outputs: int, residual: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts, "WORTH", math.inf)  # however little it would bring
-        run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual)
+        run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual, fp=Fp.FAST)
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
-def test_wide_blocks_take_halves(target: Target) -> None:
+@pytest.mark.parametrize("fp", Fp)
+def test_wide_blocks_take_halves_with_fast_floating_point(target: Target, fp: Fp) -> None:
     taken: list[bool] = []
     within = strassen.within
 
@@ -164,5 +167,5 @@ def test_wide_blocks_take_halves(target: Target) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strassen, "within", watched)
-        run_block(2, 256, (28, 28), 256, (3, 3), pads=[1] * 4, target=target)
-    assert taken == [True]
+        run_block(2, 256, (28, 28), 256, (3, 3), pads=[1] * 4, target=target, fp=fp)
+    assert taken == [fp is Fp.FAST]

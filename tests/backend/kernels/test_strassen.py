@@ -18,7 +18,8 @@ from parax.compiler.backend.kernels.conv import lower_conv
 from parax.compiler.backend.kernels.matmul import lower_matmul
 from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext, WeightStore
 from parax.compiler.ir import strassen as counts
-from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.fp import Fp
+from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
 
@@ -128,12 +129,12 @@ graph @g(%x: f32[N,9,32], %r: f32[N,9,70], %s: f32[70]) {
     assert_close(y, np.tanh((x.astype(np.float64) @ normal(32, 70, seed=3)) * s + r))
 
 
-def lowered(text: str, strict: bool = False) -> str:
+def lowered(text: str, fp: Fp = Fp.FAST) -> str:
     """The kernel that is chosen for the only node."""
     graph = parse_graph(text)
     assert isinstance(graph, Graph)
     node = next(iter(graph))
-    context = LowerContext(host_targets()[0], ("N",), WeightStore(), strict_fp=strict)
+    context = LowerContext(host_targets()[0], ("N",), WeightStore(), fp=fp)
     call = (lower_conv if node.op.name == "Conv" else lower_matmul)(context, node)
     return call.func.name.partition("_")[0]
 
@@ -149,11 +150,28 @@ def pointwise(channels: int, size: int, outputs: int) -> str:
             f'"w"\n  %y = Conv(%x, %w) : {shape}\n  return %y\n}}')  # fmt: skip
 
 
-def test_is_chosen_for_large_products_and_not_with_strict_floating_point() -> None:
-    assert lowered(product(1024, 1024, 1024)) == "strassen"
-    assert lowered(pointwise(256, 14, 1024)) == "strassen"
-    assert lowered(product(1024, 1024, 1024), strict=True) == "matmul"
-    assert lowered(pointwise(256, 14, 1024), strict=True) == "conv"
+@pytest.mark.parametrize("fp", Fp)
+def test_is_chosen_for_large_products_with_fast_floating_point_alone(fp: Fp) -> None:
+    assert lowered(product(1024, 1024, 1024), fp) == ("strassen" if fp is Fp.FAST else "matmul")
+    assert lowered(pointwise(256, 14, 1024), fp) == ("strassen" if fp is Fp.FAST else "conv")
+
+
+@pytest.mark.parametrize("fp", [Fp.STRICT, Fp.DEFAULT])
+def test_is_no_chosen_candidate_either_that_measuring_could_prefer(fp: Fp) -> None:
+    seen: list[str] = []
+
+    class Last:
+        def choose(self, ctx: LowerContext, node: Node, candidates: Candidates) -> str:
+            seen.extend(candidates)
+            return list(candidates)[-1]
+
+    for text in (product(1024, 1024, 1024), pointwise(256, 14, 1024)):
+        graph = parse_graph(text)
+        assert isinstance(graph, Graph)
+        context = LowerContext(host_targets()[0], ("N",), WeightStore(), fp=fp, chooser=Last())
+        node = next(iter(graph))
+        (lower_conv if node.op.name == "Conv" else lower_matmul)(context, node)
+    assert "direct" in seen and "strassen" not in seen
 
 
 @pytest.mark.parametrize("batch", ["", "N,", "4,"])
@@ -163,9 +181,9 @@ def test_is_chosen_only_for_rows_of_one_item(batch: str) -> None:
 
 def test_an_item_with_infinities_does_not_spoil_the_others_where_it_is_chosen() -> None:
     a, b = normal(3, 128, 512), normal(512, 256, seed=1)
-    (alone,) = run_node(op("MatMul"), [a[2:], b], constants=(1,), symbols={"N": 0})
+    (alone,) = run_node(op("MatMul"), [a[2:], b], constants=(1,), symbols={"N": 0}, fp=Fp.FAST)
     a[0, 5, 7] = np.inf
-    (y,) = run_node(op("MatMul"), [a, b], constants=(1,), symbols={"N": 0})
+    (y,) = run_node(op("MatMul"), [a, b], constants=(1,), symbols={"N": 0}, fp=Fp.FAST)
     assert not np.isfinite(y[0]).all()
     np.testing.assert_array_equal(y[2:], alone)
 

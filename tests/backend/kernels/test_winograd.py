@@ -20,6 +20,7 @@ from parax.compiler.backend.kernels.winograd_axes import axis_algorithm
 from parax.compiler.backend.kernels.winograd_kernel import Plan
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
 from parax.compiler.ir import winograd as counts
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.contraction import Conv
 from parax.compiler.ir.target import Target
@@ -52,7 +53,7 @@ def run(
     return y
 
 
-def assert_close(found: np.ndarray, expected: np.ndarray, bound: float = winograd.ERROR_BOUND) -> None:
+def assert_close(found: np.ndarray, expected: np.ndarray, bound: float = winograd.TILE_ERROR) -> None:
     """The documented bound, a share of the largest output."""
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
@@ -99,7 +100,7 @@ def test_many_channels_stay_within_the_bound(
     expected = naive.conv(x, k, None, strides=strides, pads=pads, dilations=[1, 1], group=1)
     found = run(x, k, None, strides=strides, pads=pads)
     small = max(outputs) == 2 and min(kernel) <= 5
-    assert_close(found, expected, winograd.SMALL_ERROR_BOUND if small else winograd.ERROR_BOUND)
+    assert_close(found, expected, winograd.SMALL_TILE_ERROR if small else winograd.TILE_ERROR)
 
 
 @pytest.mark.parametrize("kernel", [(7, 7), (6, 6), (7, 3), (5, 6), (8, 8), (1, 7)])
@@ -166,8 +167,8 @@ def test_strict_floating_point_forbids_it() -> None:
     graph = parse_graph('graph @g(%x: f32[1,64,14,14]{0,2,3,1}) {\n  %w = const f32[64,64,3,3] "w"\n'
                         "  %y = Conv(%x, %w) {pads=[1,1,1,1]} : f32[1,64,14,14]{0,2,3,1}\n  return %y\n}")
     names = []
-    for strict in (False, True):
-        context = LowerContext(host_targets()[0], (), WeightStore(), strict_fp=strict)
+    for fp in (Fp.DEFAULT, Fp.STRICT):
+        context = LowerContext(host_targets()[0], (), WeightStore(), fp=fp)
         call = lower_conv(context, next(iter(graph)))
         names.append(call.func.name.partition("_")[0])
     assert names == ["winograd", "conv"]

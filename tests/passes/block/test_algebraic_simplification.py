@@ -18,6 +18,8 @@ FIRES = {
     "x / c": ("%c = const f32[] 8.0\n %1 = Div(%x, %c)", "1", "%c = const f32[] 0.125\n %1 = Mul(%x, %c)"),
     "constants meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Mul(%x, %a)\n %2 = Mul(%1, %b)", "2",
                        "%c = const f32[4] [3, 6, 9, 12]\n %2 = Mul(%x, %c)"),
+    "sums meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Add(%x, %a)\n %2 = Add(%1, %b)", "2",
+                  "%c = const f32[4] [4, 5, 6, 7]\n %2 = Add(%x, %c)"),
     "square": ("%c = const f32[] 2.0\n %1 = Pow(%x, %c)", "1", "%1 = Mul(%x, %x)"),
     "root": ("%c = const f32[] 0.5\n %1 = Pow(%x, %c)", "1", "%1 = Sqrt(%x)"),
     "minus minus": ("%1 = Neg(%x)\n %2 = Neg(%1)", "x", ""),

@@ -30,6 +30,12 @@ def test_rows_side_by_side_become_a_sum(body: str) -> None:
     check_pass(FoldLookups(), TWO.format(tables=TABLES, body=body), FOLDED_TWO)
 
 
+def test_a_bias_of_rank_0() -> None:
+    """It has no last axis to look at."""
+    body = "%s = const f32[] 2\n %4 = Gemm(%1, %w, %s)"
+    check_pass(FoldLookups(), ONE.format(tables=TABLES, body=body), FOLDED_ONE)
+
+
 def test_indices_of_higher_rank() -> None:
     text = 'graph @g(%i: i64[N,2]) {{\n %t = const f32[5,{n}] "t"\n{rest}\n}}'
     check_pass(FoldLookups(),

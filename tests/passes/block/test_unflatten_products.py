@@ -7,7 +7,7 @@ import pytest
 from parax.compiler.passes.block.unflatten_products import UnflattenProducts
 from passes.check import check_pass
 
-TEXT = """graph @g(%x: f32[N,S,4]) {{
+TEXT = """graph @g(%x: f32[N,5,4]) {{
     %w = const f32[4,4] "w"\n %b = const f32[4] [1, 2, 3, 4]\n %c = const i64[2] [-1, 4]\n {}\n}}"""
 ROWS = "%s = Shape(%x)\n %1 = Reshape(%x, %c)\n "
 

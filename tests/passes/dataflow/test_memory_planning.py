@@ -128,6 +128,15 @@ def test_buffers_of_whole_pages_begin_at_other_places_of_a_page(n: int, name: st
         assert 256 <= (a - b) % 4096 <= 4096 - 256
 
 
+@pytest.mark.parametrize("name", ["N", None])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 33, 1025])
+def test_buffers_have_the_whole_of_their_last_line(n: int, name: str | None) -> None:
+    graph = parse_graph("""graph @g(%x: f32[N]) {
+        %1 = Softmax(%x)\n %2 = Softmax(%1)\n %3 = Softmax(%2)\n %4 = Concat(%1, %2, %3) {axis=0}\n return %4\n}"""
+                        .replace("N", name or str(n)))  # fmt: skip
+    check_plan(graph, plan_memory(graph), {name: n} if name else {})
+
+
 def test_an_element_wise_result_takes_over_its_dying_operand() -> None:
     graph = parse_graph("""graph @g(%x: f32[64]) {
         %1 = Softmax(%x)\n %2 = Relu(%1)\n %3 = Exp(%2)\n %4 = Softmax(%3)\n return %4\n}""")

@@ -73,13 +73,21 @@ def test_parameters_known_at_run_time(kind: str, operands: list[Any], attributes
 
 @pytest.mark.parametrize("kind, operands", [
     ("Slice", [X, ints(0), ints(2), ints(0), ints(0)]), ("Slice", [X, ints(0), ints(2), ints(9)]),
-    ("Reshape", [X, ints(7, -1)]), ("Reshape", [X, ints(-1, -1)]), ("Expand", [X, ints(2**40, 2**40, 4, 5)]),
-    ("Expand", [X, ints(7)]), ("Tile", [X, ints(-1, 1, 1)]), ("Split", [X, ints(2, 2)]),
-    ("Range", [np.array(0), np.array(2**60), np.array(1)]), ("Range", [np.array(0), np.array(2), np.array(0)]),
-    ("TopK", [X, ints(99)]), ("OneHot", [ints(1), ints(0), np.array([0, 1])]), ("Squeeze", [X, ints(0)]),
-    ("Pad", [X, ints(2**40, 0, 0, 0, 0, 0)]), ("ConstantOfShape", [ints(-1)]),
+    ("Reshape", [X, ints(7, -1)]), ("Reshape", [X, ints(-1, -1)]), ("Expand", [X, ints(7)]),
+    ("Tile", [X, ints(-1, 1, 1)]), ("Split", [X, ints(2, 2)]), ("ConstantOfShape", [ints(-1)]),
+    ("Range", [np.array(0), np.array(2), np.array(0)]), ("TopK", [X, ints(99)]), ("Squeeze", [X, ints(0)]),
+    ("OneHot", [ints(1), ints(0), np.array([0, 1])]),
 ])  # fmt: skip
 def test_bad_parameters_are_refused(kind: str, operands: list[Any]) -> None:
     model = model_of(kind, operands, {}, 2 if kind in ("TopK", "Split") else 1)
     with pytest.raises(parax.InvalidInput):
         run(model, operands)
+
+
+@pytest.mark.parametrize("kind, operands", [
+    ("Expand", [X, ints(2**40, 2**40, 4, 5)]), ("Range", [np.array(0), np.array(2**60), np.array(1)]),
+    ("Pad", [X, ints(2**40, 0, 0, 0, 0, 0)]),
+])  # fmt: skip
+def test_results_beyond_all_memory_are_refused(kind: str, operands: list[Any]) -> None:
+    with pytest.raises(parax.ResourceLimit):
+        run(model_of(kind, operands, {}, 1), operands)

@@ -1,0 +1,66 @@
+"""A node on constants gives what it gives on inputs, also where onnx.reference, which folds constants, is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import parax
+
+RNG = np.random.default_rng(1)
+
+
+def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+def with_inf(array: np.ndarray) -> np.ndarray:
+    array.reshape(-1)[3] = np.inf
+    return array
+
+
+CASES = {
+    "Erf f64": ("Erf", [normal(9, dtype="float64")], {}),
+    "Gelu f64": ("Gelu", [normal(9, dtype="float64")], {}),
+    "HardSwish f64": ("HardSwish", [normal(9, dtype="float64")], {}),
+    "GlobalMaxPool rank 3": ("GlobalMaxPool", [normal(5, 7, 6)], {}),
+    "LRN": ("LRN", [normal(2, 7, 3, 3)], {"size": 5, "alpha": 0.5}),
+    "GridSample": ("GridSample", [normal(1, 2, 5, 6), normal(1, 3, 3, 2)],
+                   {"mode": "cubic", "padding_mode": "border"}),
+    "GridSample f64": ("GridSample", [normal(1, 2, 5, 6, dtype="float64"), normal(1, 3, 3, 2, dtype="float64")], {}),
+    "Resize": ("Resize", [normal(1, 1, 9, 12), None, np.array([1, 1, 0.5, 0.7], np.float32)],
+               {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
+    "Conv dilated": ("Conv", [with_inf(normal(1, 1, 6, 6)), normal(1, 1, 2, 2)], {"dilations": [2, 2]}),
+    "ReduceSumSquare i32": ("ReduceSumSquare", [np.arange(4, dtype=np.int32).reshape(1, 4), np.array([1])], {}),
+    "GRU reverse": ("GRU", [normal(4, 2, 3), normal(1, 12, 3), normal(1, 12, 4)],
+                    {"hidden_size": 4, "direction": "reverse"}),
+    "LSTM reverse": ("LSTM", [normal(4, 2, 3), normal(1, 16, 3), normal(1, 16, 4)],
+                     {"hidden_size": 4, "direction": "reverse"}),
+}  # fmt: skip
+
+
+def results(op: str, operands: list[np.ndarray | None], attributes: dict, folded: bool) -> np.ndarray:
+    """What the node gives for operands that are constants, or the first of them an input."""
+    names = ["" if a is None else f"x{i}" for i, a in enumerate(operands)]
+    given = {n: a for n, a in zip(names, operands) if a is not None}
+    free = {} if folded else {"x0": given["x0"]}
+    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+              for n, a in free.items()]  # fmt: skip
+    fixed = [numpy_helper.from_array(a, n) for n, a in given.items() if n not in free]
+    node = helper.make_node(op, names, ["y"], **attributes)
+    y = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(given["x0"].dtype), None)
+    model = helper.make_model(helper.make_graph([node], "g", inputs, [y], fixed),
+                              opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)  # fmt: skip
+    with parax.compile(model).session(instances=1) as session:
+        return np.asarray(session.run(free)["y"]).copy()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_constants_and_inputs_give_the_same(name: str) -> None:
+    op, operands, attributes = CASES[name]
+    folded, run = (results(op, operands, attributes, how) for how in (True, False))
+    assert (folded.shape, folded.dtype) == (run.shape, run.dtype)
+    rtol = 1e-13 if run.dtype == np.float64 else 1e-5
+    np.testing.assert_allclose(folded, run, rtol, rtol)

@@ -1,0 +1,9 @@
+"""How each operator of the catalogue gets into a random graph: one module a family, registered by import."""
+
+from . import blocks, contraction, control, elementwise, indexing, movement, quantized, recurrent, reduction, windows
+from .registry import BUILDERS, FREQUENCY
+
+__all__ = [
+    "BUILDERS", "FREQUENCY", "blocks", "contraction", "control", "elementwise", "indexing", "movement", "quantized",
+    "recurrent", "reduction", "windows",
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""Where other implementations of ONNX are known to be wrong, each with the reason. The list should only shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+
+from .graphs import all_nodes
+
+Test = Callable[[onnx.NodeProto], bool]
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    return next((a for a in node.attribute if a.name == name), None)
+
+
+def _is_recurrent_variant(node: onnx.NodeProto) -> bool:
+    if node.op_type not in ("RNN", "GRU", "LSTM"):
+        return False
+    lengths = len(node.input) > 4 and bool(node.input[4])
+    direction = _attribute(node, "direction")
+    return (
+        lengths
+        or any(_attribute(node, n) for n in ("activations", "clip", "layout", "input_forget"))
+        or (direction is not None and direction.s != b"forward")
+    )
+
+
+def _is_dilated(node: onnx.NodeProto) -> bool:
+    dilations = _attribute(node, "dilations")
+    return node.op_type == "Conv" and dilations is not None and max(dilations.ints, default=1) > 1
+
+
+REFERENCE: tuple[tuple[str, Test], ...] = (
+    ("onnx.reference runs a Loop without a condition no time", lambda n: n.op_type == "Loop" and not n.input[1]),
+    ("onnx.reference ignores lengths, functions, clips and directions of recurrent operators", _is_recurrent_variant),
+    ("onnx.reference multiplies integers by alpha as floats", lambda n: n.op_type == "Gemm"),
+    ("onnx.reference multiplies what lies between the taps of a dilated kernel by 0, Inf and NaN too", _is_dilated),
+    ("onnx.reference skips NaN in windows", lambda n: n.op_type in ("LpPool", "AveragePool")),
+    ("onnx.reference joins what a Loop scans, where ONNX stacks it",
+     lambda n: n.op_type == "Loop" and len(n.output) > len(n.input) - 2),
+    ("onnx.reference takes positions in float32, and its cubic pieces at a border are others",
+     lambda n: n.op_type == "GridSample"),
+)  # fmt: skip
+
+ONNX_RUNTIME: tuple[tuple[str, Test], ...] = (
+    ("ONNX Runtime takes a variance as a difference of squares, and the root of what is below 0",
+     lambda n: n.op_type == "MeanVarianceNormalization"),
+    ("ONNX Runtime takes the greatest end of a backward slice as none",
+     lambda n: n.op_type == "Slice" and len(n.input) > 4),
+    ("ONNX Runtime computes in float32 in every type", lambda n: n.op_type == "Shrink"),
+    ("ONNX Runtime moves its sum of squares along, and keeps what large channels left in it",
+     lambda n: n.op_type == "LRN"),
+)  # fmt: skip
+LISTS = {"reference": REFERENCE, "onnxruntime": ONNX_RUNTIME}
+
+IMPRECISE = ("HardSwish", "Gelu", "Mish")
+"""Operators whose constants other implementations hold in float32, in float64 too: not generated in float64."""
+
+
+def distrusted(node: onnx.NodeProto, kind: str) -> str:
+    """Why an implementation is not asked for this node; "" if it is."""
+    return next((reason for reason, test in LISTS[kind] if test(node)), "")
+
+
+def distrusted_model(model: onnx.ModelProto, kind: str) -> str:
+    """Why an implementation is not asked for this model; "" if it is."""
+    return next((reason for node in all_nodes(model.graph) if (reason := distrusted(node, kind))), "")

@@ -1,0 +1,200 @@
+"""What a model should give: ONNX Runtime's results, onnx.reference's, and bounds on what rounding may change.
+
+The bounds come from the model in float64: run again with every floating-point operand changed by a few units of
+rounding of the type that it has in the model, the results move by about as much as rounding errors may move them.
+Where they jump (a comparison of nearly equal numbers, a rounding near a half), any of the values met is right.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from parax.compiler.frontend.oracle import oracle
+
+from . import exact
+from .contents import BF16, F64, FLOATS, MANTISSA, is_float
+from .generate import Feeds
+from .known import distrusted_model
+from .nodewise import run_nodes
+
+_FLOAT_CODES = {helper.np_dtype_to_tensor_dtype(d) for d in FLOATS}
+SECONDS = 20
+MIXING = 8.0
+"""Units of rounding of the sum of magnitudes by which one noise of a fast product is off."""
+PRODUCTS = ("Conv", "MatMul", "Gemm")
+
+
+class NoOracle(Exception):
+    """Another implementation cannot run the model; the message is its own."""
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """Other implementations may be slow in Python: give up after so long."""
+
+    def stop(*_: object) -> None:
+        raise NoOracle(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds) -> Feeds:
+    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other. Raises NoOracle."""
+    if kind in ("reference", "onnxruntime") and (reason := distrusted_model(model, kind)):
+        raise NoOracle(reason)
+    if kind == "onnxruntime" and any(a.dtype == BF16 for a in feeds.values()):
+        raise NoOracle("its Python face takes no bfloat16")
+    with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            if kind == "nodes":
+                return run_nodes(model, feeds)
+            run = partial(exact.run, model) if kind == "reference" else oracle(model, kind)
+            return {k: np.asarray(v) for k, v in run({k: v.copy() for k, v in feeds.items()}).items()}
+        except NoOracle:
+            raise
+        except Exception as error:  # whatever it raises, it cannot run this model
+            raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+class Rounding:
+    """The model in float64, run as it is and with noise of the size of rounding errors."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.types = _types(model)
+        self.outputs = [o.name for o in model.graph.output]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self.evaluator: Any = exact.evaluator(widened(model))
+            except Exception as error:  # as in run_other
+                raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+
+    def run(self, feeds: Feeds, noise: float = 0.0, seed: int = 0, fast: bool = False) -> Feeds:
+        """The outputs; floats in float64. Raises NoOracle.
+
+        Args:
+            noise: how many units of rounding every operand of every node is off by.
+            fast: products may be off by more: algorithms of fewer multiplications mix neighbouring elements.
+            seed: of the noise. With an even one floats are rounded to their types too: that makes ties, which decide
+                indices, and numbers that are as large as a type's precision of others vanish.
+        """
+        rng = np.random.default_rng(seed)
+        self.rounding = seed > 0 and seed % 2 == 0
+        self.fast = fast and noise > 0
+        results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
+        results.update({k: _wide(v) for k, v in feeds.items()})
+        with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                for node in self.evaluator.rt_nodes_:
+                    self._step(node, results, noise, rng)
+            except NoOracle:
+                raise
+            except Exception as error:  # as in run_other
+                raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+        return {name: np.asarray(results[name]) for name in self.outputs}
+
+    def _step(self, node: Any, results: dict[str, Any], noise: float, rng: np.random.Generator) -> None:
+        inputs = [self._noisy(name, results[name], noise, rng) for name in node.input]
+        if node.need_context():
+            outer = {k: self._noisy(k, v, noise, rng) for k, v in results.items()}
+            outputs = node.run(*inputs, context=outer)
+        else:
+            outputs = node.run(*inputs)
+        if self.fast and node.op_type in PRODUCTS and _is_floats(outputs[0]):
+            outputs = (self._mixed(node, inputs, outputs[0], noise, rng),)
+        for name, value in zip(node.output, outputs, strict=False):
+            value = _wide(value)
+            dtype = self.types.get(name)
+            if noise and dtype is not None and _is_floats(value):
+                value = self._noisy(name, value, noise, rng)
+            if self.rounding and dtype in MANTISSA and _is_floats(value):
+                value = np.asarray(value).astype(dtype).astype(F64)
+            if dtype is not None and is_float(dtype) and dtype != F64 and _is_floats(value):
+                value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
+            results[name] = value
+
+    def _mixed(self, node: Any, inputs: list[Any], value: Any, noise: float, rng: np.random.Generator) -> Any:
+        """A product off by units of the sum of its terms' magnitudes; of a convolution, of the image's greatest sum."""
+        (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
+        if node.op_type != "MatMul" and size.ndim > 2:
+            size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True, initial=0)
+        dtype = self.types.get(node.output[0], F64)
+        return value + noise * MIXING * 2.0 ** -MANTISSA[dtype] * np.where(np.isfinite(size), size, 0) * rng.choice(
+            [-1.0, 1.0], value.shape
+        )
+
+    def _noisy(self, name: str, value: Any, noise: float, rng: np.random.Generator) -> Any:
+        dtype = self.types.get(name)
+        if not noise or dtype is None or dtype not in MANTISSA or not _is_floats(value):
+            return value
+        unit = max(2.0 ** -MANTISSA[dtype], 2.0**-50) / 2
+        return value * (1.0 + noise * unit * rng.choice([-1.0, 1.0], np.shape(value)))
+
+
+def _is_floats(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype == F64
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)) and is_float(value.dtype):
+        return np.asarray(value).astype(F64)
+    return value
+
+
+def _types(model: onnx.ModelProto) -> dict[str, np.dtype]:
+    """The element types of the values that have one, by name."""
+    try:
+        graph = shape_inference.infer_shapes(model).graph
+    except Exception as error:  # onnx's own errors have no base
+        raise NoOracle(f"shape inference: {error}"[:200]) from error
+    infos = [*graph.input, *graph.output, *graph.value_info]
+    found = {v.name: v.type.tensor_type.elem_type for v in infos if v.type.HasField("tensor_type")}
+    found.update({t.name: t.data_type for t in graph.initializer})
+    return {k: np.dtype(helper.tensor_dtype_to_np_dtype(c)) for k, c in found.items() if c}
+
+
+def widened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every floating-point type made float64."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _widen(copy.graph)
+    return copy
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    for info in [*graph.input, *graph.output]:
+        if info.type.tensor_type.elem_type in _FLOAT_CODES:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    del graph.value_info[:]
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                _widen(attribute.g)
+            elif attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _FLOAT_CODES:
+                attribute.i = TensorProto.DOUBLE
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in _FLOAT_CODES and tensor.data_type != TensorProto.DOUBLE:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(F64), tensor.name))

@@ -1,0 +1,118 @@
+"""A fixed share of the fuzzer with every run of the tests; CI runs more, with another seed."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from fuzz import candidates
+from fuzz.candidates import Failing
+from fuzz.compare import Expected, strict_difference
+from fuzz.configurations import Arrangement, Configuration, draw
+from fuzz.generate import Case
+from fuzz.pool import Pool
+from fuzz.reduce import Reducer
+from fuzz.trial import WRONG, Outcome, try_case
+
+SEED, GRAPHS = "tests", 200
+PLAIN = Configuration(0, "native", "throughput", "sequential", "default", (Arrangement(1, 1, "sequential"),))
+MODEL = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[N,3] x) => (float[N,3] y, float[N,3] z) { a = Exp(x) b = Add(a, x) y = Tanh(b) z = Neg(x) }"""
+
+
+@pytest.mark.slow
+def test_random_graphs() -> None:
+    pool = Pool(SEED, GRAPHS, len(os.sched_getaffinity(0)), timeout=60.0)
+    failed = [r for r in pool if r.outcome.failed]
+    shown = (f"--seed {SEED} --only {r.number}: {r.outcome.status}: {r.outcome.problem}" for r in failed)
+    assert not failed, "\n".join(shown)
+
+
+def _case(n: int = 4) -> Case:
+    return Case("t", parser.parse_model(MODEL), [{"x": np.linspace(-1, 1, 3 * n, dtype=np.float32).reshape(n, 3)}])
+
+
+def test_a_right_result_passes_and_a_wrong_one_does_not() -> None:
+    case = _case()
+    expected = Expected(case.model, case.feeds[0])
+    right = dict(expected.others["onnxruntime"])
+    assert expected.problem(right) == ""
+    wrong = {**right, "y": right["y"].copy()}
+    wrong["y"][1, 2] *= np.float32(1 + 1e-4)
+    assert "output y" in expected.problem(wrong)
+    assert "shape" in expected.problem({**right, "z": right["z"][:1]})
+
+
+def test_integers_and_infinities_are_compared_exactly() -> None:
+    assert strict_difference(np.array([1, 2]), np.array([1, 3]))
+    assert not strict_difference(np.array([np.nan, np.inf]), np.array([np.nan, np.inf]))
+    assert strict_difference(np.array([np.inf]), np.array([-np.inf]))
+    assert strict_difference(np.array([1.0]), np.array([np.inf]))
+    assert strict_difference(np.array([1.0]), np.array([np.nan]))
+
+
+def test_float64_is_judged_in_float64() -> None:
+    """onnx.reference rounds Erf to float32, and ONNX Runtime has none for float64."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (double[3] x) => (double[3] y) { y = Erf(x) }""")
+    x = np.array([0.1, 0.7, 1.9])
+    exact = np.array([math.erf(v) for v in x])
+    expected = Expected(model, {"x": x})
+    assert expected.problem({"y": exact}) == ""
+    assert "output y" in expected.problem({"y": exact.astype(np.float32).astype(np.float64)})
+
+
+def test_an_index_may_come_from_a_tie_that_rounding_makes() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float16[6] x) => (int64[1] y) { s = Sigmoid(x) y = ArgMax(s) }""")
+    x = np.array([-1, 9, 9.5, 10, 3, 4], np.float16)
+    expected = Expected(model, {"x": x})
+    assert all(expected.problem({"y": np.array([i])}) == "" for i in (2, 3))
+    assert "output y" in expected.problem({"y": np.array([0])})
+    assert "output y" in expected.problem({"y": np.array([5])})
+
+
+def test_a_rounding_near_a_half_may_go_either_way() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x) => (float[2] y) <float three = {3}, float w = {1.5}> {
+            a = Div(x, three) b = Mul(a, w) y = Round(b) }""")
+    expected = Expected(model, {"x": np.array([1, 4], np.float32)})
+    found = expected.others["onnxruntime"]["y"]
+    assert expected.problem({"y": np.array([1.0 - found[0], found[1]], np.float32)}) == ""
+    assert expected.problem({"y": np.array([found[0], 3.0], np.float32)}) != ""
+
+
+def test_a_trial_runs_the_plan() -> None:
+    assert try_case(_case(), [PLAIN]).status == "pass"
+
+
+def test_configurations_have_their_share() -> None:
+    drawn = [c for i in range(400) for c in draw(random.Random(i))]
+    assert {c.level for c in drawn} == {0, 1, 2, 3}
+    assert {c.mode for c in drawn} == {"auto", "sequential", "layered", "pipelined"}
+    assert {c.fp for c in drawn} == {"default", "strict", "fast"}
+    if len(os.sched_getaffinity(0)) > 1:
+        assert {(a.instances, a.cores) for c in drawn for a in c.arrangements} == {(1, 1), (1, 2), (2, 1)}
+
+
+class _Judge(Reducer):
+    """Calls a case wrong as long as it has a Tanh of something that an Exp went into."""
+
+    def _fails(self, candidate: Failing) -> bool:
+        ops = [n.op_type for n in candidate.model.graph.node]
+        onnx.checker.check_model(candidate.model)
+        return "Tanh" in ops
+
+
+def test_reduction_keeps_what_fails() -> None:
+    case = _case()
+    found = _Judge(Failing(case.model, tuple(case.feeds), (PLAIN,)), Outcome(WRONG)).run()
+    assert [n.op_type for n in found.model.graph.node] == ["Tanh"]
+    assert [o.name for o in found.model.graph.output] == ["y"]
+    assert candidates.size_of(found)[2] == 1
