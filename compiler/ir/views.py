@@ -12,7 +12,7 @@ from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
 from .ops.internal import Part, Result
 from .ops.shape import Concat
-from .types import Dim, Shape, TensorType
+from .types import Dim, Shape, TensorType, noting_positive
 
 
 def physical_axes(t: TensorType) -> tuple[int, ...]:
@@ -68,7 +68,8 @@ def reshape_order(x: TensorType, dims: Shape) -> tuple[int, ...] | None:
     The shapes are cut into the smallest groups of neighbouring axes with equal products. An axis may be split wherever
     it lies; axes that are merged must follow one another in memory.
     """
-    groups = _groups(x.dims, dims)
+    with noting_positive(set()):  # what has no elements lies in every order
+        groups = _groups(x.dims, dims)
     if groups is None:
         return tuple(range(len(dims))) if is_row_major(x) else None
     place = {a: i for i, a in enumerate(physical_axes(x))}

@@ -14,6 +14,8 @@ CASES = [
            oracle="onnxruntime", opset=20) for a in ATTRS),
     case("GridSample", ["f32[N=2,3,5,7]", "f32[N=2,4,9,2]"], low=-1.2, high=1.2, oracle="onnxruntime", opset=20),
     case("GridSample", ["f32[1,2,3,4,5]", "f32[1,2,3,2,3]"], low=-1.2, high=1.2, oracle="onnxruntime", opset=20),
+    *(case("GridSample", [f"f32[21,{c},5,7]", f"f32[21,1,{n},2]"], low=-1.2, high=1.2, oracle="onnxruntime", opset=20)
+      for c in (1, 3) for n in (1, 2)),  # of one channel and one position, lanes are images
     *(case("GridSample", ["f64[1,2,3,4]", "f64[1,2,3,2]"], a, low=-1.2, high=1.2, oracle="onnxruntime", opset=20)
       for a in ATTRS),  # onnx.reference takes positions in float32
     case("Col2Im", ["f32[1,5,5]", const([5, 5]), const([1, 5])]),

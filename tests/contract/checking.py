@@ -84,7 +84,7 @@ def check(variant: Variant) -> None:
     try:
         found = program.run_all(runs, EVERY)
     except AssertionError as error:
-        if REFUSED in str(error) and variant.number is not None:
+        if REFUSED in str(error) and (variant.number is not None or variant.ones):
             raise NoVariant("an index has no place in the new shape") from None
         raise
     for (_, sizes), arrays, results in zip(runs, wanted, found):
@@ -145,6 +145,8 @@ def _oracle(asked: Sequence[tuple[Case, Contents]]) -> list[list[np.ndarray] | N
 
 
 def _answer(case: Case, contents: Contents) -> list[np.ndarray] | None:
+    if case.op in ("RNN", "GRU", "LSTM") and case.oracle == "onnxruntime" and not np.size(contents[0]):
+        return None  # it leaves the last states of no steps unwritten
     given = [c.astype(np.float32) if _is_half(c) else c for c in contents]  # type: ignore[union-attr]
     operands = tuple(Constant(c) if isinstance(o, Constant) else o for o, c in zip(case.operands, given))
     try:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from random import Random
 
 import numpy as np
@@ -39,7 +40,8 @@ class Variant:
         dtype: of the operands that have operand 0's. number: the size that is replaced wherever it occurs, by a symbol
             that takes all of `sizes` at run time, or by the only one of them. layout: "last": operand 0 and results of
             its rank channels last; "any": operands and results in random orders. tail: element-wise operators behind
-            it, fused. candidate: which of several kernels.
+            it, fused. candidate: which of several kernels. ones: sizes that become 1 wherever they occur: loops over
+            them are left out, and others take their places.
     """
 
     case: Case
@@ -51,33 +53,37 @@ class Variant:
     layout: str | None = None
     tail: bool = False
     candidate: int = 0
+    ones: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         target = f"{self.target.name} {self.target.tune}".strip()
         parts = [str(self.case), target, self.dtype, self.layout, self.tail and "with a tail",
                  self.number and f"{self.number} → {'S = ' if self.is_symbol else ''}{','.join(map(str, self.sizes))}",
+                 self.ones and f"{','.join(map(str, self.ones))} → 1",
                  self.candidate and f"candidate {self.candidate}"]  # fmt: skip
         return " | ".join(p for p in parts if p)
 
     def cases(self) -> list[Case]:
         """What the oracle is asked, one for each run."""
         case = self.case if self.dtype is None else _retyped(self.case, self.dtype)
+        for one in self.ones:
+            case = _resized(case, one, 1, False)
         if self.number is None:
             return [case]
-        return [replace(case, operands=tuple(self._resized(o, size) for o in case.operands)) for size in self.sizes]
+        return [_resized(case, self.number, size, self.is_symbol) for size in self.sizes]
 
-    def _resized(self, operand: Operand, size: int) -> Operand:
-        if not isinstance(operand, str):
-            return operand
-        new = f"S={size}" if self.is_symbol else str(size)
 
-        def shape(match: re.Match[str]) -> str:
-            dims = match[1].split(",")
-            return "[" + ",".join(new if d == str(self.number) else
-                                  f"{d.split('=')[0]}={size}" if d.endswith(f"={self.number}") else d
-                                  for d in dims) + "]"  # fmt: skip
+def _resized(case: Case, number: int, size: int, is_symbol: bool) -> Case:
+    """The case with a size replaced wherever it occurs."""
+    new = f"S={size}" if is_symbol else str(size)
 
-        return _SHAPE.sub(shape, operand)
+    def shape(match: re.Match[str]) -> str:
+        dims = match[1].split(",")
+        return "[" + ",".join(new if d == str(number) else
+                              f"{d.split('=')[0]}={size}" if d.endswith(f"={number}") else d
+                              for d in dims) + "]"  # fmt: skip
+
+    return replace(case, operands=tuple(_SHAPE.sub(shape, o) if isinstance(o, str) else o for o in case.operands))
 
 
 def _retyped(case: Case, dtype: str) -> Case:
@@ -158,6 +164,8 @@ def drawn(cases: Sequence[Case], random: Random) -> Variant:
         sizes, symbol = edge_sizes(target), random.random() < 0.6
         sizes = sizes if symbol else (random.choice(sizes),)
         v = replace(v, number=random.choice(found), is_symbol=symbol, sizes=sizes)
+    if found and random.random() < 0.3:
+        v = replace(v, ones=tuple(random.sample(found, random.randint(1, len(found)))))
     if random.random() < 0.3:
         v = replace(v, layout=random.choice(LAYOUTS))
     return replace(v, tail=random.random() < 0.15)
@@ -174,7 +182,9 @@ def every(cases: Sequence[Case]) -> Iterator[Variant]:
             yield from (replace(plain, layout=layout, tail=tail) for layout in (None, *LAYOUTS)
                         for tail in (False, True) if layout or tail)  # fmt: skip
             yield from (replace(plain, candidate=i) for i in range(1, 6))
-            for n in numbers(case):
+            some = numbers(case)
+            yield from (replace(plain, ones=ones) for n in range(1, len(some) + 1) for ones in combinations(some, n))
+            for n in some:
                 yield from (replace(plain, number=n, sizes=sizes, is_symbol=True, dtype=d) for d in (None, "i8"))
                 yield from (replace(plain, number=n, sizes=(size,)) for size in sizes)
 

@@ -10,6 +10,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from . import exact_recurrent, exact_sampling, exact_windows
+from .graphs import all_nodes
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -49,12 +52,43 @@ class GlobalMaxPool(OpRun):  # type: ignore[misc]
         return (x.max(tuple(range(2, x.ndim)), keepdims=True),)
 
 
-OPERATORS = (Erf, LRN, MeanVarianceNormalization, GlobalMaxPool)
+class Gemm(OpRun):  # type: ignore[misc]
+    """onnx.reference's own multiplies integers by alpha as floats."""
+
+    def _run(
+        self, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None, alpha: float = 1.0, beta: float = 1.0,
+        transA: int = 0, transB: int = 0,
+    ) -> tuple[np.ndarray]:  # fmt: skip
+        if a.dtype.kind in "iu":
+            if alpha != 1.0 or (c is not None and beta != 1.0):
+                raise ValueError("ONNX does not say how an integer times alpha is rounded")
+            product = (a.T if transA else a) @ (b.T if transB else b)
+            return ((product if c is None else product + c).astype(a.dtype),)
+        wide = [None if v is None else v.astype(np.float64) for v in (a, b, c)]
+        product = alpha * ((wide[0].T if transA else wide[0]) @ (wide[1].T if transB else wide[1]))
+        return ((product if c is None or beta == 0.0 else product + beta * wide[2]).astype(a.dtype),)
+
+
+OPERATORS = (
+    Erf, LRN, MeanVarianceNormalization, GlobalMaxPool, Gemm,
+    *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
+)  # fmt: skip
 
 
 def evaluator(model: onnx.ModelProto) -> Any:
     """An onnx.reference evaluator of the model."""
-    return ReferenceEvaluator(model, new_ops=list(OPERATORS))
+    return ReferenceEvaluator(_named(model), new_ops=list(OPERATORS))
+
+
+def _named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name for every result: onnx.reference hands one without to operands that are left out."""
+    if all(all(node.output) for node in all_nodes(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for number, node in enumerate(all_nodes(copy.graph)):
+        node.output[:] = [name or f"unused_{number}_{i}" for i, name in enumerate(node.output)]
+    return copy
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,37 +11,10 @@ from .graphs import all_nodes
 Test = Callable[[onnx.NodeProto], bool]
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
-    return next((a for a in node.attribute if a.name == name), None)
-
-
-def _is_recurrent_variant(node: onnx.NodeProto) -> bool:
-    if node.op_type not in ("RNN", "GRU", "LSTM"):
-        return False
-    lengths = len(node.input) > 4 and bool(node.input[4])
-    direction = _attribute(node, "direction")
-    return (
-        lengths
-        or any(_attribute(node, n) for n in ("activations", "clip", "layout", "input_forget"))
-        or (direction is not None and direction.s != b"forward")
-    )
-
-
-def _is_dilated(node: onnx.NodeProto) -> bool:
-    dilations = _attribute(node, "dilations")
-    return node.op_type == "Conv" and dilations is not None and max(dilations.ints, default=1) > 1
-
-
 REFERENCE: tuple[tuple[str, Test], ...] = (
     ("onnx.reference runs a Loop without a condition no time", lambda n: n.op_type == "Loop" and not n.input[1]),
-    ("onnx.reference ignores lengths, functions, clips and directions of recurrent operators", _is_recurrent_variant),
-    ("onnx.reference multiplies integers by alpha as floats", lambda n: n.op_type == "Gemm"),
-    ("onnx.reference multiplies what lies between the taps of a dilated kernel by 0, Inf and NaN too", _is_dilated),
-    ("onnx.reference skips NaN in windows", lambda n: n.op_type in ("LpPool", "AveragePool")),
     ("onnx.reference joins what a Loop scans, where ONNX stacks it",
      lambda n: n.op_type == "Loop" and len(n.output) > len(n.input) - 2),
-    ("onnx.reference takes positions in float32, and its cubic pieces at a border are others",
-     lambda n: n.op_type == "GridSample"),
 )  # fmt: skip
 
 ONNX_RUNTIME: tuple[tuple[str, Test], ...] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,10 +18,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from backend.guards import in_child
 from parax.compiler.frontend.oracle import oracle
 
 from . import exact
-from .contents import BF16, F64, FLOATS, MANTISSA, is_float
+from .contents import BF16, F32, F64, FLOATS, MANTISSA, is_float
 from .generate import Feeds
 from .known import distrusted_model
 from .nodewise import run_nodes
@@ -31,6 +32,35 @@ SECONDS = 20
 MIXING = 8.0
 """Units of rounding of the sum of magnitudes by which one noise of a fast product is off."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
+
+
+def _finite(x: Any) -> np.ndarray:
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
+
+
+def _below_zero(node: Any, x: Any) -> np.ndarray:
+    """alpha (e^x - 1), by a difference of numbers near alpha."""
+    return abs(getattr(node, "alpha", 1.0) or 0.0) * abs(getattr(node, "gamma", 1.0) or 0.0) * (x < 0)
+
+
+def _steps(node: Any, x: Any) -> float:
+    """Each step adds an error of tanh or sigmoid, which are accurate to units of 1; those of many partly cancel."""
+    steps = x.shape[1 if getattr(node, "layout", 0) else 0]
+    return float(min(steps, 4.0 * steps**0.5))
+
+
+INNER: dict[str, Callable[[Any, Any], Any]] = {
+    "Gelu": lambda node, x: _finite(x),
+    "Mish": lambda node, x: _finite(x),
+    "Celu": _below_zero,
+    "Elu": _below_zero,
+    "Selu": _below_zero,
+    "Softplus": lambda node, x: (x < 0).astype(F64),
+    "RNN": _steps,
+    "GRU": _steps,
+    "LSTM": _steps,
+}
+"""The size of a number inside an operator, by a unit of which the result may be off: it may cancel to a small one."""
 
 
 class NoOracle(Exception):
@@ -112,6 +142,8 @@ class Rounding:
 
     def _step(self, node: Any, results: dict[str, Any], noise: float, rng: np.random.Generator) -> None:
         inputs = [self._noisy(name, results[name], noise, rng) for name in node.input]
+        if noise and node.op_type == "GridSample":
+            inputs[1] = self._moved(node.input[1], inputs[1], noise, rng)
         if node.need_context():
             outer = {k: self._noisy(k, v, noise, rng) for k, v in results.items()}
             outputs = node.run(*inputs, context=outer)
@@ -122,6 +154,8 @@ class Rounding:
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
             dtype = self.types.get(name)
+            if noise and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
+                value = value + noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
             if noise and dtype is not None and _is_floats(value):
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
@@ -135,17 +169,28 @@ class Rounding:
         (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
         if node.op_type != "MatMul" and size.ndim > 2:
             size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True, initial=0)
-        dtype = self.types.get(node.output[0], F64)
-        return value + noise * MIXING * 2.0 ** -MANTISSA[dtype] * np.where(np.isfinite(size), size, 0) * rng.choice(
-            [-1.0, 1.0], value.shape
-        )
+        unit = 2.0 ** -MANTISSA[self.types.get(node.output[0], F64)]
+        return value + noise * MIXING * unit * _finite(size) * _signs(rng, value)
+
+    def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
+        """Positions off by units of 1: they become places by adding 1, in float32 at least."""
+        dtype = self.types.get(name, F64)
+        return grid + noise * _unit(F64 if dtype == F64 else F32) * _signs(rng, grid)
 
     def _noisy(self, name: str, value: Any, noise: float, rng: np.random.Generator) -> Any:
         dtype = self.types.get(name)
         if not noise or dtype is None or dtype not in MANTISSA or not _is_floats(value):
             return value
-        unit = max(2.0 ** -MANTISSA[dtype], 2.0**-50) / 2
-        return value * (1.0 + noise * unit * rng.choice([-1.0, 1.0], np.shape(value)))
+        return value * (1.0 + noise * _unit(dtype) * _signs(rng, value))
+
+
+def _unit(dtype: np.dtype) -> float:
+    """The largest relative error of one rounding."""
+    return max(2.0 ** -MANTISSA[dtype], 2.0**-50) / 2
+
+
+def _signs(rng: np.random.Generator, like: Any) -> np.ndarray:
+    return rng.choice([-1.0, 1.0], np.shape(like))
 
 
 def _is_floats(value: Any) -> bool:
@@ -161,13 +206,17 @@ def _wide(value: Any) -> Any:
 def _types(model: onnx.ModelProto) -> dict[str, np.dtype]:
     """The element types of the values that have one, by name."""
     try:
-        graph = shape_inference.infer_shapes(model).graph
-    except Exception as error:  # onnx's own errors have no base
+        found = in_child(lambda note: _inferred(model), SECONDS)  # on some models onnx's own C++ faults
+    except AssertionError as error:
         raise NoOracle(f"shape inference: {error}"[:200]) from error
+    return {k: np.dtype(helper.tensor_dtype_to_np_dtype(c)) for k, c in found.items() if c}
+
+
+def _inferred(model: onnx.ModelProto) -> dict[str, int]:
+    graph = shape_inference.infer_shapes(model).graph
     infos = [*graph.input, *graph.output, *graph.value_info]
     found = {v.name: v.type.tensor_type.elem_type for v in infos if v.type.HasField("tensor_type")}
-    found.update({t.name: t.data_type for t in graph.initializer})
-    return {k: np.dtype(helper.tensor_dtype_to_np_dtype(c)) for k, c in found.items() if c}
+    return {**found, **{t.name: t.data_type for t in graph.initializer}}
 
 
 def widened(model: onnx.ModelProto) -> onnx.ModelProto:

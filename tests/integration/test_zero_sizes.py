@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -143,3 +144,31 @@ def test_what_does_not_hold_at_0_is_refused_by_name() -> None:
         s.run({"x": normal(0, 4)})
     with parax.compile(proto, dims={"N": 0}).session(instances=1) as s:
         assert s.run({"x": normal(0, 4)})["y"].shape == (0, 4)
+
+
+@pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_no_steps_leave_the_states(name: str, gates: int) -> None:
+    """ONNX Runtime leaves them unwritten."""
+    names = ["y", "h", "c"][: 3 if name == "LSTM" else 2]
+    proto = model(
+        [helper.make_node(name, ["x", "w", "r", "", "", "h0"], names, hidden_size=5)], {"x": ["S", 2, 3]}, names,
+        {"w": normal(1, gates * 5, 3), "r": normal(1, gates * 5, 5), "h0": normal(1, 2, 5)},
+    )  # fmt: skip
+    with parax.compile(proto).session() as session:
+        for steps in (0, 3, 0):
+            found = session.run({"x": normal(steps, 2, 3)})
+            assert found["y"].shape == (steps, 1, 2, 5)
+            if steps == 0:
+                np.testing.assert_array_equal(found["h"], normal(1, 2, 5))
+                np.testing.assert_array_equal(found.get("c", np.zeros(1)), 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, "N", 1, 2), ("N", 3, 4), (3, "N")])
+def test_flatten_of_no_elements(shape: tuple[int | str, ...]) -> None:
+    proto = model([helper.make_node("Flatten", ["x"], ["y"])], {"x": shape}, ["y"])
+    for options, arrangement in _SESSIONS[:3]:
+        with parax.compile(proto, options=CompileOptions(**options)).session(**arrangement) as session:
+            for n in (0, 3):
+                x = normal(*(n if isinstance(d, str) else d for d in shape))
+                wanted = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+                np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)

@@ -124,11 +124,13 @@ def initial(k: Builder, plan: PoolPlan) -> State:
 
 
 def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position: KValue) -> State:
-    """Take one tap in; the first of equal elements keeps its position."""
+    """Take one tap in; the first of equal elements keeps its position, and so does the first NaN."""
     element = plan.op.map(k, k.cast(element, plan.dtype))
     if not plan.indices:
         return [plan.op.combine(k, state[0], element)]
     wins = (element > state[0]) | (state[1] < 0)
+    if plan.dtype.is_float:
+        wins = wins | (k.is_nan(element) & (state[0] == state[0]))
     return [k.select(wins, element, state[0]), k.select(wins, position, state[1])]
 
 

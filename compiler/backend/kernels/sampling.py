@@ -167,8 +167,8 @@ class _Site:
 
     def _load(self, k: Builder, lane: Lane, offset: KValue) -> KValue:
         at, step = lane.offsets[1], lane.steps[1]
-        if offset.lanes > 1:
-            return k.gather(k["x"], offset + k.splat(at, lane.lanes), lane.mask)
+        if offset.lanes > 1:  # of one channel and one position an image, lanes are images
+            return k.gather(k["x"], offset + strided_index(k, at, step, lane.lanes), lane.mask)
         if lane.lanes == 1 or step == 0:
             return k.splat(k.load(k["x"], at + offset), lane.lanes)
         if step == 1:

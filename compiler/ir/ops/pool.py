@@ -58,8 +58,9 @@ class Pool(Window):
 
 @op(since=12)
 class MaxPool(Pool):
-    """The greatest element of each window; NaN never wins. Indices: its position in the whole tensor, in ONNX's
-    element order (`storage_order` 1: the spatial axes count column by column)."""
+    """The greatest element of each window; NaN if there is one, as in ReduceMax (ONNX leaves it open; ONNX Runtime passes
+    over it, or not, by its place). Indices: its position in the whole tensor, in ONNX's element order (`storage_order`
+    1: the spatial axes count column by column)."""
 
     x: In[FloatOrByte]
     y: Out
@@ -70,7 +71,7 @@ class MaxPool(Pool):
         return lowest(dtype)
 
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return e.select(x > acc, x, acc)
+        return e.max(acc, x)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         (y,) = super().infer(ctx)

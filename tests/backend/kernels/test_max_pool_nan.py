@@ -1,0 +1,43 @@
+"""MaxPool passes NaN on, from wherever it lies in a window, and gives the first one's position."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backend.harness import op, run_node
+
+LAST = (0, 2, 3, 1)
+
+
+def windows(x: np.ndarray, kernel: tuple[int, int], pad: int) -> np.ndarray:
+    """Each window's elements along a last axis, padding as -Inf."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=-np.inf)
+    found = np.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3))
+    return found.reshape(*found.shape[:4], -1)
+
+
+@pytest.mark.parametrize("layout", [None, LAST])
+@pytest.mark.parametrize("channels", [1, 3, 19, 64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_max_pool_passes_nan_on(dtype: type, channels: int, layout: tuple[int, ...] | None) -> None:
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((2, channels, 7, 37)).astype(dtype)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    x[0, 0] = np.nan
+    for kernel, pad in (((2, 3), 0), ((3, 3), 1)):
+        (found,) = run_node(op("MaxPool", kernel_shape=kernel, pads=(pad,) * 4), [x], layouts=[layout])
+        np.testing.assert_array_equal(found, windows(x, kernel, pad).max(-1))
+
+
+@pytest.mark.parametrize("channels", [1, 19])
+def test_the_first_nan_has_the_index(channels: int) -> None:
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((1, channels, 6, 35)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    found, indices = run_node(op("MaxPool", kernel_shape=(2, 2)), [x], outputs=2)
+    at = windows(x, (2, 2), 0).argmax(-1)
+    row, column = np.arange(5)[:, None] + at // 2, np.arange(34) + at % 2
+    places = np.arange(channels)[:, None, None] * 6 * 35 + row * 35 + column
+    np.testing.assert_array_equal(indices, places)
+    np.testing.assert_array_equal(found.ravel(), x.ravel()[places.ravel()])

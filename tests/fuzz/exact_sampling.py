@@ -1,0 +1,97 @@
+"""GridSample in plain numpy: onnx.reference takes positions in float32, and other cubic pieces at a border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+CUBIC = -0.75
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """One place on an axis: its index, moved into the axis, its weight, whether it lay inside (or need not)."""
+
+    index: np.ndarray
+    weight: np.ndarray
+    inside: np.ndarray
+
+
+def _reflected(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    """x mirrored at the ends until it lies between them."""
+    span = max(high - low, 1e-30)
+    away = np.maximum(np.maximum(low - x, x - high), 0.0)
+    turns = np.floor(away / span)
+    rest = away - turns * span
+    odd = turns % 2 == 1
+    inside = np.where(x < low, np.where(odd, high - rest, low + rest), np.where(odd, low + rest, high - rest))
+    return np.where((x < low) | (x > high), inside, x)
+
+
+def _cubic(s: np.ndarray) -> list[np.ndarray]:
+    """Keys' weights of the four neighbours of a place s behind the second."""
+
+    def far(d: np.ndarray) -> np.ndarray:
+        return ((CUBIC * d - 5 * CUBIC) * d + 8 * CUBIC) * d - 4 * CUBIC
+
+    def near(d: np.ndarray) -> np.ndarray:
+        return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+
+    return [far(s + 1), near(s), near(1 - s), far(2 - s)]
+
+
+def _picks(g: np.ndarray, n: int, mode: str, padding: str, corners: bool) -> list[_Pick]:
+    """What coordinates in [-1, 1] read of an axis of n elements."""
+    low, high = (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
+    x = (g + 1) * (n - 1) / 2 if corners else ((g + 1) * n - 1) / 2
+    if mode == "nearest":
+        x = np.rint(x)
+    if padding == "border" and mode != "cubic":
+        x = np.clip(x, 0, n - 1)
+    elif padding == "reflection":
+        x = _reflected(x, low, high)
+
+    def pick(place: np.ndarray, weight: np.ndarray) -> _Pick:
+        inside = (place >= 0) & (place <= n - 1) if padding == "zeros" else np.ones(place.shape, bool)
+        if padding == "reflection":
+            place = _reflected(place, low, high)
+        whole = np.trunc(np.clip(np.nan_to_num(place, nan=0.0), 0, n - 1))
+        return _Pick(whole.astype(np.int64), weight, inside)
+
+    if mode == "nearest":
+        return [pick(x, np.where(np.isnan(x), np.nan, 1.0))]
+    start = np.floor(x)
+    s = x - start
+    weights = [1 - s, s] if mode == "linear" else _cubic(s)
+    first = 0 if mode == "linear" else -1
+    return [pick(start + (first + j), weight) for j, weight in enumerate(weights)]
+
+
+class GridSample(OpRun):  # type: ignore[misc]
+    """Sums of elements times weights; what is outside counts as 0, which a weight of NaN makes NaN."""
+
+    def _run(self, x: np.ndarray, grid: np.ndarray, mode: str = "linear", padding_mode: str = "zeros",
+             align_corners: int = 0) -> tuple[np.ndarray]:  # fmt: skip
+        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode or "linear", mode or "linear")
+        if x.dtype.kind in "iub" and mode != "nearest":
+            raise ValueError("ONNX does not say how sums are rounded to integers")
+        wide, at = x.astype(np.float64), grid.astype(np.float64)
+        space = x.ndim - 2
+        per_axis = [
+            _picks(at[..., space - 1 - i], x.shape[2 + i], mode, padding_mode or "zeros", bool(align_corners))
+            for i in range(space)
+        ]
+        images = np.arange(x.shape[0]).reshape(-1, *[1] * space)
+        total = np.zeros((*grid.shape[:-1], x.shape[1]))
+        for picks in product(*per_axis):
+            values = wide[(images, slice(None), *(p.index for p in picks))]
+            inside = np.logical_and.reduce([p.inside for p in picks])
+            weight = np.multiply.reduce([p.weight for p in picks])
+            total += weight[..., None] * np.where(inside[..., None], values, 0.0)
+        return (np.moveaxis(total, -1, 1).astype(x.dtype),)
+
+
+OPERATORS = (GridSample,)

@@ -1,0 +1,144 @@
+"""Convolutions and pools in plain numpy: onnx.reference skips NaN in windows, and meets it between taps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The windows along one axis: `places` [windows, taps] in the input, which may lie outside; the pads."""
+
+    places: np.ndarray
+    size: int
+    begin: int
+    end: int
+
+    @property
+    def inside(self) -> np.ndarray:
+        """Which taps lie inside the input."""
+        return (self.places >= 0) & (self.places < self.size)
+
+    @property
+    def padded(self) -> np.ndarray:
+        """Which taps lie inside the input or its padding."""
+        return (self.places >= -self.begin) & (self.places < self.size + self.end)
+
+
+def axes_of(sizes: tuple[int, ...], kernel: tuple[int, ...], given: dict[str, Any]) -> list[Axis]:
+    """The windows that a node's attributes give."""
+    rank = len(sizes)
+    strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
+    pads, auto = given.get("pads") or [0] * 2 * rank, given.get("auto_pad") or "NOTSET"
+    found = []
+    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        extent = (k - 1) * d + 1
+        begin, end = (pads[i], pads[i + rank]) if auto == "NOTSET" else (0, 0)
+        if auto.startswith("SAME"):
+            count = -(-n // s)
+            total = max((count - 1) * s + extent - n, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else -(-total // 2)
+            end = total - begin
+        else:
+            span = n + begin + end - extent
+            if span < 0:
+                raise ValueError("the window is larger than the padded input")
+            # none begins in the padding behind the end
+            count = min(-(-span // s) + 1, -(-(n + begin) // s)) if given.get("ceil_mode") else span // s + 1
+        places = np.arange(count)[:, None] * s - begin + np.arange(k)[None, :] * d
+        found.append(Axis(places, n, begin, end))
+    return found
+
+
+def _flat(arrays: list[np.ndarray], combine: Any) -> np.ndarray:
+    """Arrays [windows, taps] of each axis combined to [windows of all axes…, taps of all axes]."""
+    rank, total = len(arrays), np.asarray(combine.identity)
+    for i, a in enumerate(arrays):
+        shape = [1] * (2 * rank)
+        shape[i], shape[rank + i] = a.shape
+        total = combine(total, a.reshape(shape))
+    return total.reshape(*(a.shape[0] for a in arrays), int(np.prod([a.shape[1] for a in arrays])))
+
+
+def windows_of(x: np.ndarray, axes: list[Axis]) -> np.ndarray:
+    """[N, C, windows…, taps]: what each window sees; taps outside see any element."""
+    rank = len(axes)
+    for i, a in enumerate(axes):
+        x = np.take(x, np.clip(a.places, 0, max(a.size - 1, 0)), 2 + 2 * i)
+    order = [0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2)]
+    taps = int(np.prod([a.places.shape[1] for a in axes]))
+    return x.transpose(order).reshape(*x.shape[:2], *(a.places.shape[0] for a in axes), taps)
+
+
+class MaxPool(OpRun):  # type: ignore[misc]
+    """NaN wins, the first one; of equal elements the first."""
+
+    def _run(self, x: np.ndarray, kernel_shape: Any = None, storage_order: int = 0, **given: Any
+             ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        axes = axes_of(x.shape[2:], kernel_shape, given)
+        inside = _flat([a.inside for a in axes], np.logical_and)
+        if not inside.any(-1).all():
+            raise ValueError("a window lies in the padding alone")
+        seen = windows_of(x.astype(np.float64), axes)
+        greatest = np.where(inside, seen, -np.inf).max(-1, keepdims=True)
+        y = greatest[..., 0].astype(x.dtype)
+        if len(self.onnx_node.output) < 2:
+            return (y,)
+        first = (inside & ((seen == greatest) | (np.isnan(seen) & np.isnan(greatest)))).argmax(-1)
+        sizes = x.shape[2:]
+        steps = [int(np.prod(sizes[:i] if storage_order else sizes[i + 1 :])) for i in range(len(sizes))]
+        places = _flat([a.places * step for a, step in zip(axes, steps, strict=True)], np.add)
+        places = np.broadcast_to(places, seen.shape)
+        images = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * len(sizes)) * int(np.prod(sizes))
+        return y, np.take_along_axis(places, first[..., None], -1)[..., 0] + images
+
+
+class AveragePool(OpRun):  # type: ignore[misc]
+    """The mean of what lies inside the input, or inside its padding too."""
+
+    def _run(self, x: np.ndarray, kernel_shape: Any = None, count_include_pad: int = 0, **given: Any
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        axes = axes_of(x.shape[2:], kernel_shape, given)
+        inside = _flat([a.inside for a in axes], np.logical_and)
+        counted = _flat([a.padded for a in axes], np.logical_and) if count_include_pad else inside
+        total = np.where(inside, windows_of(x.astype(np.float64), axes), 0.0).sum(-1)
+        return ((total / counted.sum(-1)).astype(x.dtype),)
+
+
+class LpPool(OpRun):  # type: ignore[misc]
+    """(sum |x|^p)^(1/p)."""
+
+    def _run(self, x: np.ndarray, kernel_shape: Any = None, p: int = 2, **given: Any) -> tuple[np.ndarray]:
+        axes = axes_of(x.shape[2:], kernel_shape, given)
+        inside = _flat([a.inside for a in axes], np.logical_and)
+        total = np.where(inside, np.abs(windows_of(x.astype(np.float64), axes)) ** p, 0.0).sum(-1)
+        return ((total ** (1.0 / p)).astype(x.dtype),)
+
+
+class Conv(OpRun):  # type: ignore[misc]
+    """The padding is zeros, which are multiplied; what lies between the taps is not."""
+
+    def _run(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, group: int = 1, **given: Any
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        axes, images, outputs = axes_of(x.shape[2:], w.shape[2:], given), x.shape[0], w.shape[0]
+        counts = [a.places.shape[0] for a in axes]
+        wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((a.begin, a.end) for a in axes)])
+        weights = w.astype(np.float64).reshape(group, outputs // group, *w.shape[1:])
+        y = np.zeros((images, group, outputs // group, int(np.prod(counts))))
+        for tap in product(*(range(k) for k in w.shape[2:])):
+            at = wide
+            for i, (a, t) in enumerate(zip(axes, tap, strict=True)):
+                at = np.take(at, a.places[:, t] + a.begin, 2 + i)
+            y += weights[(..., *tap)] @ at.reshape(images, group, w.shape[1], y.shape[-1])
+        y = y.reshape(images, outputs, *counts)
+        if b is not None:
+            y += b.astype(np.float64).reshape(-1, *[1] * len(axes))
+        return (y.astype(x.dtype),)
+
+
+OPERATORS = (MaxPool, AveragePool, LpPool, Conv)

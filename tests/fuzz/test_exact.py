@@ -1,0 +1,135 @@
+"""The judge's own operators against ONNX Runtime's, on ordinary inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fuzz import exact
+from fuzz.compare import Expected
+from parax.compiler.frontend.oracle import oracle
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+STEPS, BATCH, WIDTH, HIDDEN = 4, 3, 5, 2
+
+
+def _model(op: str, feeds: dict[str, np.ndarray], names: list[str], outputs: list[str], given: dict[str, Any]
+           ) -> onnx.ModelProto:  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()
+    ]
+    results = [helper.make_empty_tensor_value_info(o) for o in outputs if o]
+    graph = helper.make_graph([helper.make_node(op, names, outputs, **given)], "g", inputs, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def _compare(op: str, feeds: dict[str, np.ndarray], names: list[str], outputs: list[str], **given: Any) -> None:
+    model = _model(op, feeds, names, outputs, given)
+    wanted, found = oracle(model, "onnxruntime")(feeds), exact.run(model, feeds)
+    for name in filter(None, outputs):
+        assert found[name].dtype == wanted[name].dtype
+        np.testing.assert_allclose(found[name], wanted[name], 1e-5, 1e-5)
+
+
+def _normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def _recurrent(op: str, extra: list[str], **given: Any) -> tuple[dict[str, np.ndarray], list[str], dict[str, Any]]:
+    """Feeds, operand names and attributes; `extra`: operands beside X, W and R."""
+    n, gates = 2 if given.get("direction") == "bidirectional" else 1, GATES[op] * HIDDEN
+    every = {
+        "x": _normal(STEPS, BATCH, WIDTH), "w": _normal(n, gates, WIDTH), "r": _normal(n, gates, HIDDEN),
+        "b": _normal(n, 2 * gates), "lengths": np.array([4, 1, 2], np.int32), "h": _normal(n, BATCH, HIDDEN),
+        "c": _normal(n, BATCH, HIDDEN) + 1, "p": _normal(n, 3 * HIDDEN),
+    }  # fmt: skip
+    feeds = {k: v for k, v in every.items() if k in ("x", "w", "r", *extra)}
+    names = [k if k in feeds else "" for k in every]
+    while not names[-1]:
+        names.pop()
+    return feeds, names, {"hidden_size": HIDDEN, **given}
+
+
+BOTH = {"direction": "bidirectional"}
+LSTM_BOTH = {**BOTH, "activations": ["HardSigmoid", "Softsign", "Tanh", "Sigmoid", "Elu", "LeakyRelu"],
+             "activation_alpha": [0.3, 0.7, 0.05], "activation_beta": [0.4]}  # fmt: skip
+
+
+@pytest.mark.parametrize("op, extra, given", [
+    ("RNN", ["b", "lengths", "h"], {**BOTH, "activations": ["Relu", "ScaledTanh"], "activation_alpha": [0.5],
+                                    "activation_beta": [0.8]}),
+    ("RNN", ["lengths"], {"direction": "reverse", "clip": 0.5}),
+    ("GRU", ["b", "h"], {**BOTH, "linear_before_reset": 1}),
+    ("GRU", ["b", "lengths"], {"direction": "reverse", "activations": ["HardSigmoid", "Softplus"]}),
+    ("LSTM", ["b", "lengths", "h", "c", "p"], BOTH),
+    ("LSTM", ["b", "p"], {"input_forget": 1, "clip": 0.7}),
+    ("LSTM", ["b", "lengths", "c"], LSTM_BOTH),
+])  # fmt: skip
+def test_recurrent_operators(op: str, extra: list[str], given: dict[str, Any]) -> None:
+    feeds, names, attributes = _recurrent(op, extra, **given)
+    _compare(op, feeds, names, ["y", "", "y_c"] if op == "LSTM" else ["", "y_h"], **attributes)
+
+
+def test_batches_may_come_first_and_there_may_be_no_step() -> None:
+    feeds, names, attributes = _recurrent("LSTM", ["b", "lengths", "h", "c"], direction="bidirectional")
+    outputs = ["y", "y_h", "y_c"]
+    plain = exact.run(_model("LSTM", feeds, names, outputs, attributes), feeds)
+    turned = {k: v.swapaxes(0, 1).copy() if k in "xhc" else v for k, v in feeds.items()}
+    found = exact.run(_model("LSTM", turned, names, outputs, {**attributes, "layout": 1}), turned)
+    np.testing.assert_allclose(found["y"], plain["y"].transpose(2, 0, 1, 3), 1e-6)
+    np.testing.assert_allclose(found["y_c"], plain["y_c"].swapaxes(0, 1), 1e-6)
+    none = {**feeds, "x": feeds["x"][:0], "lengths": np.zeros(BATCH, np.int32)}
+    empty = exact.run(_model("LSTM", none, names, outputs, attributes), none)
+    assert empty["y"].shape == (0, 2, BATCH, HIDDEN)
+    np.testing.assert_array_equal(empty["y_h"], feeds["h"])
+
+
+@pytest.mark.parametrize("given", [
+    {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1]},
+    {"kernel_shape": [2, 3], "strides": [2, 2], "pads": [1, 1, 1, 2], "ceil_mode": 1},
+    {"kernel_shape": [2, 2], "dilations": [2, 3]},
+    {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"},
+])  # fmt: skip
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_pools(op: str, given: dict[str, Any]) -> None:
+    own = {"AveragePool": {"count_include_pad": 1}, "LpPool": {"p": 3}, "MaxPool": {"storage_order": 1}}[op]
+    x = np.round(_normal(2, 3, 7, 8) * 2) if op == "MaxPool" else _normal(2, 3, 7, 8)
+    _compare(op, {"x": x}, ["x"], ["y", "i"] if op == "MaxPool" else ["y"], **given, **own)
+
+
+def test_a_pool_gives_nan_where_it_sees_nan() -> None:
+    x = _normal(1, 1, 6)
+    x[0, 0, 2] = np.nan
+    for op in ("MaxPool", "AveragePool", "LpPool"):
+        found = exact.run(_model(op, {"x": x}, ["x"], ["y"], {"kernel_shape": [2]}), {"x": x})["y"]
+        assert np.isnan(found).tolist() == [[[False, True, True, False, False]]]
+
+
+def test_a_convolution() -> None:
+    feeds = {"x": _normal(2, 4, 7, 9), "w": _normal(6, 2, 3, 2), "b": _normal(6)}
+    _compare("Conv", feeds, list(feeds), ["y"], group=2, dilations=[2, 3], pads=[1, 0, 2, 1], strides=[1, 2])
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode, space", [("linear", 2), ("nearest", 2), ("cubic", 2), ("linear", 3), ("nearest", 3)])
+def test_grid_sample(mode: str, space: int, padding: str, corners: int) -> None:
+    grid = np.random.default_rng(1).uniform(-2, 2, (2, *(3, 4, 5)[:space], space)).astype(np.float32)
+    feeds = {"x": _normal(2, 3, *(4, 5, 6)[:space]), "grid": grid}
+    _compare("GridSample", feeds, ["x", "grid"], ["y"], mode=mode, padding_mode=padding, align_corners=corners)
+
+
+@pytest.mark.parametrize("op, given", [("GRU", {}), ("LSTM", BOTH)])
+def test_the_judge_finds_an_error_in_a_recurrent_operator(op: str, given: dict[str, Any]) -> None:
+    feeds, names, attributes = _recurrent(op, ["b", "lengths", "h"], **given)
+    model = _model(op, feeds, names, ["y"], attributes)
+    expected = Expected(model, feeds)
+    right = dict(expected.others["onnxruntime"])
+    assert expected.problem(right) == ""
+    wrong = right["y"].copy()
+    wrong[np.unravel_index(np.abs(wrong).argmax(), wrong.shape)] *= np.float32(1 + 1e-3)
+    assert "output y" in expected.problem({"y": wrong})
