@@ -11,7 +11,6 @@ from ..ir.graph import Node
 from ..ir.types import F64, TensorType
 
 Test = Callable[[Node], bool]
-RECURRENT = ("activations", "clip", "input_forget", "layout")
 
 
 def _is_double(node: Node) -> bool:
@@ -24,31 +23,21 @@ def _is_integer(node: Node) -> bool:
     return isinstance(t, TensorType) and t.dtype.is_int
 
 
-def _is_recurrent_variant(node: Node) -> bool:
-    attributes = node.op.explicit_attributes()
-    has_lengths = len(node.inputs) > 4 and node.inputs[4] is not None
-    named = not attributes.keys().isdisjoint(RECURRENT)
-    return has_lengths or named or attributes.get("direction", "forward") != "forward"
-
-
-def _is_dilated(node: Node) -> bool:
-    return max(node.op.explicit_attributes().get("dilations") or (1,)) > 1
-
-
 def _always(node: Node) -> bool:
     return True
 
 
 MISTAKES: dict[str, tuple[str, Test]] = {
     **dict.fromkeys(("RNN", "GRU", "LSTM"),
-                    ("ignores lengths, functions, clips and directions of recurrent operators", _is_recurrent_variant)),
+                    ("ignores lengths, functions, clips and directions of recurrent operators", _always)),
+    **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"),
+                    ("has its own way with windows: NaN, what lies between taps, places, biases of groups", _always)),
     **dict.fromkeys(("Erf", "Gelu", "HardSwish"), ("has float32 on the way to float64", _is_double)),
     "GlobalMaxPool": ("drops an axis", _always),
     "LRN": ("counts images instead of channels", _always),
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),
     "Resize": ("has other positions than ONNX Runtime and our kernels", _always),
-    "LpPool": ("skips NaN in windows", _always),
-    "Conv": ("multiplies what lies between the taps of a dilated kernel by 0, Inf and NaN too", _is_dilated),
+    "DynamicQuantizeLinear": ("gives what is all zeros a scale", _always),
     "Gemm": ("multiplies integers by alpha as floats", _is_integer),
 }  # fmt: skip
 """By operator: what is wrong, and of which nodes."""

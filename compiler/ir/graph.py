@@ -367,7 +367,7 @@ class Graph:
         found = node.op.known(ctx)
         contents = found if isinstance(found, list) else [found]
         for value, content in zip(node.outputs, contents, strict=False):
-            if content is None or content.size > KNOWN_LIMIT:
+            if content is None or content.size > KNOWN_LIMIT or not _fits(value.type, content):
                 continue
             if isinstance(value.type, TensorType) and value.type.shape != content.shape:
                 raise InternalError("known content has another shape than the tensor", where=node.where)
@@ -392,6 +392,15 @@ class Graph:
             after = copied if after is not None else None
         for (a, b), where in source.constraints.items():
             self.add_constraint(a, b, where)
+
+
+def _fits(t: Type, content: np.ndarray) -> bool:
+    """Whether integers keep within their type: `known` does not wrap around as run-time arithmetic does."""
+    if not isinstance(t, TensorType) or not t.dtype.is_int:
+        return True
+    most = 1 << (t.dtype.bits - (t.dtype.name[0] != "u"))
+    least = 0 if t.dtype.name[0] == "u" else -most
+    return all(least <= item < most for item in content.flat if isinstance(item, int))
 
 
 def nested_graphs(graph: Graph) -> Iterator[Graph]:

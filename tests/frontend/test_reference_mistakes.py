@@ -21,7 +21,15 @@ def with_inf(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def with_nan(array: np.ndarray) -> np.ndarray:
+    array.reshape(-1)[3] = np.nan
+    return array
+
+
 CASES = {
+    "MaxPool NaN": ("MaxPool", [with_nan(normal(2, 2, 5, 6))], {"kernel_shape": [2, 2]}),
+    "AveragePool NaN": ("AveragePool", [with_nan(normal(2, 2, 5, 6))], {"kernel_shape": [2, 2]}),
+    "ConvTranspose groups": ("ConvTranspose", [normal(1, 4, 3, 3), normal(4, 1, 2, 2), normal(4)], {"group": 4}),
     "Erf f64": ("Erf", [normal(9, dtype="float64")], {}),
     "Gelu f64": ("Gelu", [normal(9, dtype="float64")], {}),
     "HardSwish f64": ("HardSwish", [normal(9, dtype="float64")], {}),
@@ -64,3 +72,27 @@ def test_constants_and_inputs_give_the_same(name: str) -> None:
     assert (folded.shape, folded.dtype) == (run.shape, run.dtype)
     rtol = 1e-13 if run.dtype == np.float64 else 1e-5
     np.testing.assert_allclose(folded, run, rtol, rtol)
+
+
+def test_indices_count_all_images() -> None:
+    x = normal(3, 2, 4, 4)
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])
+    outputs = [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, None)]
+    graph = helper.make_graph([node], "g", [], outputs, [numpy_helper.from_array(x, "x")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    with parax.compile(model).session() as s:
+        found = s.run({})["i"]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3)).max((-2, -1))
+    np.testing.assert_array_equal(x.ravel()[found], windows)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_products_beyond_the_type_wrap_around(dtype: type) -> None:
+    """What is known of integers when compiling does not wrap: then it is left to a kernel."""
+    x = np.full(16, 1 << 20, dtype)
+    node = helper.make_node("ReduceProd", ["x"], ["y"], keepdims=0)
+    outputs = [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(x.dtype), [])]
+    graph = helper.make_graph([node], "g", [], outputs, [numpy_helper.from_array(x, "x")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    with parax.compile(model).session() as s:
+        assert s.run({})["y"] == np.prod(x, dtype=dtype)

@@ -10,7 +10,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from . import exact_recurrent, exact_sampling, exact_windows
+from . import exact_control, exact_recurrent, exact_sampling, exact_windows
 from .graphs import all_nodes
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -27,8 +27,10 @@ class LRN(OpRun):  # type: ignore[misc]
     """onnx.reference's own counts images instead of channels."""
 
     def _run(
-        self, x: np.ndarray, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
-    ) -> tuple[np.ndarray]:
+        self, x: np.ndarray, alpha: float = float(np.float32(1e-4)), beta: float = 0.75, bias: float = 1.0,
+        size: int = 1,
+    ) -> tuple[np.ndarray]:  # fmt: skip
+        alpha, beta, bias = float(alpha), float(beta), float(bias)  # np.float32 would round what is made of them
         wide = x.astype(np.float64)
         before, after = (size - 1) // 2, size // 2
         padded = np.pad(wide**2, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
@@ -45,11 +47,117 @@ class MeanVarianceNormalization(OpRun):  # type: ignore[misc]
         return ((centred / (np.sqrt((centred**2).mean(over, keepdims=True)) + 1e-9)).astype(x.dtype),)
 
 
+class Softsign(OpRun):  # type: ignore[misc]
+    """onnx.reference's own cannot do numbers of no axes."""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
+        return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
+
+
 class GlobalMaxPool(OpRun):  # type: ignore[misc]
     """onnx.reference's own drops an axis."""
 
     def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
         return (x.max(tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GlobalLpPool(OpRun):  # type: ignore[misc]
+    """onnx.reference has none."""
+
+    def _run(self, x: np.ndarray, p: int = 2) -> tuple[np.ndarray]:
+        total = (np.abs(x.astype(np.float64)) ** p).sum(tuple(range(2, x.ndim)), keepdims=True)
+        return ((total ** (1.0 / p)).astype(x.dtype),)
+
+
+class _Integers(OpRun):  # type: ignore[misc]
+    """Sums of integers wrap around; onnx.reference's own widen some of them."""
+
+    def _run(self, x: np.ndarray, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        if axes is None or np.size(axes) == 0:
+            if noop_with_empty_axes:
+                return (np.asarray(self.mapped(x)),)
+            axes = range(x.ndim)
+        over = tuple(int(a) for a in np.asarray(list(axes)).ravel())
+        return (np.asarray(self.mapped(x).sum(over, keepdims=bool(keepdims), dtype=x.dtype)),)
+
+    def mapped(self, x: np.ndarray) -> np.ndarray:
+        """What is summed."""
+        return x
+
+
+class ReduceSum(_Integers):
+    """Of x."""
+
+
+class ReduceSumSquare(_Integers):
+    """Of x²."""
+
+    def mapped(self, x: np.ndarray) -> np.ndarray:
+        return x * x
+
+
+class ReduceL1(_Integers):
+    """Of |x|."""
+
+    def mapped(self, x: np.ndarray) -> np.ndarray:
+        return np.abs(x)
+
+
+class DynamicQuantizeLinear(OpRun):  # type: ignore[misc]
+    """ONNX's formula, in float32. Others give what is all zeros a scale of their own."""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        x = x.astype(np.float32)
+        low, high = (np.float32(f(0, g(x, initial=0))) for f, g in ((np.minimum, np.min), (np.maximum, np.max)))
+        scale = np.float32((high - low) / np.float32(255))
+        zero = np.uint8(np.nan_to_num(np.clip(np.rint(-low / scale), 0, 255)))
+        y = np.clip(np.rint(x / scale) + np.float32(zero), 0, 255)
+        return np.nan_to_num(y).astype(np.uint8), np.asarray(scale), np.asarray(zero)
+
+
+class Slice(OpRun):  # type: ignore[misc]
+    """onnx.reference's own takes starts and ends as numpy does, not clamped as ONNX has it."""
+
+    def _run(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None,
+             steps: np.ndarray | None = None) -> tuple[np.ndarray]:  # fmt: skip
+        kept = [np.arange(n) for n in data.shape]
+        axes = np.arange(len(starts)) if axes is None else axes
+        steps = np.ones(len(starts), np.int64) if steps is None else steps
+        for axis, start, end, step in zip(*(map(int, v) for v in (axes, starts, ends, steps)), strict=True):
+            n = data.shape[axis]
+            low, high = (0, n) if step > 0 else (-1, n - 1)
+            start = min(max(start + n * (start < 0), 0), high)
+            end = min(max(end + n * (end < 0), low), high)
+            kept[axis] = np.arange(start, end, step)
+        return (data[np.ix_(*kept)] if kept else data,)
+
+
+class GatherElements(OpRun):  # type: ignore[misc]
+    """onnx.reference's own refuses indices that are smaller than the data along other axes."""
+
+    def _run(self, data: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray]:
+        axis %= data.ndim
+        kept = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
+        places = np.where(indices < 0, indices + data.shape[axis], indices)
+        return (np.take_along_axis(data[kept], places, axis),)
+
+
+class QLinearConv(OpRun):  # type: ignore[misc]
+    """onnx.reference's own adds the bias along another axis where there is one axis of space."""
+
+    def _run(self, x: np.ndarray, x_scale: np.ndarray, x_zero: np.ndarray, w: np.ndarray, w_scale: np.ndarray,
+             w_zero: np.ndarray, y_scale: np.ndarray, y_zero: np.ndarray, b: np.ndarray | None = None,
+             group: int = 1, **given: Any) -> tuple[np.ndarray]:  # fmt: skip
+        def along(v: np.ndarray, axis: int) -> np.ndarray:
+            return np.asarray(v).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+
+        left, right = x.astype(np.float64) - x_zero, w.astype(np.float64) - along(w_zero, 0)
+        total = exact_windows.convolve(left, right, None if b is None else b.astype(np.float64), group, given)
+        x_scale, w_scale, y_scale = (np.asarray(v, np.float64) for v in (x_scale, w_scale, y_scale))
+        scaled = total * (x_scale * along(w_scale, 1) / y_scale)
+        limits = np.iinfo(y_zero.dtype)
+        return (np.clip(np.rint(scaled) + y_zero, limits.min, limits.max).astype(y_zero.dtype),)
 
 
 class Gemm(OpRun):  # type: ignore[misc]
@@ -64,13 +172,14 @@ class Gemm(OpRun):  # type: ignore[misc]
                 raise ValueError("ONNX does not say how an integer times alpha is rounded")
             product = (a.T if transA else a) @ (b.T if transB else b)
             return ((product if c is None else product + c).astype(a.dtype),)
-        wide = [None if v is None else v.astype(np.float64) for v in (a, b, c)]
-        product = alpha * ((wide[0].T if transA else wide[0]) @ (wide[1].T if transB else wide[1]))
-        return ((product if c is None or beta == 0.0 else product + beta * wide[2]).astype(a.dtype),)
+        left, right = a.astype(np.float64), b.astype(np.float64)
+        product = alpha * ((left.T if transA else left) @ (right.T if transB else right))
+        return ((product if c is None or beta == 0.0 else product + beta * c.astype(np.float64)).astype(a.dtype),)
 
 
 OPERATORS = (
-    Erf, LRN, MeanVarianceNormalization, GlobalMaxPool, Gemm,
+    Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
+    GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

@@ -1,10 +1,11 @@
-"""Loop as ONNX defines it, for onnx.reference: its own needs a condition, and joins what it should stack."""
+"""Loop and Scan as ONNX defines them: onnx.reference's own join what they should stack, and know few attributes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _Loop
 
 
@@ -26,3 +27,32 @@ class Loop(_Loop):
         if step == 0 and self.K:
             raise RuntimeError("what no step scans has no shape here")
         return self._check_and_fix_outputs((*map(np.asarray, state), *map(np.stack, scanned)))
+
+
+class Scan(OpRun):  # type: ignore[misc]
+    """States carried from step to step, and what each step adds, along any axis and in either direction."""
+
+    def need_context(self) -> bool:
+        """The body may use what the graph around it has made."""
+        return True
+
+    def _run(self, *args: Any, context: Any = None, body: Any = None, num_scan_inputs: int = 1,
+             attributes: Any = None, bindings: Any = None, **given: Any) -> tuple[Any, ...]:  # fmt: skip
+        def of(name: str, count: int) -> list[int]:
+            return list(given.get(name) or [0] * count)
+
+        state, scanned = list(args[: len(args) - num_scan_inputs]), args[len(args) - num_scan_inputs :]
+        axes, backwards = of("scan_input_axes", num_scan_inputs), of("scan_input_directions", num_scan_inputs)
+        moved = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(scanned, axes, backwards, strict=True)]
+        made: list[list[np.ndarray]] = [[] for _ in self.body.output_names[len(state) :]]
+        for step in range(len(moved[0])):
+            feeds = {**(context or {}), **dict(zip(self.body.input_names, [*state, *(m[step] for m in moved)]))}
+            results = self._run_body(feeds, attributes=attributes, bindings=bindings)
+            for kept, result in zip(made, results[len(state) :], strict=True):
+                kept.append(np.asarray(result))
+            state = list(results[: len(state)])
+        if not len(moved[0]):
+            raise RuntimeError("what no step scans has no shape here")
+        axes, backwards = of("scan_output_axes", len(made)), of("scan_output_directions", len(made))
+        stacked = [np.stack(k[:: -1 if b else 1], a) for k, a, b in zip(made, axes, backwards, strict=True)]
+        return (*map(np.asarray, state), *stacked)

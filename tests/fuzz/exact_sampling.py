@@ -1,14 +1,20 @@
-"""GridSample in plain numpy: onnx.reference takes positions in float32, and other cubic pieces at a border."""
+"""GridSample and Resize in plain numpy: onnx.reference has float32 on the way, and other pieces at borders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as _Resize
 
 CUBIC = -0.75
+
+
+PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,8 @@ def _picks(g: np.ndarray, n: int, mode: str, padding: str, corners: bool) -> lis
         whole = np.trunc(np.clip(np.nan_to_num(place, nan=0.0), 0, n - 1))
         return _Pick(whole.astype(np.int64), weight, inside)
 
-    if mode == "nearest":
-        return [pick(x, np.where(np.isnan(x), np.nan, 1.0))]
+    if mode == "nearest":  # nothing is multiplied: of a position that is NaN the first element, or what is outside
+        return [pick(x, np.ones(x.shape))]
     start = np.floor(x)
     s = x - start
     weights = [1 - s, s] if mode == "linear" else _cubic(s)
@@ -94,4 +100,64 @@ class GridSample(OpRun):  # type: ignore[misc]
         return (np.moveaxis(total, -1, 1).astype(x.dtype),)
 
 
-OPERATORS = (GridSample,)
+def _places(mode: str, n: int, resized: int, scale: float) -> np.ndarray:
+    """The place in the input of each element of the result along one axis."""
+    i = np.arange(resized, dtype=np.float64)
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        return i * (n - 1) / (scale * n - 1) if scale * n != 1 else i * 0.0
+    half = (i + 0.5) / scale - 0.5
+    return half if mode == "half_pixel" or resized > 1 else i * 0.0  # pytorch_half_pixel
+
+
+def _rounded(mode: str, x: np.ndarray) -> np.ndarray:
+    if mode in ("floor", "ceil"):
+        return np.floor(x) if mode == "floor" else np.ceil(x)
+    return np.ceil(x - 0.5) if mode == "round_prefer_floor" else np.floor(x + 0.5)
+
+
+class Resize(_Resize):
+    """onnx.reference's own sums in float32, and has another place for a single element of pytorch_half_pixel.
+
+    Attributes:
+        shift: how far a run with noise moves places, by their array; None: not at all.
+    """
+
+    shift: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def _run(self, x: np.ndarray, roi: Any = None, scales: Any = None, sizes: Any = None, **given: Any
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        mode = given.get("coordinate_transformation_mode") or "half_pixel"
+        rare = ("antialias", "axes", "exclude_outside", "keep_aspect_ratio_policy")
+        if any(given.get(name) not in (None, 0, "stretch", []) for name in rare) or mode not in PLACES:
+            return super()._run(x, roi, scales, sizes, **given)  # type: ignore[no-any-return]
+        y = x.astype(np.float64)
+        for axis, n in enumerate(x.shape):
+            scale = float(np.asarray(scales, np.float64)[axis]) if sizes is None else int(sizes[axis]) / n
+            resized = int(np.floor(np.float32(n) * np.float32(scale))) if sizes is None else int(sizes[axis])
+            if resized != n or scale != 1:
+                y = self._along(y, axis, resized, scale, mode, given)
+        return (y.astype(x.dtype),)
+
+    def _along(self, y: np.ndarray, axis: int, resized: int, scale: float, mode: str, given: dict[str, Any]
+               ) -> np.ndarray:  # fmt: skip
+        n = y.shape[axis]
+        at = _places(mode, n, resized, scale)
+        if self.shift is not None:
+            at = at + n * self.shift(at)
+        kind = given.get("mode") or "nearest"
+        if kind == "nearest":
+            whole = _rounded(given.get("nearest_mode") or "round_prefer_floor", at)
+            return np.take(y, np.clip(whole, 0, n - 1).astype(np.int64), axis)
+        at = np.clip(at, 0, n - 1) if kind == "linear" else at
+        start = np.floor(at)
+        s, first = at - start, 0 if kind == "linear" else -1
+        total: Any = 0.0
+        for j, weight in enumerate([1 - s, s] if kind == "linear" else _cubic(s)):
+            taken = np.take(y, np.clip(start + (first + j), 0, n - 1).astype(np.int64), axis)
+            total = total + taken * weight.reshape(-1, *[1] * (y.ndim - 1 - axis))
+        return np.asarray(total)
+
+
+OPERATORS = (GridSample, Resize)

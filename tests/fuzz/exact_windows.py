@@ -120,25 +120,79 @@ class LpPool(OpRun):  # type: ignore[misc]
         return ((total ** (1.0 / p)).astype(x.dtype),)
 
 
+def convolve(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, given: dict[str, Any]) -> np.ndarray:
+    """A convolution in float64. Neither the padding nor what lies between the taps is multiplied."""
+    axes, images, outputs = axes_of(x.shape[2:], w.shape[2:], given), x.shape[0], w.shape[0]
+    counts = [a.places.shape[0] for a in axes]
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((a.begin, a.end) for a in axes)])
+    weights = w.astype(np.float64).reshape(group, outputs // group, *w.shape[1:])
+    y = np.zeros((images, group, outputs // group, int(np.prod(counts))))
+    for tap in product(*(range(k) for k in w.shape[2:])):
+        at, inside = wide, np.ones((), bool)
+        for i, (a, t) in enumerate(zip(axes, tap, strict=True)):
+            at = np.take(at, a.places[:, t] + a.begin, 2 + i)
+            inside = inside[..., None] & a.inside[:, t]
+        products = weights[(..., *tap)] @ at.reshape(images, group, w.shape[1], y.shape[-1])
+        y += np.where(inside.ravel(), products, 0.0)
+    y = y.reshape(images, outputs, *counts)
+    return y if b is None else y + b.astype(np.float64).reshape(-1, *[1] * len(axes))
+
+
 class Conv(OpRun):  # type: ignore[misc]
-    """The padding is zeros, which are multiplied; what lies between the taps is not."""
+    """0 times an infinite weight, in the padding, is left to others."""
 
     def _run(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, group: int = 1, **given: Any
              ) -> tuple[np.ndarray]:  # fmt: skip
-        axes, images, outputs = axes_of(x.shape[2:], w.shape[2:], given), x.shape[0], w.shape[0]
-        counts = [a.places.shape[0] for a in axes]
-        wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((a.begin, a.end) for a in axes)])
-        weights = w.astype(np.float64).reshape(group, outputs // group, *w.shape[1:])
-        y = np.zeros((images, group, outputs // group, int(np.prod(counts))))
+        return (convolve(x, w, b, group, given).astype(x.dtype),)
+
+
+class ConvTranspose(OpRun):  # type: ignore[misc]
+    """onnx.reference's own takes the first group's bias for all of them, and fails on some shapes."""
+
+    def _run(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None, group: int = 1, **given: Any
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        spans = _spans(x.shape[2:], w.shape[2:], given)
+        images, outputs, inputs = x.shape[0], w.shape[1], x.shape[1] // group
+        wide = x.astype(np.float64).reshape(images, group, inputs, -1)
+        weights = w.astype(np.float64).reshape(group, inputs, *w.shape[1:])
+        y = np.zeros((images, group * outputs, *(s.full for s in spans)))
         for tap in product(*(range(k) for k in w.shape[2:])):
-            at = wide
-            for i, (a, t) in enumerate(zip(axes, tap, strict=True)):
-                at = np.take(at, a.places[:, t] + a.begin, 2 + i)
-            y += weights[(..., *tap)] @ at.reshape(images, group, w.shape[1], y.shape[-1])
-        y = y.reshape(images, outputs, *counts)
+            added = np.swapaxes(weights[(..., *tap)], 1, 2) @ wide
+            y[(slice(None), slice(None), *np.ix_(*(s.places[:, t] for s, t in zip(spans, tap, strict=True))))] += (
+                added.reshape(images, group * outputs, *x.shape[2:]))  # fmt: skip
+        y = y[(slice(None), slice(None), *(slice(s.begin, s.full - s.end) for s in spans))]
         if b is not None:
-            y += b.astype(np.float64).reshape(-1, *[1] * len(axes))
+            y += b.astype(np.float64).reshape(-1, *[1] * len(spans))
         return (y.astype(x.dtype),)
 
 
-OPERATORS = (MaxPool, AveragePool, LpPool, Conv)
+@dataclass(frozen=True)
+class Span:
+    """Where elements go along one axis: `places` [elements, taps] in `full` places, of which the ends are dropped."""
+
+    places: np.ndarray
+    full: int
+    begin: int
+    end: int
+
+
+def _spans(sizes: tuple[int, ...], kernel: tuple[int, ...], given: dict[str, Any]) -> list[Span]:
+    rank, found = len(sizes), []
+    strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
+    more, shape = given.get("output_padding") or [0] * rank, given.get("output_shape")
+    pads, auto = given.get("pads") or [0] * 2 * rank, given.get("auto_pad") or "NOTSET"
+    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        full = (n - 1) * s + (k - 1) * d + 1 + more[i]
+        begin, end = pads[i], pads[i + rank]
+        if shape or auto.startswith("SAME"):
+            total = full - (shape[i] if shape else n * s)
+            if total < 0:
+                raise ValueError("a result beyond the last element: implementations differ")
+            begin, end = (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+        elif auto == "VALID":
+            begin = end = 0
+        found.append(Span(np.arange(n)[:, None] * s + np.arange(k)[None, :] * d, full, begin, end))
+    return found
+
+
+OPERATORS = (MaxPool, AveragePool, LpPool, Conv, ConvTranspose)

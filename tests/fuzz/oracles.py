@@ -31,6 +31,12 @@ _FLOAT_CODES = {helper.np_dtype_to_tensor_dtype(d) for d in FLOATS}
 SECONDS = 20
 MIXING = 8.0
 """Units of rounding of the sum of magnitudes by which one noise of a fast product is off."""
+TILE_ERROR = 2e-5
+"""What kernels/winograd.py promises of a tile, times its greatest element and the norm of the weights."""
+TILE_MOST = 1e33
+"""Beyond it the transforms of a tile may overflow."""
+FAR = 1e3
+"""Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 
 
@@ -49,18 +55,50 @@ def _steps(node: Any, x: Any) -> float:
     return float(min(steps, 4.0 * steps**0.5))
 
 
+def _image(node: Any, x: Any) -> Any:
+    """The greatest element of each image and channel: what is summed may cancel."""
+    axes = tuple(range(min(2, x.ndim - 1), x.ndim))
+    return np.abs(_finite(x)).max(axes, keepdims=True, initial=0)
+
+
+def _centred(node: Any, x: Any) -> Any:
+    """The greatest element by the deviation, over all: what is left of the mean's rounding error."""
+    spread = (x - x.mean(_axes_of(node, x), keepdims=True)).std(_axes_of(node, x), keepdims=True)
+    return np.minimum(_finite(x).max(initial=0) / np.maximum(spread, 1e-9), 1e6)
+
+
+def _axes_of(node: Any, x: Any) -> tuple[int, ...]:
+    if node.op_type == "MeanVarianceNormalization":
+        return tuple(getattr(node, "axes", None) or (0, 2, 3))
+    return tuple(range(2, x.ndim))
+
+
 INNER: dict[str, Callable[[Any, Any], Any]] = {
     "Gelu": lambda node, x: _finite(x),
+    "GridSample": _image,
+    "Resize": _image,
     "Mish": lambda node, x: _finite(x),
     "Celu": _below_zero,
     "Elu": _below_zero,
     "Selu": _below_zero,
     "Softplus": lambda node, x: (x < 0).astype(F64),
+    "MeanVarianceNormalization": _centred,
+    "InstanceNormalization": _centred,
     "RNN": _steps,
     "GRU": _steps,
     "LSTM": _steps,
 }
 """The size of a number inside an operator, by a unit of which the result may be off: it may cancel to a small one."""
+
+
+CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization",
+           "RMSNormalization", "LRN", "LpNormalization")  # fmt: skip
+"""Operators that sum squares, which may overflow where the result does not."""
+
+
+def _overflows(x: np.ndarray, dtype: np.dtype | None) -> bool:
+    most = 1e38 if dtype != F64 else 1e300
+    return float(_finite(x).max(initial=0)) > (most / max(x.size, 1)) ** 0.5
 
 
 class NoOracle(Exception):
@@ -142,6 +180,10 @@ class Rounding:
 
     def _step(self, node: Any, results: dict[str, Any], noise: float, rng: np.random.Generator) -> None:
         inputs = [self._noisy(name, results[name], noise, rng) for name in node.input]
+        if node.op_type in ("Resize", "Upsample"):  # scales decide the result's shape
+            inputs[1:] = [results[name] for name in node.input[1:]]
+            unit = _unit(F64 if self.types.get(node.input[0]) == F64 else F32)
+            node.shift = (lambda at: noise * unit * _signs(rng, at)) if noise else None
         if noise and node.op_type == "GridSample":
             inputs[1] = self._moved(node.input[1], inputs[1], noise, rng)
         if node.need_context():
@@ -154,8 +196,16 @@ class Rounding:
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
             dtype = self.types.get(name)
-            if noise and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
-                value = value + noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
+            if noise and node.op_type == "Resize":  # whether a weight of 0 multiplies an infinity is left open
+                value = np.where(np.abs(value) < 1e300, value, 0.0)  # the reference makes a large number of infinity
+            if noise and node.op_type in CENTRED and _overflows(inputs[0], dtype):
+                value = np.full_like(value, np.nan)
+            if noise and node.op_type == "GridSample":
+                far = ~(np.abs(inputs[1]) < FAR).all(-1)
+                value = np.where(far[:, None], rng.choice([0.0, np.nan]), value)
+            if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
+                amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
+                value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
             if noise and dtype is not None and _is_floats(value):
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
@@ -169,8 +219,15 @@ class Rounding:
         (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
         if node.op_type != "MatMul" and size.ndim > 2:
             size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True, initial=0)
-        unit = 2.0 ** -MANTISSA[self.types.get(node.output[0], F64)]
-        return value + noise * MIXING * unit * _finite(size) * _signs(rng, value)
+        dtype = self.types.get(node.output[0], F64)
+        amount = noise * MIXING * 2.0 ** -MANTISSA[dtype] * _finite(size)
+        if node.op_type == "Conv" and dtype == F32 and value.ndim == 4:
+            greatest = _finite(np.abs(inputs[0])).max(axis=(1, 2, 3), keepdims=True, initial=0)
+            weights = np.sqrt((_finite(inputs[1]) ** 2).sum(axis=(1, 2, 3)))[:, None, None]
+            amount = np.maximum(amount, TILE_ERROR / 2 * greatest * weights)
+            wild = ~np.isfinite(inputs[0]).all(axis=(1, 2, 3), keepdims=True)  # reaches its whole tile
+            amount = np.where(wild | (greatest * np.maximum(weights, 1) > TILE_MOST), np.nan, amount)
+        return value + amount * _signs(rng, value)
 
     def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
         """Positions off by units of 1: they become places by adding 1, in float32 at least."""

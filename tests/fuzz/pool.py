@@ -150,8 +150,9 @@ class Pool:
         self._forget(worker)
         if worker.number is not None:
             reason = signal.Signals(-code).name if code < 0 else f"exit {code}"
+            status = NO_ORACLE if worker.phase == "oracle" else CRASH  # the other implementation died
             yield self._lost(
-                worker, CRASH, f"{reason} in {worker.phase}: {worker.messages.decode(errors='replace')[-900:]}"
+                worker, status, f"{reason} in {worker.phase}: {worker.messages.decode(errors='replace')[-900:]}"
             )
             self._start(worker.number + worker.step)
         elif code:

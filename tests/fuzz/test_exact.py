@@ -133,3 +133,17 @@ def test_the_judge_finds_an_error_in_a_recurrent_operator(op: str, given: dict[s
     wrong = right["y"].copy()
     wrong[np.unravel_index(np.abs(wrong).argmax(), wrong.shape)] *= np.float32(1 + 1e-3)
     assert "output y" in expected.problem({"y": wrong})
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize(mode: str, coordinates: str) -> None:
+    feeds = {"x": _normal(2, 3, 5, 8), "scales": np.array([1, 1, 2, 0.5], np.float32)}
+    _compare("Resize", feeds, ["x", "", "scales"], ["y"], mode=mode, coordinate_transformation_mode=coordinates)
+
+
+@pytest.mark.parametrize("given", [{}, {"strides": [2, 3], "output_padding": [1, 2], "pads": [0, 1, 1, 0]},
+                                   {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, {"dilations": [2, 1]}])  # fmt: skip
+def test_a_transposed_convolution(given: dict[str, Any]) -> None:
+    feeds = {"x": _normal(2, 4, 5, 3), "w": _normal(4, 3, 3, 2), "b": _normal(6)}
+    _compare("ConvTranspose", feeds, list(feeds), ["y"], group=2, **given)

@@ -172,3 +172,12 @@ def test_flatten_of_no_elements(shape: tuple[int | str, ...]) -> None:
                 x = normal(*(n if isinstance(d, str) else d for d in shape))
                 wanted = x.reshape(x.shape[0], math.prod(x.shape[1:]))
                 np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 5), (2, 6, 0), (2, 6, 0, 3), ("N", 6, 5)])
+def test_group_normalization_of_no_elements(shape: tuple[int | str, ...]) -> None:
+    node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)
+    proto = model([node], {"x": shape}, ["y"], {"s": normal(6), "b": normal(6)}, opset=21)
+    x = normal(*(0 if isinstance(d, str) else d for d in shape))
+    with parax.compile(proto).session() as session:
+        assert session.run({"x": x})["y"].shape == x.shape

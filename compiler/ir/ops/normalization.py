@@ -186,12 +186,16 @@ class GroupNormalization(Composite):
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, bias: PyAny) -> PyAny:
         dtype = x.type.dtype.numpy
-        groups = g.Reshape(x, [0, self.num_groups, -1])
         ones, zeros = np.ones(self.num_groups, dtype), np.zeros(self.num_groups, dtype)
-        normal = g.InstanceNormalization(groups, ones, zeros, epsilon=self.epsilon)
-        unknown = [d for d in x.type.dims[1:] if not isinstance(d, int)]
-        back = [0, *(d if isinstance(d, int) else -1 for d in x.type.dims[1:])] if len(unknown) < 2 else g.Shape(x)
-        y = g.Reshape(normal, back)
+        dims = x.type.dims
+        if 0 in dims:  # there is nothing to normalise, and -1 would be ambiguous
+            y = x
+        else:
+            groups = g.Reshape(x, [0, self.num_groups, -1])
+            normal = g.InstanceNormalization(groups, ones, zeros, epsilon=self.epsilon)
+            open_dims = sum(not isinstance(d, int) for d in dims[1:])
+            back = [0, *(d if isinstance(d, int) else -1 for d in dims[1:])] if open_dims < 2 else g.Shape(x)
+            y = g.Reshape(normal, back)
         return g.Add(g.Mul(y, along_channels(g, scale, x)), along_channels(g, bias, x))
 
 
@@ -239,9 +243,12 @@ class LRN(Composite):
         before, after = (self.size - 1) // 2, self.size // 2
         rest = [0] * (x.type.rank - 2)
         window = {"kernel_shape": [self.size] + [1] * len(rest), "pads": [before, *rest, after, *rest]}
-        mean = g.AveragePool(g.Unsqueeze(g.Mul(x, x), [1]), count_include_pad=1, **window)
-        beta = g.const(self.beta, x.tensor.dtype)
-        return g.Div(x, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), beta))
+        dtype = x.tensor.dtype
+        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # rounded once
+        mean = g.AveragePool(g.Unsqueeze(g.Mul(wide, wide), [1]), count_include_pad=1, **window)
+        beta = g.const(self.beta, wide.tensor.dtype)
+        y = g.Div(wide, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), beta))
+        return g.Cast(y, to=dtype) if dtype in (F16, BF16) else y
 
 
 @op(since=13)

@@ -58,9 +58,9 @@ class Pool(Window):
 
 @op(since=12)
 class MaxPool(Pool):
-    """The greatest element of each window; NaN if there is one, as in ReduceMax (ONNX leaves it open; ONNX Runtime passes
-    over it, or not, by its place). Indices: its position in the whole tensor, in ONNX's element order (`storage_order`
-    1: the spatial axes count column by column)."""
+    """The greatest element of each window; NaN if there is one, as in ReduceMax (ONNX leaves it open, and ONNX Runtime
+    passes over it, or not, by its place). Indices: its position in the whole tensor, in ONNX's element order
+    (`storage_order` 1: the spatial axes count column by column)."""
 
     x: In[FloatOrByte]
     y: Out

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.base import Elementwise
 from ...ir.types import BOOL, DType, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
 Rule = Callable[[Node, Rewriter], "Value | None"]
+WHOLE = ("Round", "Floor", "Ceil", "Mod", "QuantizeLinear")
+MOST_READERS = 32
 MOST_ELEMENTS = 1 << 16  # of a constant that is looked through or combined
 
 
@@ -79,7 +82,11 @@ def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
 
 
 def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
-    """x / c = x · (1 / c) for a floating-point constant."""
+    """x / c = x · (1 / c) for a floating-point constant; where whole numbers are made of it, for powers of two only.
+
+    Of other constants the product is rounded twice: where ranges are divided by 255 to quantise, another integer may
+    come of it.
+    """
     x, c = node.operands
     if c.data is None or c.data.dtype not in (np.float32, np.float64) or not 0 < c.data.size <= MOST_ELEMENTS:
         return None
@@ -87,7 +94,22 @@ def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
         factor = (1 / c.data).astype(c.data.dtype)
     if not (np.isfinite(factor) & (np.abs(factor) >= np.finfo(c.data.dtype).tiny)).all():
         return None
+    if (np.abs(np.frexp(c.data)[0]) != 0.5).any() and _becomes_whole(node):
+        return None
     return rw.before(node).Mul(x, factor)
+
+
+def _becomes_whole(node: Node) -> bool:
+    """Whether element-wise operators may make whole numbers of the result."""
+    seen, pending = {node}, [node]
+    while pending and len(seen) < MOST_READERS:
+        for reader in pending.pop().output.users:
+            if reader.op.name in WHOLE or (reader.op.name == "Cast" and not reader.output.tensor.dtype.is_float):
+                return True
+            if isinstance(reader.op, Elementwise) and reader not in seen:
+                seen.add(reader)
+                pending.append(reader)
+    return len(seen) >= MOST_READERS
 
 
 def _small_power(node: Node, rw: Rewriter) -> Value | None:

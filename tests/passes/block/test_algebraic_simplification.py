@@ -16,6 +16,10 @@ FIRES = {
     "x - 0": ("%c = const f32[] 0.0\n %1 = Sub(%x, %c)", "x", ""),
     "x / 1": ("%c = const f32[] 1.0\n %1 = Div(%x, %c)", "x", ""),
     "x / c": ("%c = const f32[] 8.0\n %1 = Div(%x, %c)", "1", "%c = const f32[] 0.125\n %1 = Mul(%x, %c)"),
+    "x / c for whole numbers": ("%c = const f32[] 8.0\n %1 = Div(%x, %c)\n %2 = Round(%1)", "2",
+                                "%c = const f32[] 0.125\n %1 = Mul(%x, %c)\n %2 = Round(%1)"),
+    "x / c rounded twice": ("%c = const f32[] 5.0\n %1 = Div(%x, %c)\n %2 = Exp(%1)", "2",
+                            "%c = const f32[] 0.2\n %1 = Mul(%x, %c)\n %2 = Exp(%1)"),
     "constants meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Mul(%x, %a)\n %2 = Mul(%1, %b)", "2",
                        "%c = const f32[4] [3, 6, 9, 12]\n %2 = Mul(%x, %c)"),
     "sums meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Add(%x, %a)\n %2 = Add(%1, %b)", "2",
@@ -50,6 +54,7 @@ def test_cheaper_arithmetic(name: str) -> None:
     "%c = const f32[] 0.0\n %1 = Mul(%x, %c)",  # NaN · 0 is NaN
     "%c = const f32[] 0.0\n %1 = Div(%x, %c)",
     "%c = const f32[] 1e-42\n %1 = Div(%x, %c)",  # its reciprocal is infinite
+    "%c = const f32[] 255.0\n %a = Div(%x, %c)\n %b = Exp(%a)\n %1 = Round(%b)",  # another integer may come of it
     "%c = const f32[] 2.5\n %1 = Pow(%x, %c)",
     "%1 = Exp(%x)",
     "%c = const bool[4] [true, false, true, true]\n %y = Exp(%x)\n %1 = Where(%c, %x, %y)",
