@@ -34,6 +34,7 @@ MISTAKES: dict[str, tuple[str, Test]] = {
                     ("has its own way with windows: NaN, what lies between taps, places, biases of groups", _always)),
     **dict.fromkeys(("Erf", "Gelu", "HardSwish"), ("has float32 on the way to float64", _is_double)),
     "GlobalMaxPool": ("drops an axis", _always),
+    "LpNormalization": ("sums elements instead of magnitudes", _always),
     "LRN": ("counts images instead of channels", _always),
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),
     "Resize": ("has other positions than ONNX Runtime and our kernels", _always),

@@ -34,6 +34,7 @@ CASES = {
     "Gelu f64": ("Gelu", [normal(9, dtype="float64")], {}),
     "HardSwish f64": ("HardSwish", [normal(9, dtype="float64")], {}),
     "GlobalMaxPool rank 3": ("GlobalMaxPool", [normal(5, 7, 6)], {}),
+    "LpNormalization": ("LpNormalization", [normal(3, 4)], {"p": 1}),
     "LRN": ("LRN", [normal(2, 7, 3, 3)], {"size": 5, "alpha": 0.5}),
     "GridSample": ("GridSample", [normal(1, 2, 5, 6), normal(1, 3, 3, 2)],
                    {"mode": "cubic", "padding_mode": "border"}),

@@ -61,6 +61,15 @@ class GlobalMaxPool(OpRun):  # type: ignore[misc]
         return (x.max(tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class LpNormalization(OpRun):  # type: ignore[misc]
+    """onnx.reference's own sums elements instead of their magnitudes."""
+
+    def _run(self, x: np.ndarray, axis: int = -1, p: int = 2) -> tuple[np.ndarray]:
+        wide = x.astype(np.float64)
+        norm = (np.abs(wide) ** p).sum(axis, keepdims=True) ** (1.0 / p)
+        return (np.where(norm == 0, 0.0, wide / norm).astype(x.dtype),)
+
+
 class GlobalLpPool(OpRun):  # type: ignore[misc]
     """onnx.reference has none."""
 
@@ -179,7 +188,8 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 OPERATORS = (
     Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
-    GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear, Slice, GatherElements, QLinearConv,
+    LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear, Slice, GatherElements,
+    QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

@@ -61,6 +61,17 @@ def _image(node: Any, x: Any) -> Any:
     return np.abs(_finite(x)).max(axes, keepdims=True, initial=0)
 
 
+def _partly_overflows(node: Any, inputs: list[Any], dtype: np.dtype | None) -> np.ndarray:
+    """Where a sum of products, or a product, overflows (or underflows) or not by the order of its terms."""
+    most = float(np.finfo(F64 if dtype == F64 else F32).max) / 4
+    if node.op_type == "ReduceProd":
+        (size,) = node.run(np.maximum(np.abs(inputs[0]), 1), *inputs[1:])
+        (least,) = node.run(np.minimum(np.abs(inputs[0]), 1), *inputs[1:])
+        return np.asarray(~(size < most) | ~(least > 1e3 / most))
+    (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
+    return np.asarray(~(size < most))
+
+
 def _centred(node: Any, x: Any) -> Any:
     """The greatest element by the deviation, over all: what is left of the mean's rounding error."""
     spread = (x - x.mean(_axes_of(node, x), keepdims=True)).std(_axes_of(node, x), keepdims=True)
@@ -202,7 +213,10 @@ class Rounding:
                 value = np.full_like(value, np.nan)
             if noise and node.op_type == "GridSample":
                 far = ~(np.abs(inputs[1]) < FAR).all(-1)
-                value = np.where(far[:, None], rng.choice([0.0, np.nan]), value)
+                unknown = far[:, None] | ~np.isfinite(value)  # as for Resize
+                value = np.where(unknown, rng.choice([0.0, np.nan]), value)
+            if noise and (node.op_type in PRODUCTS or node.op_type == "ReduceProd") and _is_floats(value):
+                value = np.where(_partly_overflows(node, inputs, dtype), rng.choice([0.0, np.nan]), value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
                 amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
                 value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
@@ -210,6 +224,8 @@ class Rounding:
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
                 value = np.asarray(value).astype(dtype).astype(F64)
+            if noise and node.op_type == "Constant":
+                value = _wide(outputs[0])
             if dtype is not None and is_float(dtype) and dtype != F64 and _is_floats(value):
                 value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
             results[name] = value

@@ -120,6 +120,10 @@ def _guarded(work: Callable[[], Any], where: str) -> Any:
         raise _Failure(UNSUPPORTED, str(error)) from error
     except parax.InternalError as error:
         raise _Failure(EXCEPTION, f"{where}: InternalError: {error}"[:600]) from error
+    except parax.InvalidInput as error:
+        # sizes that something took to be 1 or more are refused where they are 0, as documented
+        kind = UNSUPPORTED if "expected 1 or more; found 0" in str(error) else REFUSED
+        raise _Failure(kind, f"{where}: {type(error).__name__}: {error}"[:600]) from error
     except parax.ParaxError as error:
         raise _Failure(REFUSED, f"{where}: {type(error).__name__}: {error}"[:600]) from error
     except Exception as error:  # what this is looking for

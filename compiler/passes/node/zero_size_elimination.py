@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
+from ...ir.ops.shape import Concat
 from ...ir.types import TensorType
 from ..base import NodePass
 from ..rewrite import Rewriter
@@ -29,8 +30,8 @@ class ZeroSizeElimination(NodePass):
             if all(is_empty(v) for v in node.outputs) and node.outputs:
                 rw.replace(node, [graph.add_constant(_nothing(v)) for v in node.outputs])
                 changed = True
-            elif node.op.name == "Concat" and any(is_empty(v) for v in node.operands):
-                changed |= _shorter_concat(node, rw)
+            elif isinstance(node.op, Concat) and any(_adds_nothing(node.op, v) for v in node.operands):
+                changed |= _shorter_concat(node, node.op, rw)
             else:
                 rw.no_match("has elements", node)
         return changed
@@ -46,12 +47,17 @@ def _nothing(v: Value) -> np.ndarray:
     return np.zeros(v.tensor.static_shape, v.tensor.dtype.numpy)
 
 
-def _shorter_concat(node: Node, rw: Rewriter) -> bool:
-    kept = [v for v in node.operands if not is_empty(v)]
+def _adds_nothing(op: Concat, v: Value) -> bool:
+    """Whether it has no length along the axis; one that is empty along others lengthens the result's shape."""
+    return is_empty(v) and v.tensor.dims[op.axis % v.tensor.rank] == 0
+
+
+def _shorter_concat(node: Node, op: Concat, rw: Rewriter) -> bool:
+    kept = [v for v in node.operands if not _adds_nothing(op, v)]
     if not kept:
         return False
     if len(kept) == 1 and kept[0].type == node.output.type:
         rw.replace(node, kept[0])
     else:
-        rw.replace_op(node, node.op, kept)
+        rw.replace_op(node, op, kept)
     return True

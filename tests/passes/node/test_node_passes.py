@@ -79,6 +79,11 @@ def test_joins_leave_out_what_is_empty() -> None:
         %3 = Concat(%x, %x) {axis=0}\n %4 = Relu(%x)\n return %4, %3 as "y"\n}""")
 
 
+def test_joins_keep_what_is_empty_along_another_axis() -> None:
+    check_pass(ZeroSizeElimination(), """graph @g(%x: f32[3,S,0]) {
+        %c = const f32[3,32,0] []\n %1 = Concat(%x, %c) {axis=1}\n return %1\n}""", None, refuses="has elements")
+
+
 def test_empty_results_are_constants() -> None:
     check_pass(ZeroSizeElimination(), "graph @g(%x: f32[0,4]) {\n%1 = Relu(%x)\n return %1\n}",
                "graph @g(%x: f32[0,4]) {\n%1 = const f32[0,4] []\n return %1\n}")
