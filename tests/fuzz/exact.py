@@ -61,6 +61,21 @@ class GlobalMaxPool(OpRun):  # type: ignore[misc]
         return (x.max(tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class PRelu(OpRun):  # type: ignore[misc]
+    """onnx.reference's own multiplies 0, by an infinite slope too."""
+
+    def _run(self, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray]:
+        return (np.where(x < 0, x * slope, x).astype(x.dtype),)
+
+
+class Mean(OpRun):  # type: ignore[misc]
+    """onnx.reference's own adds in place, and fails where a later operand is larger."""
+
+    def _run(self, *xs: np.ndarray) -> tuple[np.ndarray]:
+        total = sum((x.astype(np.float64) for x in xs), np.zeros(()))
+        return (np.asarray(total / len(xs)).astype(xs[0].dtype),)
+
+
 class LpNormalization(OpRun):  # type: ignore[misc]
     """onnx.reference's own sums elements instead of their magnitudes."""
 
@@ -188,8 +203,8 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 OPERATORS = (
     Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
-    LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear, Slice, GatherElements,
-    QLinearConv,
+    PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
+    Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

@@ -63,13 +63,26 @@ def _image(node: Any, x: Any) -> Any:
 
 def _partly_overflows(node: Any, inputs: list[Any], dtype: np.dtype | None) -> np.ndarray:
     """Where a sum of products, or a product, overflows (or underflows) or not by the order of its terms."""
-    most = float(np.finfo(F64 if dtype == F64 else F32).max) / 4
+    most = float(np.finfo(F64 if dtype is not None and dtype == F64 else F32).max) / 4
     if node.op_type == "ReduceProd":
         (size,) = node.run(np.maximum(np.abs(inputs[0]), 1), *inputs[1:])
         (least,) = node.run(np.minimum(np.abs(inputs[0]), 1), *inputs[1:])
         return np.asarray(~(size < most) | ~(least > 1e3 / most))
     (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
     return np.asarray(~(size < most))
+
+
+def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> Any:
+    """Which elements implementations may make differently, beyond rounding."""
+    if node.op_type == "Resize":  # a weight of 0 may multiply an infinity; the reference makes a large number of one
+        return ~(np.abs(value) < 1e300)
+    if node.op_type == "GridSample":
+        return ~(np.abs(inputs[1]) < FAR).all(-1)[:, None] | ~np.isfinite(value)
+    if node.op_type in CENTRED:
+        return _overflows(inputs[0], dtype)
+    if node.op_type in PRODUCTS or node.op_type == "ReduceProd":
+        return _partly_overflows(node, inputs, dtype)
+    return False
 
 
 def _centred(node: Any, x: Any) -> Any:
@@ -108,7 +121,7 @@ CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "InstanceNormaliza
 
 
 def _overflows(x: np.ndarray, dtype: np.dtype | None) -> bool:
-    most = 1e38 if dtype != F64 else 1e300
+    most = 1e300 if dtype is not None and dtype == F64 else 1e38  # numpy takes None for float64
     return float(_finite(x).max(initial=0)) > (most / max(x.size, 1)) ** 0.5
 
 
@@ -176,6 +189,7 @@ class Rounding:
         rng = np.random.default_rng(seed)
         self.rounding = seed > 0 and seed % 2 == 0
         self.fast = fast and noise > 0
+        self.blank = 0.0 if seed % 2 else np.nan  # what nobody can say: not the same in any two runs
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
         results.update({k: _wide(v) for k, v in feeds.items()})
         with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -207,25 +221,15 @@ class Rounding:
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
             dtype = self.types.get(name)
-            if noise and node.op_type == "Resize":  # whether a weight of 0 multiplies an infinity is left open
-                value = np.where(np.abs(value) < 1e300, value, 0.0)  # the reference makes a large number of infinity
-            if noise and node.op_type in CENTRED and _overflows(inputs[0], dtype):
-                value = np.full_like(value, np.nan)
-            if noise and node.op_type == "GridSample":
-                far = ~(np.abs(inputs[1]) < FAR).all(-1)
-                unknown = far[:, None] | ~np.isfinite(value)  # as for Resize
-                value = np.where(unknown, rng.choice([0.0, np.nan]), value)
-            if noise and (node.op_type in PRODUCTS or node.op_type == "ReduceProd") and _is_floats(value):
-                value = np.where(_partly_overflows(node, inputs, dtype), rng.choice([0.0, np.nan]), value)
+            if noise and _is_floats(value):
+                value = np.where(_is_open(node, inputs, value, dtype), self.blank, value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
                 amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
                 value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
-            if noise and dtype is not None and _is_floats(value):
+            if noise and node.op_type != "Constant" and _is_floats(value):
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
                 value = np.asarray(value).astype(dtype).astype(F64)
-            if noise and node.op_type == "Constant":
-                value = _wide(outputs[0])
             if dtype is not None and is_float(dtype) and dtype != F64 and _is_floats(value):
                 value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
             results[name] = value
