@@ -140,6 +140,38 @@ class DynamicQuantizeLinear(OpRun):  # type: ignore[misc]
         return np.nan_to_num(y).astype(np.uint8), np.asarray(scale), np.asarray(zero)
 
 
+def _along_axis(v: np.ndarray | None, x: np.ndarray, axis: int, block_size: int) -> np.ndarray:
+    """A scale or a zero point, to be broadcast to x."""
+    if v is None:
+        return np.zeros(())
+    if block_size:
+        return np.repeat(v, block_size, axis)[tuple(map(slice, x.shape))]
+    return v if v.ndim == 0 else v.reshape([-1 if a == axis % x.ndim else 1 for a in range(x.ndim)])
+
+
+class QuantizeLinear(OpRun):  # type: ignore[misc]
+    """onnx.reference has none for older operator sets."""
+
+    def _run(self, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, axis: int = 1,
+             block_size: int = 0, output_dtype: int = 0, **_: Any) -> tuple[np.ndarray]:  # fmt: skip
+        made = zero.dtype if zero is not None else onnx.helper.tensor_dtype_to_np_dtype(output_dtype or 2)
+        wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+        ratio = np.rint(wide / _along_axis(scale.astype(wide.dtype), x, axis, block_size))
+        limits = np.iinfo(made)  # of other types: ValueError, nobody is asked
+        y = np.clip(ratio + _along_axis(zero, x, axis, block_size).astype(np.float64), limits.min, limits.max)
+        return (np.nan_to_num(y).astype(made),)
+
+
+class DequantizeLinear(OpRun):  # type: ignore[misc]
+    """As QuantizeLinear."""
+
+    def _run(self, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, axis: int = 1,
+             block_size: int = 0, **_: Any) -> tuple[np.ndarray]:  # fmt: skip
+        np.iinfo(x.dtype)
+        number = x.astype(np.float64) - _along_axis(zero, x, axis, block_size).astype(np.float64)
+        return ((number * _along_axis(scale, x, axis, block_size).astype(np.float64)).astype(scale.dtype),)
+
+
 class Slice(OpRun):  # type: ignore[misc]
     """onnx.reference's own takes starts and ends as numpy does, not clamped as ONNX has it."""
 
@@ -204,7 +236,7 @@ class Gemm(OpRun):  # type: ignore[misc]
 OPERATORS = (
     Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
     PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
-    Slice, GatherElements, QLinearConv,
+    QuantizeLinear, DequantizeLinear, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

@@ -147,3 +147,12 @@ def test_resize(mode: str, coordinates: str) -> None:
 def test_a_transposed_convolution(given: dict[str, Any]) -> None:
     feeds = {"x": _normal(2, 4, 5, 3), "w": _normal(4, 3, 3, 2), "b": _normal(6)}
     _compare("ConvTranspose", feeds, list(feeds), ["y"], group=2, **given)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_quantisation(axis: int) -> None:
+    x = _normal(3, 4, 5) * 3
+    n = x.shape[axis]
+    feeds = {"x": x, "s": np.linspace(0.01, 0.1, n).astype(np.float32), "z": np.arange(n, dtype=np.int8)}
+    _compare("QuantizeLinear", feeds, list(feeds), ["y"], axis=axis)
+    _compare("DequantizeLinear", {**feeds, "x": (x * 9).astype(np.int8)}, list(feeds), ["y"], axis=axis)
