@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -324,14 +325,19 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 def test_signals(number: int, code: int, tmp_path: Path) -> None:
     fifo = tmp_path / "m.bin"  # opening it for reading blocks until somebody writes
     os.mkfifo(fifo)
-    script = "import sys; from parax.compiler import cli; print(flush=True); sys.exit(cli.main())"
+    script = "import sys; from parax.compiler import cli; sys.exit(cli.main())"
     process = subprocess.Popen(
         [sys.executable, "-c", script, "inspect", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    process.stdout.readline()
+    writer = None
+    while writer is None:  # until the command reads: what comes while modules load may go unnoticed
+        with contextlib.suppress(OSError):
+            writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        assert process.poll() is None
+        time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(number)
     _, errors = process.communicate(timeout=20)
+    os.close(writer)
     assert process.returncode == code
     assert errors == ""

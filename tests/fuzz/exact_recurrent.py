@@ -64,10 +64,7 @@ class _Recurrent(OpRun):  # type: ignore[misc]
     states = 1
     usual: tuple[str, ...] = ("Tanh",)
 
-    def _cell(self, x: np.ndarray, state: list[np.ndarray], w: dict[str, np.ndarray], f: Functions, own: dict[str, Any]
-              ) -> list[np.ndarray]:  # fmt: skip
-        """The states after a step from those before it."""
-        raise NotImplementedError
+    _cell: Any  # of each subclass: the states after a step from those before it
 
     def _run(self, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: Any = None, lengths: Any = None, h: Any = None,
              c: Any = None, p: Any = None, **given: Any) -> tuple[np.ndarray, ...]:  # fmt: skip

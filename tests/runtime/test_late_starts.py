@@ -45,7 +45,7 @@ def test_groups_are_those_of_the_paper() -> None:
 @needs_two_cores
 def test_the_second_group_begins_late_and_results_are_the_same() -> None:
     plan = compile_model(onnx.parser.parse_model(MODEL), parax.CompileOptions(), trace=True)
-    x = np.random.default_rng(0).standard_normal((64, 40000)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((256, 40000)).astype(np.float32)
 
     def starts(**delay: Any) -> tuple[dict[int, float], np.ndarray]:
         with plan.session(instances=2, cores=CORES, micro_batch=1, **delay) as session:
@@ -59,7 +59,7 @@ def test_the_second_group_begins_late_and_results_are_the_same() -> None:
     _, at_once = starts()
     began, late = starts(delay=(2, 1e-3))
     assert np.array_equal(late, at_once)
-    assert began[1] - began[0] >= 0.9e-3  # of the order of 10 ms in all: the first leaves pieces to the second
+    assert began[1] - began[0] >= 0.9e-3  # of some 20 ms in all: the first leaves pieces to the second
 
 
 @needs_two_cores
