@@ -21,6 +21,7 @@ CASES = [
     case("Col2Im", ["f32[1,5,5]", const([5, 5]), const([1, 5])]),
     case("Col2Im", ["f32[2,18,12]", const([5, 6]), const([2, 3])], {"strides": [1, 2], "pads": [0, 1, 0, 1]}),
     case("Col2Im", ["f32[1,4,4]", const([5, 5]), const([2, 2])], {"dilations": [1, 5], "pads": [0, 0, 0, 1]}),
+    case("Col2Im", ["f32[2,198,9]", const([13, 14]), const([9, 11])], {"strides": [3, 2], "pads": [1, 0, 2, 1]}),
     case("Col2Im", ["f32[1,10,12]", const([3, 4, 5]), const([1, 1, 5])]),
     case("MaxUnpool", ["f32[1,1,2,2]", np.array([[[[5, 7], [13, 15]]]])], {"kernel_shape": [2, 2], "strides": [2, 2]}),
     case("MaxUnpool", ["f32[1,1,2,2]", np.array([[[[5, 7], [13, 15]]]]), const([1, 1, 5, 5])],

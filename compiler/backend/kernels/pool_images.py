@@ -31,6 +31,8 @@ from .pool_taps import (
     window_count,
 )
 
+MOST_UNROLLED = 256  # taps of all axes: where windows are never clipped, other axes are written out too
+
 
 class ImageRow:
     """One row of outputs along the innermost axis."""
@@ -47,7 +49,7 @@ class ImageRow:
         self.ranges.append((k.index(0), k.index(g.kernel[self.last])))
         self.stride = g.strides[self.last]
         self.step: Dim = self.stride * plan.x.strides[axis]
-        self.unroll = g.kernel[self.last] <= UNROLLED_TAPS
+        self.unroll = g.kernel[self.last] <= UNROLLED_TAPS and math.prod(g.kernel) <= MOST_UNROLLED
 
     def emit(self) -> None:
         """The loop over vectors of outputs."""

@@ -7,7 +7,8 @@ Col2Im: for each element of the image the sum over those windows that cover it, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,8 +19,21 @@ from ...ir.ops.sampling import Col2Im, GridSample
 from ...ir.types import F32, F64, I64, Dim, DType
 from ..fusion import register_dtype
 from ..lowering import KernelCall, LowerContext, lowers
-from .nest import Lane, Row, emit_nest, emit_row, emit_rows, iteration_axes, store_lane, strided_index, unit_strides
+from .nest import (
+    Lane,
+    Row,
+    decode,
+    emit_nest,
+    emit_row,
+    emit_rows,
+    iteration_axes,
+    store_lane,
+    strided_index,
+    unit_strides,
+)
 from .resize import cubic_weights
+
+MOST_WRITTEN_OUT = 64  # elements of a Col2Im's block
 
 
 @dataclass(frozen=True)
@@ -190,25 +204,31 @@ def lower_col2im(ctx: LowerContext, node: Node) -> KernelCall:
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [("x", PtrType(x.dtype)), ("y", PtrType(y.dtype))])
 
+        sizes = [w[1] for w in windows]
+        n_taps = math.prod(sizes)
+
         def body(lane: Lane) -> None:
             n, c, *at = lane.offsets[1:]
-            total = k.const(0, wide)
-            for block in product(*(range(w[1]) for w in windows)):
-                tap, window = 0, k.index(0)
+
+            def element(tap: KValue | int, block: Sequence[KValue | int]) -> KValue:
+                """What one element of the block lays over this place of the image."""
+                window = k.index(0)
                 inside: KValue | None = None
-                for (_, count, dilation, pad, stride, number), i, b in zip(windows, at, block):
-                    tap = tap * count + b
-                    start = i + (pad - b * dilation)
+                for (_, _, dilation, pad, stride, number), i, b in zip(windows, at, block):
+                    start = i + pad - b * dilation
                     place = k.binary("div", k.max(start, 0), stride)
                     good = (start >= 0) & (place * stride == start) & (place < k.index(number))
                     window = window * k.index(number) + k.min(place, k.index(number) - 1)
                     inside = good if inside is None else inside & good
-                taps = 1
-                for w in windows:
-                    taps *= w[1]
-                offset = n * k.index(x.strides[0]) + (c * taps + tap) * k.index(x.strides[1])
-                value = k.load(k["x"], offset + window * k.index(x.strides[2]), 1, inside)
-                total = total + k.cast(value, wide)
+                offset = n * k.index(x.strides[0]) + (c * n_taps + tap) * k.index(x.strides[1])
+                return k.cast(k.load(k["x"], offset + window * k.index(x.strides[2]), 1, inside), wide)
+
+            total = k.const(0, wide)
+            if n_taps <= MOST_WRITTEN_OUT:
+                for tap, block in enumerate(product(*map(range, sizes))):
+                    total = total + element(tap, block)
+            else:
+                total = k.for_(0, n_taps, 1, [total], lambda t, s: [s[0] + element(t, decode(k, t, sizes))])[0]
             k.store(k["y"], lane.offsets[0], k.cast(total, y.dtype))
 
         emit_nest(k, axes, 1, body, 1)
