@@ -42,8 +42,9 @@ CASES = [
     *_window("MaxPool", {}, oracle="onnxruntime", outputs=2),
     *_window("AveragePool", {}),
     *_window("AveragePool", {"count_include_pad": 1}),
-    *(case(op, [f"f32[1,2,{h},{w}]"], {"kernel_shape": [h - 3, w]}, oracle="onnxruntime", opset=22)
-      for op in ("AveragePool", "MaxPool") for h, w in ((300, 1), (400, 3))),  # more taps than are written out
+    *(case(op, [f"f32[1,2,{h},{w}]"], {"kernel_shape": kernel}, oracle="onnxruntime", opset=22)  # of more taps than
+      for op in ("AveragePool", "MaxPool")                                                       # are written out
+      for h, w, kernel in ((300, 1, [297, 1]), (400, 3, [397, 3]), (1, 3000, [1, 2997]))),
     *_window("LpPool", {"p": 2}, oracle="onnxruntime"),
     *_same(),
     *_ceil("MaxPool", {}),

@@ -172,6 +172,22 @@ class DequantizeLinear(OpRun):  # type: ignore[misc]
         return ((number * _along_axis(scale, x, axis, block_size).astype(np.float64)).astype(scale.dtype),)
 
 
+class Pad(OpRun):  # type: ignore[misc]
+    """onnx.reference's own cannot take anything away."""
+
+    def _run(self, data: np.ndarray, pads: np.ndarray, value: np.ndarray | None = None, axes: np.ndarray | None = None,
+             mode: str = "constant") -> tuple[np.ndarray]:  # fmt: skip
+        kind = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}.get(mode or "constant", "constant")
+        chosen = list(range(data.ndim)) if axes is None else [int(a) % data.ndim for a in axes]
+        ends = [(0, 0)] * data.ndim
+        for i, axis in enumerate(chosen):
+            ends[axis] = (int(pads[i]), int(pads[i + len(chosen)]))
+        kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(ends, data.shape, strict=True))
+        added = [(max(a, 0), max(b, 0)) for a, b in ends]
+        more = {} if kind != "constant" else {"constant_values": 0 if value is None else np.asarray(value).item()}
+        return (np.pad(data[kept], added, kind, **more).astype(data.dtype),)  # type: ignore[call-overload]
+
+
 class Slice(OpRun):  # type: ignore[misc]
     """onnx.reference's own takes starts and ends as numpy does, not clamped as ONNX has it."""
 
@@ -236,7 +252,7 @@ class Gemm(OpRun):  # type: ignore[misc]
 OPERATORS = (
     Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
     PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
-    QuantizeLinear, DequantizeLinear, Slice, GatherElements, QLinearConv,
+    QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

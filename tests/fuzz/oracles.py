@@ -72,6 +72,12 @@ def _partly_overflows(node: Any, inputs: list[Any], dtype: np.dtype | None) -> n
     return np.asarray(~(size < most))
 
 
+def _cancels(inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
+    """Where a sum is so small beside its terms that their rounding errors may make it 0."""
+    terms = np.maximum(_finite(inputs[0]), _finite(inputs[1]))
+    return np.asarray(np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms)
+
+
 def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> Any:
     """Which elements implementations may make differently, beyond rounding."""
     if node.op_type == "Resize":  # a weight of 0 may multiply an infinity; the reference makes a large number of one
@@ -221,6 +227,10 @@ class Rounding:
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
             dtype = self.types.get(name)
+            if noise and node.op_type == "Cast" and not _is_floats(value) and _is_floats(inputs[0]):
+                value = self._overflown(value, inputs[0])
+            if noise and node.op_type in ("Add", "Sub") and self.blank == 0 and _is_floats(value):
+                value = np.where(_cancels(inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
                 value = np.where(_is_open(node, inputs, value, dtype), self.blank, value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
@@ -248,6 +258,14 @@ class Rounding:
             wild = ~np.isfinite(inputs[0]).all(axis=(1, 2, 3), keepdims=True)  # reaches its whole tile
             amount = np.where(wild | (greatest * np.maximum(weights, 1) > TILE_MOST), np.nan, amount)
         return value + amount * _signs(rng, value)
+
+    def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Integers made of numbers beyond their type: any."""
+        if value.dtype.kind not in "iu":
+            return value
+        limits = np.iinfo(value.dtype)
+        inside = (x > float(limits.min) - 1) & (x < float(limits.max))
+        return np.where(inside, value, limits.max if self.blank == 0 else limits.min).astype(value.dtype)
 
     def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
         """Positions off by units of 1: they become places by adding 1, in float32 at least."""

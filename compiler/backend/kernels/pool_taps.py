@@ -5,16 +5,18 @@ Owns what the two schedules of pools share; it must not know which axis vectors 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.ops.geometry import WindowGeometry
-from ...ir.ops.pool import AveragePool, MaxPool, Pool
+from ...ir.ops.pool import AveragePool, LpPool, MaxPool, Pool
 from ...ir.types import I64, Dim, DType, TensorType, prod
 from .line_tail import LineOperands
 from .nest import Lane, strided_index
 
+MANY_TAPS = 1024
 UNROLLED_TAPS = 49  # largest window that is written out
 
 State = list[KValue]
@@ -58,6 +60,11 @@ class PoolPlan:
     @property
     def item_axes(self) -> tuple[int, ...]:
         return self.order[:-2] if self.shares_window else self.order[:-1]
+
+    @property
+    def compensated(self) -> bool:
+        """Whether sums carry what their roundings lost: those of many terms err by too much."""
+        return isinstance(self.op, (AveragePool, LpPool)) and math.prod(self.geometry.kernel) >= MANY_TAPS
 
     @property
     def never_clipped(self) -> bool:
@@ -120,12 +127,19 @@ def initial(k: Builder, plan: PoolPlan) -> State:
     """The neutral element for a vector, and a position if it is asked for."""
     lanes = plan.lanes
     value = k.splat(k.const(plan.op.init(k, plan.dtype), plan.dtype), lanes)
+    if plan.compensated:
+        return [value, k.splat(k.const(0, plan.dtype), lanes)]
     return [value, k.splat(k.const(-1, I64), lanes)] if plan.indices else [value]
 
 
 def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position: KValue) -> State:
     """Take one tap in; the first of equal elements keeps its position, and so does the first NaN."""
     element = plan.op.map(k, k.cast(element, plan.dtype))
+    if plan.compensated:  # Kahan, "Further remarks on reducing truncation errors", 1965
+        added = element - state[1]
+        total = state[0] + added
+        lost = (total - state[0]) - added
+        return [total, k.select(lost == lost, lost, 0)]  # of infinities nothing is lost
     if not plan.indices:
         return [plan.op.combine(k, state[0], element)]
     wins = (element > state[0]) | (state[1] < 0)
