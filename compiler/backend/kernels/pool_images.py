@@ -45,8 +45,10 @@ class ImageRow:
         self.others = [i for i in range(g.rank) if i != self.last]
         self.outer = {i: clip_taps(k, plan, i, index[i + 2]) for i in self.others}
         self.size = k.index(plan.result.dims[axis])
-        self.ranges = [(self.outer[i].low, self.outer[i].high) for i in self.others]
-        self.ranges.append((k.index(0), k.index(g.kernel[self.last])))
+        # the first of equal elements has the index: then in the tensor's order, else as is fast
+        self.visited = list(range(g.rank)) if plan.indices else [*self.others, self.last]
+        whole = (k.index(0), k.index(g.kernel[self.last]))
+        self.ranges = [(self.outer[i].low, self.outer[i].high) if i != self.last else whole for i in self.visited]
         self.stride = g.strides[self.last]
         self.step: Dim = self.stride * plan.x.strides[axis]
         self.unroll = g.kernel[self.last] <= UNROLLED_TAPS and math.prod(g.kernel) <= MOST_UNROLLED
@@ -71,7 +73,7 @@ class ImageRow:
         """Offset of lane 0's element of a tap, and the positions of all lanes in the image."""
         k, g, lanes = self.k, self.plan.geometry, self.plan.lanes
         offset, where = lane.offsets[0], k.splat(k.index(0), lanes)
-        for i, t in zip([*self.others, self.last], taps):
+        for i, t in zip(self.visited, taps):
             offset = offset + (t * g.dilations[i] - k.index(g.pads_begin[i])) * k.index(self.plan.x.strides[i + 2])
             here = start + k.ramp(lanes) * self.stride if i == self.last else self.outer[i].start
             stride = k.index(spatial_stride(self.plan, i))
@@ -100,7 +102,7 @@ class ImageRow:
 
         def visit(taps: list[KValue], state: State) -> State:
             offset, where = self._at_tap(lane, taps, start)
-            first = start + taps[-1] * g.dilations[self.last]
+            first = start + taps[self.visited.index(self.last)] * g.dilations[self.last]
             inside = within(k, first, self.stride, end, lanes) & tail
             element = load_clipped(k, k["x"], offset, self.step, self.stride, first, end, inside)
             new = combine(k, plan, state[:m], element, where)

@@ -1,4 +1,4 @@
-"""MaxPool passes NaN on, from wherever it lies in a window, and gives the first one's position."""
+"""MaxPool passes NaN on, from wherever it lies in a window, and gives the first greatest one's position."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def test_the_first_nan_has_the_index(channels: int) -> None:
     places = np.arange(channels)[:, None, None] * 6 * 35 + row * 35 + column
     np.testing.assert_array_equal(indices, places)
     np.testing.assert_array_equal(found.ravel(), x.ravel()[places.ravel()])
+
+
+@pytest.mark.parametrize("size", [(33, 3), (3, 33), (20, 20)])
+@pytest.mark.parametrize("layout", [None, LAST])
+def test_the_first_of_equal_elements_has_the_index(layout: tuple[int, ...] | None, size: tuple[int, int]) -> None:
+    """Also where vectors lie along another axis than the last, because that one has a single window."""
+    x = np.random.default_rng(0).integers(-2, 3, (2, 3, *size)).astype(np.float32)
+    _, indices = run_node(op("MaxPool", kernel_shape=(3, 3)), [x], outputs=2, layouts=[layout])
+    at = windows(x, (3, 3), 0).argmax(-1)
+    row, column = np.arange(at.shape[2])[:, None] + at // 3, np.arange(at.shape[3]) + at % 3
+    images = np.arange(6).reshape(2, 3, 1, 1) * size[0] * size[1]
+    np.testing.assert_array_equal(indices, images + row * size[1] + column)
