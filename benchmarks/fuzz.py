@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.graphs is not None and args.models:
         count = min(count, args.graphs)
     pool = Pool(args.seed, count or MANY, args.jobs, models=args.models, timeout=args.timeout, seconds=args.seconds,
-                first=args.only or 0)  # fmt: skip
+                first=args.only if args.only is not None else args.first)  # fmt: skip
     began, records, failures = time.monotonic(), [], []
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -154,6 +154,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", default="0", help="any text; with a graph's number it decides the graph (default 0)")
     parser.add_argument("--except", type=int, nargs="+", default=(), metavar="I", dest="leave_out",
                         help="graphs of the seed that are not judged: their differences have been looked at")
+    parser.add_argument("--first", type=int, default=0, metavar="I", help="begin with graph I of the seed (default 0)")
     parser.add_argument("--only", type=int, metavar="I", help="only graph I of the seed")
     parser.add_argument(
         "--jobs",
