@@ -26,7 +26,11 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     return array
 
 
+SMALL = (normal(3, 1) * 1e-4).astype(np.float16)  # whose squares no half holds
+
 CASES = {
+    "ReduceL2 f16": ("ReduceL2", [SMALL, np.array([1])], {}),
+    "Softmax f16": ("Softmax", [normal(3, 40, dtype="float16")], {}),
     "MaxPool NaN": ("MaxPool", [with_nan(normal(2, 2, 5, 6))], {"kernel_shape": [2, 2]}),
     "AveragePool NaN": ("AveragePool", [with_nan(normal(2, 2, 5, 6))], {"kernel_shape": [2, 2]}),
     "ConvTranspose groups": ("ConvTranspose", [normal(1, 4, 3, 3), normal(4, 1, 2, 2), normal(4)], {"group": 4}),

@@ -37,12 +37,12 @@ class Expected:
     others: dict[str, Feeds] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     imprecise: dict[str, str] = field(default_factory=dict)
-    _runs: dict[tuple[str, bool], list[np.ndarray]] = field(default_factory=dict)
+    _runs: dict[tuple[str, str], list[np.ndarray]] = field(default_factory=dict)
     _rounding: dict[str, tuple[Rounding, Feeds]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if all(self.ask(kind) is None for kind in KINDS) and self.trusted:
-            self.noisy(0, False, self.model.graph.output[0].name)
+            self.noisy(0, "strict", self.model.graph.output[0].name)
 
     @property
     def known(self) -> bool:
@@ -68,14 +68,14 @@ class Expected:
                 self.refused[kind] = str(error)
         return self.others.get(kind)
 
-    def noisy(self, count: int, fast: bool, name: str) -> list[np.ndarray]:
+    def noisy(self, count: int, fp: str, name: str) -> list[np.ndarray]:
         """The exact result of one output and `count` noisy ones; none where float64 cannot be run.
 
         Only what the output needs is run: other branches may have what no other implementation runs.
         """
         if name in self.imprecise:
             return []
-        runs = self._runs.setdefault((name, fast), [])
+        runs = self._runs.setdefault((name, fp), [])
         try:
             if name not in self._rounding:
                 model = onnx.ModelProto.FromString(self.model.SerializeToString())
@@ -89,21 +89,21 @@ class Expected:
                 runs.append(rounding.run(feeds)[name])
             while len(runs) <= count:
                 seed = len(runs)
-                noisy = rounding.run(feeds, 0.0 if seed == ROUNDED else NOISE, seed, fast)[name]
+                noisy = rounding.run(feeds, 0.0 if seed == ROUNDED else NOISE, seed, fp)[name]
                 runs.append(noisy if noisy.shape == runs[0].shape else runs[0])
         except NoOracle as error:
             self.imprecise[name] = str(error)
             runs.clear()
         return runs
 
-    def problem(self, found: Feeds, fast: bool = False) -> str:
+    def problem(self, found: Feeds, fp: str = "strict") -> str:
         """What is wrong with these results, "" if nothing is.
 
         Args:
-            fast: products may have been computed by algorithms of fewer multiplications.
+            fp: as compiled: but for "strict", products may have been computed by algorithms of fewer multiplications.
         """
         for name, array in found.items():
-            wrong = self._wrong(name, array, fast)
+            wrong = self._wrong(name, array, fp)
             if wrong:
                 return f"output {name} {wrong}"
         return ""
@@ -114,7 +114,7 @@ class Expected:
         wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)) if code else said.dtype
         return said.astype(wanted) if wanted.kind in "iu" and said.dtype.kind in "iu" else said
 
-    def _wrong(self, name: str, array: np.ndarray, fast: bool) -> str:
+    def _wrong(self, name: str, array: np.ndarray, fp: str) -> str:
         """What no judge calls right: each element has to be right by any of them."""
         right, mismatch = np.zeros(array.shape, bool), ""
         wanted: dict[str, np.ndarray] = {}
@@ -137,22 +137,22 @@ class Expected:
                 return ""
         if mismatch and not wanted:
             return mismatch
-        right, problem = self._rounded(name, array, fast, right)
+        right, problem = self._rounded(name, array, fp, right)
         if right.all() and not problem:
             return ""
         if not wanted:
-            runs = self.noisy(0, fast, name)
+            runs = self.noisy(0, fp, name)
             if problem or not runs:  # without a run nobody knows
                 return problem
             wanted["float64"] = runs[0]
         kind, value = next(iter(wanted.items()))
         return f"against {kind}: {_first(array, value, ~right)}"
 
-    def _rounded(self, name: str, array: np.ndarray, fast: bool, right: np.ndarray) -> tuple[np.ndarray, str]:
+    def _rounded(self, name: str, array: np.ndarray, fp: str, right: np.ndarray) -> tuple[np.ndarray, str]:
         """`right` with what rounding may give, and what is wrong with all of the array."""
         said_here = [said[name] for said in self.others.values() if said[name].shape == array.shape]
         for count in (FEW, MANY):
-            runs = self.noisy(count, fast, name)
+            runs = self.noisy(count, fp, name)
             if not runs:
                 others = [self.others[k][name] for k in KINDS[:2] if k in self.others]
                 return np.logical_or.reduce([right, *(near_row(array, o) for o in others)]), ""

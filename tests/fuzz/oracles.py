@@ -183,18 +183,19 @@ class Rounding:
             except Exception as error:  # as in run_other
                 raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
 
-    def run(self, feeds: Feeds, noise: float = 0.0, seed: int = 0, fast: bool = False) -> Feeds:
+    def run(self, feeds: Feeds, noise: float = 0.0, seed: int = 0, fp: str = "strict") -> Feeds:
         """The outputs; floats in float64. Raises NoOracle.
 
         Args:
             noise: how many units of rounding every operand of every node is off by.
-            fast: products may be off by more: algorithms of fewer multiplications mix neighbouring elements.
+            fp: "strict", or products may be off by more: algorithms of fewer multiplications mix neighbouring elements;
+                of "fast" ones all elements of an image.
             seed: of the noise. With an even one floats are rounded to their types too: that makes ties, which decide
                 indices, and numbers that are as large as a type's precision of others vanish.
         """
         rng = np.random.default_rng(seed)
         self.rounding = seed > 0 and seed % 2 == 0
-        self.fast = fast and noise > 0
+        self.fp = fp if noise > 0 else "strict"
         self.blank = 0.0 if seed % 2 else np.nan  # what nobody can say: not the same in any two runs
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
         results.update({k: _wide(v) for k, v in feeds.items()})
@@ -222,7 +223,7 @@ class Rounding:
             outputs = node.run(*inputs, context=outer)
         else:
             outputs = node.run(*inputs)
-        if self.fast and node.op_type in PRODUCTS and _is_floats(outputs[0]):
+        if self.fp != "strict" and node.op_type in PRODUCTS and _is_floats(outputs[0]):
             outputs = (self._mixed(node, inputs, outputs[0], noise, rng),)
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
@@ -251,6 +252,9 @@ class Rounding:
             size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True, initial=0)
         dtype = self.types.get(node.output[0], F64)
         amount = noise * MIXING * 2.0 ** -MANTISSA[dtype] * _finite(size)
+        if node.op_type != "Gemm" and self.fp == "fast":
+            wild = ~np.isfinite(inputs[0]).all(axis=tuple(range(1, inputs[0].ndim)), keepdims=True)
+            amount = np.where(wild, np.nan, amount) if inputs[0].ndim == value.ndim else amount
         if node.op_type == "Conv" and dtype == F32 and value.ndim == 4:
             greatest = _finite(np.abs(inputs[0])).max(axis=(1, 2, 3), keepdims=True, initial=0)
             weights = np.sqrt((_finite(inputs[1]) ** 2).sum(axis=(1, 2, 3)))[:, None, None]

@@ -92,7 +92,7 @@ def _try_one(
         if first is None:
             first = results
             for i, (feeds, right) in enumerate(zip(results, expected)):
-                problem = right.problem(feeds, fast=chosen.fp != "strict") if right.known else ""
+                problem = right.problem(feeds, fp=chosen.fp) if right.known else ""
                 if problem:
                     raise _Failure(WRONG, f"run {i}: {problem}")
         else:
