@@ -41,7 +41,7 @@ class Variant:
             that takes all of `sizes` at run time, or by the only one of them. layout: "last": operand 0 and results of
             its rank channels last; "any": operands and results in random orders. tail: element-wise operators behind
             it, fused. candidate: which of several kernels. ones: sizes that become 1 wherever they occur: loops over
-            them are left out, and others take their places.
+            them are left out, and others take their places. ties: floats are whole numbers, many of them equal.
     """
 
     case: Case
@@ -54,10 +54,12 @@ class Variant:
     tail: bool = False
     candidate: int = 0
     ones: tuple[int, ...] = ()
+    ties: bool = False
 
     def __str__(self) -> str:
         target = f"{self.target.name} {self.target.tune}".strip()
         parts = [str(self.case), target, self.dtype, self.layout, self.tail and "with a tail",
+                 self.ties and "with ties",
                  self.number and f"{self.number} → {'S = ' if self.is_symbol else ''}{','.join(map(str, self.sizes))}",
                  self.ones and f"{','.join(map(str, self.ones))} → 1",
                  self.candidate and f"candidate {self.candidate}"]  # fmt: skip
@@ -168,7 +170,7 @@ def drawn(cases: Sequence[Case], random: Random) -> Variant:
         v = replace(v, ones=tuple(random.sample(found, random.randint(1, len(found)))))
     if random.random() < 0.3:
         v = replace(v, layout=random.choice(LAYOUTS))
-    return replace(v, tail=random.random() < 0.15)
+    return replace(v, tail=random.random() < 0.15, ties=random.random() < 0.2)
 
 
 def every(cases: Sequence[Case]) -> Iterator[Variant]:
@@ -183,7 +185,9 @@ def every(cases: Sequence[Case]) -> Iterator[Variant]:
                         for tail in (False, True) if layout or tail)  # fmt: skip
             yield from (replace(plain, candidate=i) for i in range(1, 6))
             some = numbers(case)
-            yield from (replace(plain, ones=ones) for n in range(1, len(some) + 1) for ones in combinations(some, n))
+            yield from (replace(plain, ties=True, layout=layout) for layout in (None, "last"))
+            sets = [ones for n in range(1, len(some) + 1) for ones in combinations(some, n)]
+            yield from (replace(plain, ones=ones, ties=ties) for ones in sets for ties in (False, True))
             for n in some:
                 yield from (replace(plain, number=n, sizes=sizes, is_symbol=True, dtype=d) for d in (None, "i8"))
                 yield from (replace(plain, number=n, sizes=(size,)) for size in sizes)
