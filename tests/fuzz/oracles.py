@@ -117,6 +117,8 @@ INNER: dict[str, Callable[[Any, Any], Any]] = {
     "RNN": _steps,
     "GRU": _steps,
     "LSTM": _steps,
+    "Loop": lambda node, m: 4.0,  # what their bodies round
+    "Scan": lambda node, x: 4.0,
 }
 """The size of a number inside an operator, by a unit of which the result may be off: it may cancel to a small one."""
 
