@@ -135,8 +135,8 @@ MUTANTS: tuple[Mutant, ...] = (
            (f"{MEMORY} -k spans",)),
     # -- compiler -----------------------------------------------------------------------------------------------------
     Mutant("folded-overflow", "a known number that an integer type cannot hold is kept as it is",
-           "compiler/ir/ops/base.py", "and dtype.is_int and not dtype.holds(x)", "and dtype.is_int and not dtype.bits",
-           (KNOWN,)),
+           "compiler/ir/graph.py", "t.dtype.holds(item) for", "t.dtype.bits for",
+           ("tests/frontend/test_reference_mistakes.py -k wrap", KNOWN)),
     Mutant("constants-meet", "(x + c) + d becomes x + (c − d)",
            "compiler/passes/block/algebraic_simplification.py", "c1.data + c2.data if", "c1.data - c2.data if",
            ("tests/passes/block/test_algebraic_simplification.py",)),

@@ -398,9 +398,7 @@ def _fits(t: Type, content: np.ndarray) -> bool:
     """Whether integers keep within their type: `known` does not wrap around as run-time arithmetic does."""
     if not isinstance(t, TensorType) or not t.dtype.is_int:
         return True
-    most = 1 << (t.dtype.bits - (t.dtype.name[0] != "u"))
-    least = 0 if t.dtype.name[0] == "u" else -most
-    return all(least <= item < most for item in content.flat if isinstance(item, int))
+    return all(t.dtype.holds(item) for item in content.flat if isinstance(item, int))
 
 
 def nested_graphs(graph: Graph) -> Iterator[Graph]:

@@ -242,12 +242,10 @@ class Elementwise(Operator):
 
 
 def _as_element(x: PyAny, dtype: DType) -> PyAny:
-    """x as the element type holds it; None where an integer would wrap around."""
+    """x, rounded as the element type holds it. (Integers that it does not hold are taken for unknown by the graph.)"""
     if isinstance(x, float) and dtype.numpy is not None:
         with np.errstate(over="ignore"):
             return float(np.asarray(x, dtype.numpy))
-    if isinstance(x, int) and dtype.is_int and not dtype.holds(x):
-        return None
     return x
 
 
