@@ -327,8 +327,9 @@ def test_signals(number: int, code: int, tmp_path: Path) -> None:
     os.mkfifo(fifo)
     script = "import sys; from parax.compiler import cli; sys.exit(cli.main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", script, "inspect", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", script, "inspect", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
+    )  # fmt: skip
     writer = None
     while writer is None:  # until the command reads: what comes while modules load may go unnoticed
         with contextlib.suppress(OSError):
