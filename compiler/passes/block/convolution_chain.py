@@ -38,6 +38,14 @@ def root_operands(node: Node) -> list[Value]:
     return [v for v in found if v is not None]
 
 
+def tail_reads(node: Node) -> bool:
+    """Whether what follows the root in the block reads a tensor from outside, the root's own operands among them."""
+    if node.body is None:
+        return False
+    given = set(node.body.inputs)
+    return any(v in given for n in list(node.body)[1:] for v in n.operands)
+
+
 def is_depthwise(node: Node) -> bool:
     """Whether the root is a depthwise convolution of constant weights, one filter a channel."""
     x, w, *rest = root_operands(node)

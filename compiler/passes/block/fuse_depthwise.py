@@ -22,6 +22,7 @@ from .convolution_chain import (
     reader,
     root,
     root_operands,
+    tail_reads,
 )
 
 
@@ -71,7 +72,7 @@ class FuseDepthwise(BlockPass):
         tensors = [root_operands(node)[0], between, second.output]
         if any(v.tensor.axis_order != CHANNELS_LAST for v in tensors):
             return "not channels-last"
-        if len(node.operands) != len(root_operands(node)):
+        if tail_reads(node):
             return "the depthwise tail reads other tensors"
         sizes = [int(prod(v.tensor.dims[1:])) for v in tensors]  # type: ignore[arg-type]
         if not self.may_grow and min(sizes[0], sizes[2]) > sizes[1]:

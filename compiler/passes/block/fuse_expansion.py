@@ -13,7 +13,16 @@ from ...ir.ops.base import Fused
 from ...ir.types import F32, prod
 from ..base import BlockPass
 from ..rewrite import Rewriter
-from .convolution_chain import CHANNELS_LAST, is_pointwise, merge_with_readers, outer, reader, root, root_operands
+from .convolution_chain import (
+    CHANNELS_LAST,
+    is_pointwise,
+    merge_with_readers,
+    outer,
+    reader,
+    root,
+    root_operands,
+    tail_reads,
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class FuseExpansion(BlockPass):
             return "no depthwise-pointwise block reads the expanded tensor"
         if outer(second, root(second).inputs[0]) is not between:
             return "the block reads the expanded tensor elsewhere than in its depthwise convolution"
-        if len(node.operands) != len(root_operands(node)):
+        if tail_reads(node):
             return "the expansion's tail reads other tensors"
         x = root_operands(node)[0]
         if any(v.tensor.dtype != F32 for v in (*root_operands(node), between)):
