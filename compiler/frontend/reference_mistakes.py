@@ -42,7 +42,6 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "LRN": ("counts images instead of channels", _always),
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),
     "Resize": ("has other positions than ONNX Runtime and our kernels", _always),
-    "DynamicQuantizeLinear": ("gives what is all zeros a scale", _always),
     "Gemm": ("multiplies integers by alpha as floats", _is_integer),
 }  # fmt: skip
 """By operator: what is wrong, and of which nodes."""
