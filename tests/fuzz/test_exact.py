@@ -156,3 +156,20 @@ def test_quantisation(axis: int) -> None:
     feeds = {"x": x, "s": np.linspace(0.01, 0.1, n).astype(np.float32), "z": np.arange(n, dtype=np.int8)}
     _compare("QuantizeLinear", feeds, list(feeds), ["y"], axis=axis)
     _compare("DequantizeLinear", {**feeds, "x": (x * 9).astype(np.int8)}, list(feeds), ["y"], axis=axis)
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_loop_of_no_steps_says_what_it_carries_and_only_that(steps: int) -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]>
+        g (float[2] x, int64 m) => (float[2] y, float[?, 2] z) {
+            y, z = Loop (m, "", x) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] u) {
+                d = Identity(c)\n t = Add(s, s)\n u = Neg(s)
+            }>
+        }"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": _normal(2), "m": np.array(steps)}
+    whole = exact.run(model, feeds)
+    np.testing.assert_array_equal(whole["y"], feeds["x"] * 2**steps)
+    assert (Expected(model, feeds).ask("reference") is None) == (steps == 0)
+    del model.graph.output[1]
+    assert Expected(model, feeds).ask("reference") is not None
