@@ -21,7 +21,7 @@ from ..ir.machine import Machine
 from ..ir.schedule import Schedule
 from ..ir.views import MemoryPlan
 from ..passes.partition.residency import memory_of
-from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
+from ..passes.partition.schedules import Operators, Parts, best_layers, plan_pipeline, policy_of, write_layers
 from ..passes.partition.simulate import Instances, Timeline, simulate
 from ..passes.partition.works import Measured, Work, far_limit, graph_works, seconds_on
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
@@ -95,6 +95,7 @@ class Predictor:
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
     _works: dict[tuple[int, Caches | None], list[Work]] = field(default_factory=dict)
     _scheduled: dict[tuple[str, int, int, int, bool], Scheduled | None] = field(default_factory=dict)
+    _layers: dict[tuple[int, int, bool, tuple[int, ...]], list[Parts]] = field(default_factory=dict)
 
     @cached_property
     def memory(self) -> MemoryPlan | None:
@@ -128,7 +129,11 @@ class Predictor:
     def layers_of(self, graph: Graph, cores: int, rows: int) -> Schedule:
         """Write the layers into a graph that is equal to this one."""
         known = self.measured(cores, rows) if self.measured is not None else None
-        return plan_layers(graph, self.machine, cores, self.sizes(rows), measured=known, cost=self.cost)
+        operators = Operators.of(graph, self.machine, cores, self.sizes(rows), known, self.cost)
+        key = cores, rows, known is not None, tuple(operators.dag.before)
+        if key not in self._layers:
+            self._layers[key] = best_layers(operators, cores)
+        return write_layers(operators, self._layers[key], cores)
 
     def pipelined(self, cores: int, rows: int) -> Scheduled | None:
         """The graph as a pipeline on so many cores, for requests of `rows` rows; None where it has no two stages."""

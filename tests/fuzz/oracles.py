@@ -69,7 +69,13 @@ def _partly_overflows(node: Any, inputs: list[Any], dtype: np.dtype | None) -> n
         (least,) = node.run(np.minimum(np.abs(inputs[0]), 1), *inputs[1:])
         return np.asarray(~(size < most) | ~(least > 1e3 / most))
     (size,) = node.run(*(np.abs(x) for x in inputs if x is not None))
-    return np.asarray(~(size < most))
+    return np.asarray(~(size < most)) | _wild_channels(node, inputs, size)
+
+
+def _wild_channels(node: Any, inputs: list[Any], like: np.ndarray) -> Any:
+    """Channels of a convolution by weights that are not finite: they may be multiplied by the padding's zeros."""
+    wild = ~np.isfinite(inputs[1]).all(axis=tuple(range(1, inputs[1].ndim))) if node.op_type == "Conv" else np.zeros(1)
+    return wild.reshape(-1, *[1] * (like.ndim - 2)) if wild.any() else False
 
 
 def _cancels(inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:

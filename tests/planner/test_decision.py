@@ -22,7 +22,9 @@ from parax.compiler.driver import compile_model, import_graph, optimise
 from parax.compiler.ir.costs import node_cost
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import Machine
+from parax.compiler.ir.schedule import print_schedule
 from parax.compiler.ir.views import is_window
+from parax.compiler.planner import predict
 from parax.compiler.planner.candidate import LAYERED, PIPELINED, Candidate, Load
 from parax.compiler.planner.decide import Decision, decide, options_load, rows_a_call
 from parax.compiler.planner.planner import Planner
@@ -111,6 +113,16 @@ def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> No
     schedule = decision.scheduler(graph_of(branchy(), parax.CompileOptions(hint="latency")))
     assert any(len(layer.branches) > 1 for layer in schedule.layers)
     assert decided(machine, hint="latency", opt_level=1).scheduler is None
+
+
+def test_the_layers_that_decided_are_the_ones_that_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4)
+    planner = Planner(graph_of(branchy(), parax.CompileOptions(hint="latency")), machine, 2, "latency")
+    found = planner.predictor.layered(2, 1)
+    assert found is not None
+    monkeypatch.setattr(predict, "best_layers", lambda *_: pytest.fail("searched twice"))
+    again = planner.predictor.layers_of(planner.graph.clone(), 2, 1)
+    assert print_schedule(again) == print_schedule(found.schedule)
 
 
 def test_layered_instances_share_the_memory() -> None:

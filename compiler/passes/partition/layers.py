@@ -44,7 +44,7 @@ class LayerOptions:
         breadth: how many of the best cuts of a set are followed.
         most_sets: that grow further when a set is cut, those of each size the same share.
         most_operators: of a piece; larger ones are halved where few values cross.
-        most_evaluations: of latencies, in all; then sets stay whole.
+        most_evaluations: of latencies, in all; then sets stay whole. most_cuts: that are looked at, the same.
     """
 
     phi: float = 1.0
@@ -53,6 +53,7 @@ class LayerOptions:
     most_sets: int = 640
     most_operators: int = 32
     most_evaluations: int = 20_000
+    most_cuts: int = 100_000
 
 
 def layer_partition(
@@ -69,7 +70,7 @@ def layer_partition(
     parts = [piece if within is None else piece & within for piece in pieces(dag, options.most_operators)]
     parts = [part for part in parts if part]
     for i, piece in enumerate(parts):
-        search.limit = options.most_evaluations * (i + 1) // len(parts)
+        search.allow((i + 1) / len(parts))
         found += search.optimum(piece) or search.refined(search.improved(search.layers(piece)[1]))
     return found
 
@@ -82,7 +83,13 @@ class _Search:
         self.alike = dag.alike([(c, latency.seconds(1 << i)) for i, c in enumerate(computation)])
         self.known: dict[Mask, tuple[float, list[Mask]]] = {}
         self.asked: dict[Mask, float] = {}
-        self.limit = options.most_evaluations
+        self.n_cuts = 0
+        self.allow(1.0)
+
+    def allow(self, share: float) -> None:
+        """So much of what the options allow may have been spent from now on."""
+        self.limit = int(self.options.most_evaluations * share)
+        self.most_cuts = int(self.options.most_cuts * share)
 
     def layers(self, whole: Mask) -> tuple[float, list[Mask]]:
         """Seconds and layers of a set."""
@@ -166,7 +173,8 @@ class _Search:
                     part = done | 1 << i
                     if part != whole and part not in grown:
                         grown[part] = com + self.computation[i]
-            if len(self.asked) >= self.limit:
+            self.n_cuts += len(grown)
+            if len(self.asked) >= self.limit or self.n_cuts >= self.most_cuts:
                 break
             for part in grown:
                 scores[part] = self.seconds(part) + self.seconds(whole & ~part)

@@ -162,13 +162,23 @@ def plan_layers(
     if merge:
         merge_where_it_pays(graph, machine, n_cores, symbols, cost)
     operators = Operators.of(graph, machine, n_cores, symbols, measured, cost)
+    return write_layers(operators, best_layers(operators, n_cores, options), n_cores)
+
+
+def best_layers(operators: Operators, n_cores: int, options: LayerOptions | None = None) -> list[Parts]:
+    """The layers of a graph, none where one operator after the other is as good; see `plan_layers`."""
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):
-        return sequential_schedule(graph, n_cores)
+        return []
     side_by_side = Layers(tuple(tuple(Part(first, n, tuple(bits(mask))) for first, n, mask in parts)
                                 for parts in layers))  # fmt: skip
-    if operators.seconds(side_by_side) >= operators.seconds(Sequential(n_cores)):
-        return sequential_schedule(graph, n_cores)
+    return layers if operators.seconds(side_by_side) < operators.seconds(Sequential(n_cores)) else []
+
+
+def write_layers(operators: Operators, layers: list[Parts], n_cores: int) -> Schedule:
+    """Write layers into the operators' graph, which is equal to the one for which they were found."""
+    if not layers:
+        return sequential_schedule(operators.graph, n_cores)
     return operators.write([(0, n_cores, layers)])
 
 
@@ -264,4 +274,5 @@ def policy_of(graph: Graph, schedule: Schedule) -> Layers | Pipeline | Sequentia
     return Pipeline(tuple(whole), schedule.micro_batches or 1)
 
 
-__all__ = ["Operators", "device_batch", "has_branches", "plan_layers", "plan_pipeline", "policy_of"]
+__all__ = ["Operators", "Parts", "best_layers", "device_batch", "has_branches", "plan_layers", "plan_pipeline",
+           "policy_of", "write_layers"]  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.branches import Branches, Prices, share_cores
 from parax.compiler.passes.partition.dag import Dag, bits, mask_of
-from parax.compiler.passes.partition.layers import LayerOptions, imbalance, layer_partition, pieces
+from parax.compiler.passes.partition.layers import LayerOptions, _Search, imbalance, layer_partition, pieces
 from parax.compiler.passes.partition.optimal import closed_sets, optimal_layers
 from parax.compiler.passes.partition.works import Work
 from parax.errors import ResourceLimit
@@ -110,6 +111,22 @@ def test_the_search_is_bounded() -> None:
     assert branches.n_evaluated < 2000 + 3 * dag.n * 64
     with pytest.raises(ResourceLimit, match="too wide"):
         optimal_layers(dag, branches, most_pairs=10_000)
+
+
+def test_cuts_of_sets_whose_costs_are_known_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(2)
+    dag = random_dag(rng, 29, 0.02)
+    looked: dict[int, int] = {}
+
+    def counting(self: object, part: int, plain: Any = _Search.seconds) -> float:
+        looked[most] += 1
+        return float(plain(self, part))
+
+    monkeypatch.setattr(_Search, "seconds", counting)
+    for most in (1000, 5000):
+        looked[most] = 0
+        partition(branches_of(dag, rng, 2), LayerOptions(most_cuts=most))
+    assert looked[1000] < 3000 < looked[5000]
 
 
 def test_an_unbalanced_cut_is_left_out_below_its_tau() -> None:
