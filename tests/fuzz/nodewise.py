@@ -110,7 +110,7 @@ def _gives_narrow(node: onnx.NodeProto, taken: dict[str, Any]) -> bool:
     if any(a.name in ("to", "dtype", "output_dtype") and a.i for a in node.attribute):
         return False
     schema = defs.get_schema(node.op_type, defs.onnx_opset_version(), node.domain)
-    wanted = schema.outputs[0].type_str
+    wanted = schema.inputs[0].type_str if node.op_type == "EyeLike" else schema.outputs[0].type_str
     for i, name in enumerate(node.input):
         spec = schema.inputs[min(i, len(schema.inputs) - 1)]
         if spec.type_str == wanted and name in taken:
