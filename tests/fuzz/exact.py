@@ -54,6 +54,15 @@ class Softsign(OpRun):  # type: ignore[misc]
         return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
 
 
+class LogSoftmax(OpRun):  # type: ignore[misc]
+    """onnx.reference's own is the logarithm of what may have become 0."""
+
+    def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
+        wide = x.astype(np.float64)
+        shifted = wide - wide.max(axis, keepdims=True, initial=-np.inf)
+        return (np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))).astype(x.dtype),)
+
+
 class GlobalMaxPool(OpRun):  # type: ignore[misc]
     """onnx.reference's own drops an axis."""
 
@@ -250,8 +259,8 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 
 OPERATORS = (
-    Erf, LRN, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop, exact_control.Scan,
-    PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
+    Erf, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
+    exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
     QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip

@@ -158,6 +158,13 @@ def test_quantisation(axis: int) -> None:
     _compare("DequantizeLinear", {**feeds, "x": (x * 9).astype(np.int8)}, list(feeds), ["y"], axis=axis)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_the_logarithm_of_softmax_of_far_numbers(axis: int) -> None:
+    x = _normal(3, 4, 5) * np.float32(1e3)
+    _compare("LogSoftmax", {"x": x}, ["x"], ["y"], axis=axis)
+    assert np.isfinite(exact.run(_model("LogSoftmax", {"x": x}, ["x"], ["y"], {"axis": axis}), {"x": x})["y"]).all()
+
+
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_loop_of_no_steps_says_what_it_carries_and_only_that(steps: int) -> None:
     text = """<ir_version: 9, opset_import: ["": 20]>
