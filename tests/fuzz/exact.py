@@ -260,8 +260,8 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 OPERATORS = (
     Erf, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
-    exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1, DynamicQuantizeLinear,
-    QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
+    exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1,
+    DynamicQuantizeLinear, QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 
