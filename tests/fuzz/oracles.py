@@ -323,7 +323,27 @@ def _inferred(model: onnx.ModelProto) -> dict[str, int]:
     graph = shape_inference.infer_shapes(model).graph
     infos = [*graph.input, *graph.output, *graph.value_info]
     found = {v.name: v.type.tensor_type.elem_type for v in infos if v.type.HasField("tensor_type")}
-    return {**found, **{t.name: t.data_type for t in graph.initializer}}
+    found.update({t.name: t.data_type for t in graph.initializer})
+    versions = {o.domain: o.version for o in model.opset_import}
+    for node in graph.node:
+        _infer_plainly(node, versions.get(node.domain, 1), found)
+    return found
+
+
+def _infer_plainly(node: onnx.NodeProto, version: int, found: dict[str, int]) -> None:
+    """Types of results that onnx's inference stops before, where they are those of operands by their declarations."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return
+    given: dict[str, int | None] = {}
+    for i, name in enumerate(node.input):
+        declared = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
+        given.setdefault(declared, found.get(name))
+    for i, name in enumerate(node.output):
+        kind = given.get(schema.outputs[min(i, len(schema.outputs) - 1)].type_str)
+        if name and kind and not found.get(name):
+            found[name] = kind
 
 
 def widened(model: onnx.ModelProto) -> onnx.ModelProto:
