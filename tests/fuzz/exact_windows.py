@@ -75,8 +75,12 @@ def windows_of(x: np.ndarray, axes: list[Axis]) -> np.ndarray:
     return x.transpose(order).reshape(*x.shape[:2], *(a.places.shape[0] for a in axes), taps)
 
 
+NOWHERE = np.iinfo(np.int64).min
+"""The place of the greatest element of a window that has none."""
+
+
 class MaxPool(OpRun):  # type: ignore[misc]
-    """NaN wins, the first one; of equal elements the first."""
+    """NaN wins, the first one; of equal elements the first; windows within the padding have none."""
 
     def _run(self, x: np.ndarray, kernel_shape: Any = None, storage_order: int = 0, **given: Any
              ) -> tuple[np.ndarray, ...]:  # fmt: skip
@@ -93,7 +97,8 @@ class MaxPool(OpRun):  # type: ignore[misc]
         places = _flat([a.places * step for a, step in zip(axes, steps, strict=True)], np.add)
         places = np.broadcast_to(places, seen.shape)
         images = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * len(sizes)) * int(np.prod(sizes))
-        return y, np.take_along_axis(places, first[..., None], -1)[..., 0] + images
+        chosen = np.take_along_axis(places, first[..., None], -1)[..., 0] + images
+        return y, np.where(np.broadcast_to(inside, seen.shape).any(-1), chosen, NOWHERE)
 
 
 class AveragePool(OpRun):  # type: ignore[misc]

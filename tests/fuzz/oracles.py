@@ -23,6 +23,7 @@ from parax.compiler.frontend.oracle import oracle
 
 from . import exact
 from .contents import BF16, F32, F64, FLOATS, MANTISSA, is_float
+from .exact_windows import NOWHERE
 from .generate import Feeds
 from .known import distrusted_model
 from .nodewise import run_nodes
@@ -238,6 +239,8 @@ class Rounding:
             dtype = self.types.get(name)
             if noise and node.op_type == "Cast" and not _is_floats(value) and _is_floats(inputs[0]):
                 value = self._overflown(value, inputs[0])
+            if noise and node.op_type == "MaxPool" and not _is_floats(value):
+                value = np.where(value == NOWHERE, NOWHERE if self.blank == 0 else -NOWHERE - 1, value)
             if noise and node.op_type in ("Add", "Sub") and self.blank == 0 and _is_floats(value):
                 value = np.where(_cancels(inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
