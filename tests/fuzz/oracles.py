@@ -130,6 +130,9 @@ INNER: dict[str, Callable[[Any, Any], Any]] = {
 """The size of a number inside an operator, by a unit of which the result may be off: it may cancel to a small one."""
 
 
+BOUNDED = {"Tanh": -1.0, "Erf": -1.0, "Sin": -1.0, "Cos": -1.0, "Sigmoid": 0.0, "Softmax": 0.0}
+"""Operators whose results lie between this and 1, however they are rounded."""
+
 CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization",
            "RMSNormalization", "LRN", "LpNormalization")  # fmt: skip
 """Operators that sum squares, which may overflow where the result does not."""
@@ -205,6 +208,7 @@ class Rounding:
         rng = np.random.default_rng(seed)
         self.rounding = seed > 0 and seed % 2 == 0
         self.fp = fp if noise > 0 else "strict"
+        self.bounded: dict[str, float] = {}  # value → what it is no less than
         self.blank = 0.0 if seed % 2 else np.nan  # what nobody can say: not the same in any two runs
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
         results.update({k: _wide(v) for k, v in feeds.items()})
@@ -249,6 +253,7 @@ class Rounding:
                 amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
                 value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
             if noise and node.op_type != "Constant" and _is_floats(value):
+                self.bounded.update({name: BOUNDED[node.op_type]} if node.op_type in BOUNDED else {})
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
                 value = np.asarray(value).astype(dtype).astype(F64)
@@ -291,7 +296,8 @@ class Rounding:
         dtype = self.types.get(name)
         if not noise or dtype is None or dtype not in MANTISSA or not _is_floats(value):
             return value
-        return value * (1.0 + noise * _unit(dtype) * _signs(rng, value))
+        noisy = value * (1.0 + noise * _unit(dtype) * _signs(rng, value))
+        return np.clip(noisy, self.bounded[name], 1.0) if name in self.bounded else noisy
 
 
 def _unit(dtype: np.dtype) -> float:
