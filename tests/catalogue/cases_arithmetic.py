@@ -58,7 +58,7 @@ CASES = [
     *[case("Pow", ["f32[3,17]", const(float(p))]) for p in (-1, 1, 2, 3, 4)],
     case("Pow", ["f32[9]", const(2)]), case("Pow", ["f32[9]", "i64[9]"], low=1, high=5),
     case("Pow", ["i32[9]", "f32[9]"], low=1, high=5), case("Pow", ["i32[9]", "i64[9]"], low=1, high=5),
-    case("Pow", [SPECIAL, const(2.0)]), case("Pow", [SPECIAL, np.full(11, 3.0, F)]),
+    *[case("Pow", [SPECIAL, const(p)]) for p in (2.0, -0.5, -1.0)], case("Pow", [SPECIAL, np.full(11, 3.0, F)]),
     *[case("Mod", [f"{t}[33]", f"{t}[33]"], low=1, high=9) for t in ("i32", "u8", "i64", "u16")],
     case("Mod", [np.array([7, -7, 7, -7, 6], I), np.array([3, 3, -3, -3, 3], I)]),
     case("Mod", [np.array([7, -7, 7, -7, 6], I), np.array([3, 3, -3, -3, 3], I)], {"fmod": 1}),

@@ -225,6 +225,8 @@ class Rounding:
 
     def _step(self, node: Any, results: dict[str, Any], noise: float, rng: np.random.Generator) -> None:
         inputs = [self._noisy(name, results[name], noise, rng) for name in node.input]
+        if node.op_type == "Range":  # its operands decide the result's shape
+            inputs = [results[name] for name in node.input]
         if node.op_type in ("Resize", "Upsample"):  # scales decide the result's shape
             inputs[1:] = [results[name] for name in node.input[1:]]
             unit = _unit(F64 if self.types.get(node.input[0]) == F64 else F32)

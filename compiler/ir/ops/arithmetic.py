@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import reduce
@@ -138,7 +139,7 @@ class Pow(Elementwise):
 
     def compute(self, e: PyAny, x: PyAny, y: PyAny) -> PyAny:
         if y.const is not None and x.dtype.is_float:
-            product = _small_power(x, y.const)
+            product = _small_power(e, x, y.const)
             if product is not None:
                 return product
         if x.dtype.is_int and y.dtype.is_float:
@@ -148,14 +149,17 @@ class Pow(Elementwise):
         return e.pow(x, e.cast(y, x.dtype))
 
 
-def _small_power(x: PyAny, exponent: float) -> PyAny:
-    """Powers that a multiplication or two give."""
+def _small_power(e: PyAny, x: PyAny, exponent: float) -> PyAny:
+    """Powers that a multiplication or two give, or a root: of -0 and -inf it differs from the power's."""
     if exponent == 1:
         return x
     if exponent == 2:
         return x * x
     if exponent == 3:
         return x * x * x
+    if abs(exponent) == 0.5:
+        root = e.select(x == -math.inf, math.inf, e.sqrt(x + 0.0))
+        return root if exponent > 0 else 1.0 / root
     return 1.0 / x if exponent == -1 else None
 
 

@@ -15,6 +15,7 @@ from ...ir.ops.base import Elementwise
 from ...ir.types import BOOL, DType, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .signs import never_negative
 
 Rule = Callable[[Node, Rewriter], "Value | None"]
 WHOLE = ("Round", "Floor", "Ceil", "Mod", "QuantizeLinear")
@@ -75,10 +76,21 @@ def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
     x, c1 = first.operands
     if c1.data is None or x.is_constant or max(c1.data.size, c2.data.size) > MOST_ELEMENTS:
         return None
-    together = c1.data + c2.data if node.op.name == "Add" else c1.data * c2.data
+    with np.errstate(all="ignore"):
+        together = c1.data + c2.data if node.op.name == "Add" else c1.data * c2.data
     if together.size > MOST_ELEMENTS or not np.isfinite(together).all():
         return None
+    if node.op.name == "Mul" and _vanishes(together):
+        return None
     return rw.before(node).add(node.op, [x, together.astype(c1.data.dtype)])
+
+
+def _vanishes(product: np.ndarray) -> bool:
+    """Whether a constant is too small for its type, so that a large number times it, in two steps, is not."""
+    if product.dtype.kind in "iub":
+        return False
+    tiny = np.finfo(product.dtype if product.dtype.kind == "f" else np.float32).tiny  # bfloat16's exponents are f32's
+    return bool((np.abs(product.astype(np.float64)) < tiny).any())
 
 
 def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
@@ -117,8 +129,9 @@ def _small_power(node: Node, rw: Rewriter) -> Value | None:
     power, g = uniform(exponent), rw.before(node)
     if power is None or (not x.tensor.dtype.is_float and power not in (1, 2, 3)):
         return None
-    build = {1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), 0.5: lambda: g.Sqrt(x),
-             -1: lambda: g.Reciprocal(x), -0.5: lambda: g.Reciprocal(g.Sqrt(x))}  # fmt: skip
+    build = {1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), -1: lambda: g.Reciprocal(x)}
+    if power in (0.5, -0.5) and never_negative(x):  # else the power of -0 and -inf is not their root
+        build |= {0.5: lambda: g.Sqrt(x), -0.5: lambda: g.Reciprocal(g.Sqrt(x))}
     made: Value | None = build[power]() if power in build and x.tensor.dims == node.output.tensor.dims else None
     return made
 

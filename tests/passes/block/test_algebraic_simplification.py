@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from parax.compiler.frontend.exporter import to_onnx
+from parax.compiler.frontend.oracle import oracle
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
 from parax.compiler.passes.block.algebraic_simplification import AlgebraicSimplification, holds_all
 from passes.check import check_pass
@@ -25,7 +29,10 @@ FIRES = {
     "sums meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Add(%x, %a)\n %2 = Add(%1, %b)", "2",
                   "%c = const f32[4] [4, 5, 6, 7]\n %2 = Add(%x, %c)"),
     "square": ("%c = const f32[] 2.0\n %1 = Pow(%x, %c)", "1", "%1 = Mul(%x, %x)"),
-    "root": ("%c = const f32[] 0.5\n %1 = Pow(%x, %c)", "1", "%1 = Sqrt(%x)"),
+    "root": ("%c = const f32[] 0.5\n %1 = Abs(%x)\n %2 = Pow(%1, %c)", "2", "%1 = Abs(%x)\n %2 = Sqrt(%1)"),
+    "deviation": ("%c = const f32[] -0.5\n %e = const f32[] 0.1\n %1 = Mul(%x, %x)\n %3 = Add(%1, %e)\n %2 = Pow(%3, %c)",
+                  "2", """%e = const f32[] 0.1\n %1 = Mul(%x, %x)\n %3 = Add(%1, %e)\n %4 = Sqrt(%3)
+                  %2 = Reciprocal(%4)"""),
     "minus minus": ("%1 = Neg(%x)\n %2 = Neg(%1)", "x", ""),
     "relu of relu": ("%1 = Relu(%x)\n %2 = Relu(%1)", "1", "%1 = Relu(%x)"),
     "always true": ("%c = const bool[] true\n %y = Exp(%x)\n %1 = Where(%c, %x, %y)", "x", ""),
@@ -48,6 +55,27 @@ def test_cheaper_arithmetic(name: str) -> None:
     assert len(graph.outputs) == 1
 
 
+SPECIAL = np.float32([[-np.inf, -3e38, -2.5, -0.0], [0.0, 1e-45, 1e-38, 2.5], [3e38, np.inf, np.nan, -1e-45]])
+
+
+def _on_special_values(body: str, result: str) -> np.ndarray:
+    if result == "x":
+        return SPECIAL
+    graph = parse_graph(f'graph @g(%x: f32[3,4]) {{\n{body}\nreturn %{result} as "y"\n}}')
+    with np.errstate(all="ignore"):
+        return np.asarray(oracle(to_onnx(graph), "reference")({"x": SPECIAL})["y"])
+
+
+@pytest.mark.parametrize("name", sorted({*FIRES} - {"there and back", "wider on the way"}))  # no integers of infinities
+def test_special_values_stay(name: str) -> None:
+    """Infinities, NaN and the smallest numbers; of zeros the sign too, but for x + 0, which becomes x."""
+    body, result, after = FIRES[name]
+    want, got = _on_special_values(body, "2" if "%2 =" in body else "1"), _on_special_values(after, result)
+    np.testing.assert_array_equal(got, want)
+    signed = want != 0 if name == "x + 0" else ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[signed]), np.signbit(want[signed]))
+
+
 @pytest.mark.parametrize("body", [
     "%c = const f32[2,1,1] [0, 0]\n %1 = Add(%x, %c)",  # the result is larger
     "%c = const f32[] 0.0\n %1 = Sub(%c, %x)",
@@ -56,6 +84,9 @@ def test_cheaper_arithmetic(name: str) -> None:
     "%c = const f32[] 1e-42\n %1 = Div(%x, %c)",  # its reciprocal is infinite
     "%c = const f32[] 255.0\n %a = Div(%x, %c)\n %b = Exp(%a)\n %1 = Round(%b)",  # another integer may come of it
     "%c = const f32[] 2.5\n %1 = Pow(%x, %c)",
+    "%c = const f32[] 0.5\n %1 = Pow(%x, %c)",
+    "%c = const f32[] -0.5\n %y = Relu(%x)\n %1 = Pow(%y, %c)",
+    "%a = const f32[] 1e-30\n %b = const f32[] 1e-20\n %2 = Mul(%x, %a)\n %1 = Mul(%2, %b)",  # the constants give 0
     "%1 = Exp(%x)",
     "%c = const bool[4] [true, false, true, true]\n %y = Exp(%x)\n %1 = Where(%c, %x, %y)",
     "%a = Cast(%x) {to=i32}\n %1 = Cast(%a) {to=f32}",  # loses the fraction
