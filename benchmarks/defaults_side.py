@@ -1,4 +1,4 @@
-"""One side of `python -m benchmarks.defaults` in a process of its own: a session with nothing set, under loads on demand.
+"""One side of `python -m benchmarks.defaults` in a process of its own: a session with nothing set, loads on demand.
 
 `python -m benchmarks.defaults_side JSON` answers each line of its input with a line of JSON: a load for so many
 seconds, outputs to compare, memory. Between two lines it idles, so that sides that take turns disturb nobody, unless

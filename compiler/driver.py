@@ -63,7 +63,7 @@ def compile_model(
     with run.explained(graph):
         with run.phase("passes", 0.1):
             optimise(graph, run)
-        return build_plan(graph, run)
+        return build_plan(graph, run, spend=True)
 
 
 def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | None = None) -> Graph:
@@ -121,8 +121,12 @@ class Lowered:
     modules: dict[str, tuple[str, Target]] = field(default_factory=dict)
 
 
-def lower(graph: Graph, run: Compilation) -> Lowered:
-    """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target."""
+def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
+    """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target.
+
+    Args:
+        spend: the graph's large constants may go once they are lowered.
+    """
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
     options = run.options
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
@@ -151,7 +155,8 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, Fp(options.fp),
                                    low.expected_rows, tuner, _core_counts(options))  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
-            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
+            last = spend and i == len(targets) - 1
+            low.segments.append([lower_graph(g, context, memory, schedule, spend=last) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
@@ -200,10 +205,10 @@ def _core_counts(options: CompileOptions) -> tuple[int, ...]:
     return tuple(sorted({n, *(1 << i for i in range(n.bit_length()))}))
 
 
-def build_plan(graph: Graph, run: Compilation) -> Plan:
-    """Lower, link and assemble for every target."""
+def build_plan(graph: Graph, run: Compilation, *, spend: bool = False) -> Plan:
+    """Lower, link and assemble for every target; see `lower`."""
     with noting_positive(graph.positive):
-        low = lower(graph, run)
+        low = lower(graph, run, spend=spend)
     with run.phase("code", 0.5):
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
