@@ -63,7 +63,7 @@ def compile_model(
     with run.explained(graph):
         with run.phase("passes", 0.1):
             optimise(graph, run)
-        return build_plan(graph, run)
+        return build_plan(graph, run, spend=True)
 
 
 def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | None = None) -> Graph:
@@ -101,7 +101,8 @@ class Lowered:
     Attributes:
         block: the steps. memory: of each native step. schedule: of the only step, and the memory for that.
         segments: per target, each native step's kernels. modules: target name → (LLVM assembly, target).
-        rows: the batch, if its rows are independent. expected_rows: how many of them a native call may bring.
+        rows: the batch, if its rows are independent. not_split: else why not, symbol by symbol.
+        expected_rows: how many rows a native call may bring.
         tuner: chooses among the kernels' candidates. errors: texts of the kernels' error sites.
     """
 
@@ -112,6 +113,7 @@ class Lowered:
     tuner: Tuner
     schedule: tuple[Schedule, MemoryPlan] | None = None
     rows: BatchRows | None = None
+    not_split: list[str] = field(default_factory=list)
     expected_rows: int = 1
     weights: WeightStore = field(default_factory=WeightStore)
     errors: list[str] = field(default_factory=list)
@@ -119,8 +121,12 @@ class Lowered:
     modules: dict[str, tuple[str, Target]] = field(default_factory=dict)
 
 
-def lower(graph: Graph, run: Compilation) -> Lowered:
-    """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target."""
+def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
+    """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target.
+
+    Args:
+        spend: the graph's large constants may go once they are lowered.
+    """
     targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
     options = run.options
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
@@ -142,14 +148,15 @@ def lower(graph: Graph, run: Compilation) -> Lowered:
             work_in_place(native, run)
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
-        low.rows = batch_rows(graph) if [type(step) for step in block.steps] == [NativeStep] else None
+        low.rows = _rows(graph, block, low.not_split)
         low.expected_rows = _expected_rows(low, run.options, run.decision)
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, Fp(options.fp),
                                    low.expected_rows, tuner, _core_counts(options))  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
-            low.segments.append([lower_graph(g, context, memory, schedule) for g, memory in pairs])
+            last = spend and i == len(targets) - 1
+            low.segments.append([lower_graph(g, context, memory, schedule, spend=last) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
@@ -174,6 +181,15 @@ def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | N
     return schedule, plan_memory(block.graph, schedule)
 
 
+def _rows(graph: Graph, block: Block, misses: list[str]) -> BatchRows | None:
+    """The batch along which requests may be cut; `misses` receives why there is none."""
+    host = next((step for step in block.steps if not isinstance(step, NativeStep)), None)
+    if host is not None or len(block.steps) != 1:
+        misses.append(f"{host.node.where}: runs on the host" if host is not None else "nothing is computed")
+        return None
+    return batch_rows(graph, misses)
+
+
 def _expected_rows(low: Lowered, options: CompileOptions, decision: Decision) -> int:
     """Rows of a native call: a micro-batch, or a single one where an answer is waited for."""
     if low.rows is None or decision.rows is None or options.hint == "latency":
@@ -189,10 +205,10 @@ def _core_counts(options: CompileOptions) -> tuple[int, ...]:
     return tuple(sorted({n, *(1 << i for i in range(n.bit_length()))}))
 
 
-def build_plan(graph: Graph, run: Compilation) -> Plan:
-    """Lower, link and assemble for every target."""
+def build_plan(graph: Graph, run: Compilation, *, spend: bool = False) -> Plan:
+    """Lower, link and assemble for every target; see `lower`."""
     with noting_positive(graph.positive):
-        low = lower(graph, run)
+        low = lower(graph, run, spend=spend)
     with run.phase("code", 0.5):
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
@@ -200,6 +216,8 @@ def build_plan(graph: Graph, run: Compilation) -> Plan:
         assert run.decision is not None
         raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
                              run.decision, low.tuner.choices, run.options)  # fmt: skip
+        if low.rows is None and low.not_split:
+            raw["provenance"]["not_split"] = low.not_split
         if run.trace:  # whose kernel each recorded call is
             raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
         weights = low.weights.to_bytes()

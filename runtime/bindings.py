@@ -42,11 +42,11 @@ class Binding:
         arena_nbytes: the largest arena of the steps, and `scratch_nbytes` more per thread; 0 where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
         cuts: ways to cut the request by number of instances; the executor fills it.
-        elsewhere: other instances that suit the request better, and its binding there; the session fills it.
+        ways: in which a lone request may be served; the session fills it, None: on its own instances only.
     """
 
     __slots__ = (
-        "arena_nbytes", "cuts", "dims", "dims_address", "elsewhere", "outputs", "rows", "scratch_nbytes", "values",
+        "arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "scratch_nbytes", "values", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +61,7 @@ class Binding:
         self.arena_nbytes, self.scratch_nbytes = memory
         self.dims_address = ctypes.addressof(dims)
         self.cuts: dict[int, Any] = {}
-        self.elsewhere: Any = None
+        self.ways: Any = None
 
 
 class Signature:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -187,25 +187,28 @@ class Executor:
         except IndexError:  # another thread was quicker
             return []
 
-    def run_on(
-        self, other: Executor, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> bool:
-        """Run a request on other instances of the same cores while none runs on these; False where one does.
+    def is_idle(self) -> bool:
+        """Whether no request holds or waits for any instance."""
+        return len(self.free) == self.n_instances and not self.n_waiting
 
-        Args:
-            binding: of the request, by the other executor.
+    def lend(self, work: Callable[[], None]) -> bool:
+        """Have other instances of the same cores work while no request runs on these; False where one does.
 
         Raises:
-            InvalidInput: native code met a value out of range.
+            What `work` raises.
         """
         held = self.take_all()
         if not held:
             return False
         try:
-            (other.run_cut if binding.cuts else other.run_whole)(binding, arrays, outputs)
+            work()
         finally:
             self.give(held)
         return True
+
+    def run(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """One request, whole or in pieces; see `run_whole` and `run_cut`."""
+        (self.run_cut if binding.cuts else self.run_whole)(binding, arrays, outputs)
 
     def run_whole(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """One native call on one instance, led by the calling thread.

@@ -1,8 +1,8 @@
 """Other instances of a session's cores, for requests of sizes that the session's own do not suit.
 
 A plan for throughput gives every core an instance, so that a request of one row would leave the others idle; another
-instance over all cores serves it sooner. It may run while no request holds any of the session's own (Executor.run_on).
-Owns which instances serve how many rows, and makes them when they are first needed.
+instance over all cores serves it sooner. It may run while no request holds any of the session's own (Executor.lend).
+Owns which instances may serve how many rows, and makes them when they are first needed.
 """
 
 from __future__ import annotations
@@ -14,44 +14,57 @@ from .executor import Executor
 from .manifest import ForRows, Manifest
 from .native import MachineCode
 
+Arranged = tuple[int, int]
+"""Instances, and cores of each."""
+
 
 class Others:
     """The other instances of one session."""
 
     def __init__(
-        self, manifest: Manifest, code: MachineCode | None, weights: int, cores: Sequence[int], rules: Sequence[ForRows]
-    ) -> None:
+        self, manifest: Manifest, code: MachineCode | None, weights: int, cores: Sequence[int],
+        own: Arranged, rules: Sequence[ForRows], adapt: bool,
+    ) -> None:  # fmt: skip
         """None of them exists yet.
 
         Args:
-            manifest: of the plan, whose sequential program they run. rules: from the plan; the first that fits holds.
+            manifest: of the plan, whose sequential program they run. own: the session's own instances × cores of each.
+            rules: from the plan; the first that fits is its prediction. adapt: whether others may be tried.
         """
         self._manifest, self._code, self._weights, self._cores = manifest, code, weights, cores
-        self._rules = rules if code is not None and manifest.batch is not None else ()
-        self._executors: dict[tuple[int, int], Executor] = {}
+        self._own, self._rules = own, rules if code is not None else ()
+        self._adapt = adapt and code is not None and len(cores) > 1
+        self._executors: dict[Arranged, Executor] = {}
         self._lock = threading.Lock()
 
-    def serving(self, rows: int) -> Executor | None:
-        """The instances for requests of so many rows; None: the session's own.
+    def worth_trying(self, rows: int) -> list[Arranged]:
+        """Instances × cores of each for a lone request of so many rows, the predicted one first.
+
+        Those beside it: the session's own, all cores together, and half and twice as many cores each.
+        """
+        fitting = (r for r in self._rules if r.least <= rows and (r.most is None or rows <= r.most))
+        first = next(((rule.instances, rule.cores_each) for rule in fitting), self._own)
+        if not self._adapt:
+            return [first]
+        n, each = len(self._cores), first[1]
+        widths = [w for w in (n, each // 2, each * 2) if 1 <= w <= n]
+        return list(dict.fromkeys([first, self._own, *((n // w, w) for w in widths)]))
+
+    def executor(self, arranged: Arranged) -> Executor:
+        """The instances of that arrangement, made when they are first asked for.
 
         Raises:
             ResourceLimit: the system gives no more threads.
         """
-        for rule in self._rules:
-            if rule.least <= rows and (rule.most is None or rows <= rule.most):
-                return self._executor(rule.instances, rule.cores_each)
-        return None
-
-    def _executor(self, instances: int, cores_each: int) -> Executor:
+        instances, cores_each = arranged
         with self._lock:
-            key = instances, cores_each
-            if key not in self._executors:
+            if arranged not in self._executors:
                 edges = range(0, instances * cores_each, cores_each)
                 groups = [tuple(self._cores[i : i + cores_each]) for i in edges]
                 made = Executor(self._manifest, self._code, self._weights, groups, self._manifest.micro_batch)
                 made.start()
-                self._executors[key] = made
-            return self._executors[key]
+                self._executors[arranged] = made
+            return self._executors[arranged]
 
     def close(self) -> None:
         """End their threads; the session's own instances must have been closed before."""

@@ -188,6 +188,7 @@ class Plan:
         delay: tuple[int, float] | None = None,
         max_memory: int | None = None,
         max_seconds: float | None = None,
+        adapt: bool = True,
     ) -> Session:
         """Start instances that run this plan; see Session for the meaning of the arguments.
 
@@ -198,7 +199,7 @@ class Plan:
         from .session import Session  # here: sessions know plans
 
         return Session(self, instances, cores, cores_per_instance, micro_batch, mode, delay, max_memory,
-                       max_seconds)  # fmt: skip
+                       max_seconds, adapt)  # fmt: skip
 
     def _where(self, member: str) -> str:
         return f"{self.path or self.manifest.name or 'plan'}:{member}"

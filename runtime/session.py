@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,17 +19,18 @@ import numpy as np
 from ..errors import InternalError, ParaxError, UsageError, as_parax_error, attach, reported
 from .bindings import Binding
 from .executor import Executor
-from .late_starts import checked_delay, usable_delay
+from .late_starts import usable_delay
 from .limits import Allowance, checked_limits, within
-from .manifest import Arrangement, Delay, Manifest
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .others import Others
+from .others import Arranged, Others
 from .plan import Plan
+from .sizing import check_counts, core_groups, planned_for, planned_size, wanted_delay
 from .steps import Program, constant_array
 from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
+from .ways import MOST_NBYTES, Way, Ways
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,6 +64,7 @@ class Session:
         delay: tuple[int, float] | None = None,
         max_memory: int | None = None,
         max_seconds: float | None = None,
+        adapt: bool = True,
     ) -> None:
         """Start the instances.
 
@@ -77,11 +80,14 @@ class Session:
                 the one before; (1, 0) for all at once; default the plan's.
             max_memory: bytes for weights, arenas and what a request makes; default the plan's, else all that is left.
             max_seconds: after which loops of a request give up, between two iterations; default never.
+            adapt: time a few requests of each shape that run alone on other instances of the same cores, and take the
+                quickest from then on (`statistics` shows them); else the plan's prediction holds.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
-        gives one instance all cores, "throughput" gives every core an instance. Where the planner decides, and nothing
-        but `cores` is given, requests of sizes that other instances suit better take those while no other request runs.
+        gives one instance all cores, "throughput" gives every core an instance. Where a plan for throughput decides,
+        and neither `mode` nor `micro_batch` is given, a request that finds no other running takes other instances of
+        the same cores if they suit its size better; requests side by side take an instance each.
         With one of them, the other follows (cores_per_instance 1).
 
         Raises:
@@ -89,14 +95,15 @@ class Session:
                 number of cores does not allow.
             CorruptPlan, IncompatiblePlan: the plan's code cannot run here.
         """
-        _check_counts(instances=instances, cores_per_instance=cores_per_instance, micro_batch=micro_batch)
+        check_counts(instances=instances, cores_per_instance=cores_per_instance, micro_batch=micro_batch)
         self._limits = checked_limits(plan.manifest.max_memory if max_memory is None else max_memory, max_seconds)
         self.plan, self.inputs, self.outputs = plan, plan.inputs, plan.outputs
         usable = choose_cores(cores)
         program = wanted_program(plan.manifest, mode)
-        planned = None if instances or cores_per_instance else _planned(plan.manifest, len(usable))
+        given = instances, cores_per_instance
+        planned = None if instances or cores_per_instance else planned_for(plan.manifest, len(usable))
         if instances is None and cores_per_instance is None:
-            instances, cores_per_instance = _planned_size(plan.manifest, len(usable), planned)
+            instances, cores_per_instance = planned_size(plan.manifest, len(usable), planned)
         self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
         self.instances = len(self.core_groups)
         code = code_of(plan)
@@ -104,12 +111,15 @@ class Session:
         program = fitting_program(program, self.core_groups, mode)
         self.mode = program.mode if program else "sequential"
         self._manifest = plan.manifest.rescheduled() if self.mode == "layered" else plan.manifest
-        wait = usable_delay(_delay(plan.manifest, planned, delay), code, self.instances)
+        wait = usable_delay(wanted_delay(plan.manifest, planned, delay), code, self.instances)
         pipeline = program if self.mode == "pipelined" else None
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
         self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline, wait)
-        rules = planned.for_rows if planned and (micro_batch, mode) == (None, None) else ()
-        self._others = Others(plan.manifest, code, weights, usable, rules)
+        free = (given, micro_batch, mode) == ((None, None), None, None) and plan.manifest.instances is None
+        rules = planned.for_rows if planned and free else ()
+        adapts = free and adapt and plan.manifest.hint == "throughput" and self.mode == "sequential"
+        own = self.instances, len(self.core_groups[0])
+        self._others = Others(plan.manifest, code, weights, usable, own, rules, adapts)
         self._start()
 
     def _start(self) -> None:
@@ -197,7 +207,7 @@ class Session:
         binding = self._known.get(shapes) or self._learn(shapes)
         own = self._caller_outputs(out, binding, arrays)
         if shapes not in self._bindings:
-            results = self._program.run(binding, arrays, own, allowance)
+            results = self._run_steps(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
             self._serve(binding, arrays, results)
@@ -214,28 +224,64 @@ class Session:
             self._known.clear()
             self._bindings.clear()
         self._known[shapes] = binding
+        binding.ways = self._ways(shapes, binding)
         if self._executor.is_direct and binding.outputs is not None:
             self._executor.prepare(binding)
-            other = self._others.serving(binding.rows)
-            if other is not None:
-                there = other.signature.bind(shapes)
-                other.prepare(there)
-                binding.elsewhere = other, there
             self._bindings[shapes] = binding
         return binding
 
+    def _ways(self, shapes: tuple[tuple[int, ...], ...], binding: Binding) -> Ways | None:
+        """The ways to serve a lone request; None: the session's own instances are the only one."""
+        own = self.instances, len(self.core_groups[0])
+        tried = self._others.worth_trying(binding.rows)
+        if binding.arena_nbytes > MOST_NBYTES:
+            tried = tried[:1]
+        if tried == [own]:
+            return None
+
+        def place(arranged: Arranged) -> tuple[Executor, Binding]:
+            if arranged == own:
+                return self._executor, binding
+            other = self._others.executor(arranged)
+            there = other.signature.bind(shapes)
+            if there.outputs is not None:
+                other.prepare(there)
+            return other, there
+
+        return Ways(self._executor, [Way(_words(*arranged), partial(place, arranged)) for arranged in tried])
+
     def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """On the instances that suit the request; on the session's own if others may not run now."""
-        executor = self._executor
-        if binding.elsewhere is not None:
-            other, there = binding.elsewhere
-            if executor.run_on(other, there, arrays, outputs):
-                return
-        (executor.run_cut if binding.cuts else executor.run_whole)(binding, arrays, outputs)
+        if binding.ways is None or not binding.ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            self._executor.run(binding, arrays, outputs)
+
+    def _run_steps(
+        self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
+    ) -> list[np.ndarray]:
+        """A request of a plan in steps, likewise."""
+        found: list[list[np.ndarray]] = []
+
+        def run(executor: Executor, there: Binding) -> None:
+            found.append(self._program.run(executor, there, arrays, own, allowance))
+
+        if binding.ways is None or not binding.ways.serve(run):
+            run(self._executor, binding)
+        return found[0]
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         pairs = zip(self._output_names, binding.outputs or (), strict=True)
         return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """What the session found out about requests that run alone, shape by shape.
+
+        Returns:
+            Record per shape: `shapes` of the inputs, `rows` of the batch (0: not split), `chosen` instances × cores
+            (None: still being timed), and `timed`: seconds of the quickest request, and requests timed, by instances.
+            Shapes for which there is one way only are left out.
+        """
+        known = [(shapes, binding) for shapes, binding in list(self._known.items()) if binding.ways is not None]
+        return [{"shapes": [list(s) for s in shapes], "rows": b.rows, **b.ways.statistics()} for shapes, b in known]
 
     def _caller_outputs(
         self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
@@ -293,72 +339,13 @@ class Session:
         return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
 
 
-def _check_counts(**counts: object) -> None:
-    for what, count in counts.items():
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise UsageError("must be a positive number", where=what, found=_shown(count))
-
-
-def _shown(value: object) -> str:
-    """A caller's object in a message, whatever its repr does."""
-    return repr(value)[:200] if isinstance(value, (int, float, str, tuple, list)) else type(value).__name__
+def _words(instances: int, cores_each: int) -> str:
+    return f"{instances} × {cores_each} core{'' if cores_each == 1 else 's'}"
 
 
 def _close(executor: Executor, others: Others) -> None:
     executor.close()
     others.close()
-
-
-def _planned(manifest: Manifest, n_cores: int) -> Arrangement | None:
-    """What the planner chose for so many cores, where nobody fixed the number of instances."""
-    found = manifest.arrangement
-    return found if manifest.instances is None and found is not None and found.cores == n_cores else None
-
-
-def _delay(manifest: Manifest, planned: Arrangement | None, given: tuple[int, float] | None) -> Delay | None:
-    """Of the instances' starts: the caller's, else that of the plan's user, else the planner's."""
-    if given is not None:
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise UsageError("not a delay", where="delay", expected="(groups, seconds)", found=_shown(given))
-        return checked_delay(*given)
-    return manifest.delay or (planned.delay if planned else None)
-
-
-def _planned_size(manifest: Manifest, n_cores: int, planned: Arrangement | None) -> tuple[int | None, int | None]:
-    """Instances and cores of each as the plan wants them on so many cores; None where its hint decides."""
-    if manifest.instances is not None:
-        instances = min(manifest.instances, n_cores)
-        return instances, n_cores // instances
-    if planned is not None:
-        return planned.instances, planned.cores_each
-    if manifest.scheduled is not None and manifest.scheduled.n_cores <= n_cores:
-        return None, manifest.scheduled.n_cores
-    return None, None
-
-
-def core_groups(
-    hint: str, cores: Sequence[int], instances: int | None, cores_per_instance: int | None
-) -> tuple[tuple[int, ...], ...]:
-    """The cores of each instance; see Session.
-
-    Raises:
-        UsageError: not a positive number, or more cores than given.
-    """
-    for name, value in (("instances", instances), ("cores_per_instance", cores_per_instance)):
-        if value is not None and value < 1:
-            raise UsageError("must be positive", where=name, found=value)
-    if instances is None and cores_per_instance is None:
-        instances, cores_per_instance = (1, len(cores)) if hint == "latency" else (len(cores), 1)
-    elif cores_per_instance is None:
-        cores_per_instance = 1
-    elif instances is None:
-        instances = max(1, len(cores) // cores_per_instance)
-    assert instances is not None
-    if instances * cores_per_instance > len(cores):
-        expected, found = f"at most {len(cores)} cores", f"{instances} × {cores_per_instance}"
-        raise UsageError("more cores asked for than may be used", expected=expected, found=found)
-    edges = range(0, instances * cores_per_instance, cores_per_instance)
-    return tuple(tuple(cores[i : i + cores_per_instance]) for i in edges)
 
 
 def _after_fork() -> None:

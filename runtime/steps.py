@@ -63,7 +63,6 @@ class Program:
             IncompatiblePlan: a host operator that this runtime has not.
         """
         self.manifest = manifest = plan.manifest
-        self.executor = executor
         self.signature: Signature = executor.signature
         self.symbols = {symbol.name: symbol for symbol in manifest.symbols}
         self.index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
@@ -107,6 +106,7 @@ class Program:
 
     def run(
         self,
+        executor: Executor,
         binding: Binding,
         inputs: Sequence[np.ndarray],
         outputs: dict[str, np.ndarray],
@@ -115,7 +115,7 @@ class Program:
         """The outputs, in the manifest's order.
 
         Args:
-            binding: of the inputs' shapes.
+            executor: one of whose instances runs the native steps. binding: of the inputs' shapes.
             inputs: in the manifest's order, fit for native code.
             outputs: caller's memory for some outputs, where their shapes are known before the run.
             allowance: of memory and time, for this request.
@@ -123,10 +123,9 @@ class Program:
         Raises:
             InvalidInput: a value that an operator refuses. ResourceLimit: more memory or time than is allowed.
         """
-        executor = self.executor
         instance = executor.take_one() if executor.instances else None
         try:
-            run = _Run(self, binding, instance, outputs)
+            run = _Run(self, executor, binding, instance, outputs)
             allowance.held = run.held_nbytes
             with within(allowance):
                 results = run.block(self._main, inputs)
@@ -160,9 +159,10 @@ class _Run:
     """One request on its way through the steps. Names are unique in a plan, so bodies share one table of values."""
 
     def __init__(
-        self, program: Program, binding: Binding, instance: Instance | None, outputs: dict[str, np.ndarray]
-    ) -> None:
-        self.program, self.instance, self.outputs = program, instance, outputs
+        self, program: Program, executor: Executor, binding: Binding, instance: Instance | None,
+        outputs: dict[str, np.ndarray],
+    ) -> None:  # fmt: skip
+        self.program, self.executor, self.instance, self.outputs = program, executor, instance, outputs
         self.signature = program.signature
         self.env: dict[str, Any] = dict(program.constants)
         self.values = dict(binding.values)
@@ -239,7 +239,7 @@ class _Run:
         status = instance.code.team(instance.lane)
         if status:
             instance.clear_failure()
-            raise self.program.executor.failure(status)
+            raise self.executor.failure(status)
         self.env.update(zip(step.outputs, results, strict=True))
 
     def _host(self, prepared: PreparedStep, step: HostStep) -> None:

@@ -279,6 +279,18 @@ def test_inspect_shows_models_and_plans(cli: Cli, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("op", "said"), [
+    ("Softmax <axis = 0> (x)", 'not split: N: Softmax "mix": works along the rows'),
+    ("Relu (x)", "N: rows are independent"),
+    ("Unique <sorted = 1> (x)", 'not split: Unique "mix": runs on the host'),
+])  # fmt: skip
+def test_inspect_says_what_counts_rows_or_what_is_to_blame(cli: Cli, tmp_path: Path, op: str, said: str) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[N, 3] x) => (float[?, ?] y) {{ [mix] y = {op} }}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert cli("compile", "m.onnx", "-o", "plan.bin").returncode == 0
+    assert said in " ".join(cli("inspect", "plan.bin").stdout.split())
+
+
 def test_inspect_lists_what_is_unsupported(cli: Cli, tmp_path: Path) -> None:
     done = cli("inspect", relu_model(tmp_path / "m.onnx", "Nonsense"), "--format", "json")
     assert done.returncode == 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Container
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -86,6 +87,7 @@ class MeetingWord:
 
 
 ALIGN = 64
+LARGE_NBYTES = 1 << 16
 Lasting: TypeAlias = "Input | Output | Arena | Turns | Weight"
 Place: TypeAlias = "Lasting | CoreScratch | CommonScratch | MeetingWord | Beyond"
 
@@ -149,16 +151,21 @@ class ScheduledSegment:
 
 
 def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
-                scheduled: tuple[Schedule, MemoryPlan] | None = None) -> Segment:
+                scheduled: tuple[Schedule, MemoryPlan] | None = None, *, spend: bool = False) -> Segment:
     """Generate the kernels of every node.
 
     Args:
         memory: for the nodes one after the other. scheduled: a schedule to run them by as well, and memory for that.
+        spend: let go of large constants as soon as kernels have them as they read them: half of what a compilation
+            holds. The graph cannot be lowered again.
 
     Raises:
         UnsupportedOp: one error that lists all operators without a kernel.
     """
+    if graph.spent:
+        raise InternalError("the graph has been lowered before, and its constants are gone", where=graph.name)
     _check_supported(graph)
+    graph.spent = spend
     places = _Places(graph, ctx, memory)
     segment = Segment(n_inputs=len(graph.inputs), n_outputs=len(graph.outputs), arena=memory.total)
     calls: dict[Node, list[PlacedCall]] = {}
@@ -172,9 +179,19 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
         first, value = len(segment.calls), node.output.name
         calls[node] = [_place(call, places, segment, i, value) for i, call in enumerate(own, first)]
         segment.calls += calls[node]
+        if spend:
+            _let_go(node, graph, calls)
     if scheduled is not None:
         segment.scheduled = _schedule(calls, places.moved(scheduled[1]), scheduled[0])
     return segment
+
+
+def _let_go(node: Node, graph: Graph, lowered: Container[Node]) -> None:
+    """Leave of a node's large constants that no other node will read nothing but their shape and type."""
+    for v in {v for v in node.inputs if v is not None and v.data is not None and v.producer is None}:
+        assert v.data is not None
+        if v.data.nbytes >= LARGE_NBYTES and not v.output_uses and all(user in lowered for user in v.users):
+            v.data = np.broadcast_to(np.zeros((), v.data.dtype), v.data.shape)
 
 
 def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Schedule) -> ScheduledSegment:

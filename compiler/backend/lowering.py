@@ -6,6 +6,7 @@ It must not know any one kernel, LLVM or the plan's format.
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from ..ir.loops import KFunc, PtrType
 from ..ir.ops.base import Contraction, Operator
 from ..ir.target import Target
 from ..ir.types import Dim, TensorType
+
+_HUGE_NBYTES = 4 << 20  # of memory from which on large pages are asked for
 
 
 @dataclass(frozen=True)
@@ -99,37 +102,52 @@ class Chooser(Protocol):
 
 
 class WeightStore:
-    """weights.bin while it is built: aligned, equal contents stored once."""
+    """weights.bin while it is built: aligned, equal contents stored once, all in memory that grows without copies."""
 
     ALIGN = 64
 
     def __init__(self) -> None:
-        self.chunks: list[tuple[int, np.ndarray]] = []
         self.nbytes = 0
-        self._seen: dict[tuple[int, int], list[tuple[Weight, np.ndarray]]] = {}
+        self._memory: mmap.mmap | None = None
+        self._seen: dict[tuple[int, int], list[Weight]] = {}
 
     def add(self, array: np.ndarray) -> Weight:
         """Store a C-contiguous copy of `array`."""
         data = np.ascontiguousarray(array)
         flat = data.reshape(-1).view(np.uint8) if data.size else np.zeros(0, np.uint8)
         alike = self._seen.setdefault((zlib.crc32(flat.data), flat.nbytes), [])
-        for weight, stored in alike:
-            if np.array_equal(stored, flat):
+        for weight in alike:
+            if np.array_equal(self._view(weight), flat):
                 return weight
         weight = Weight(self.nbytes, flat.nbytes)
-        alike.append((weight, flat))
-        self.chunks.append((weight.offset, flat))
+        alike.append(weight)
         self.nbytes += -(-max(flat.nbytes, 1) // self.ALIGN) * self.ALIGN
+        self._reserve()
+        self._view(weight)[:] = flat
         return weight
 
+    def _view(self, weight: Weight) -> np.ndarray:
+        """A weight's bytes; must not be kept, as memory that is looked at cannot grow."""
+        assert self._memory is not None
+        return np.frombuffer(self._memory, np.uint8, weight.nbytes, weight.offset)
+
+    def _reserve(self) -> None:
+        if self._memory is None:
+            self._memory = mmap.mmap(-1, _page(self.nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        elif self.nbytes > len(self._memory):
+            self._memory.resize(_page(self.nbytes * 3 // 2))  # pages that nobody touches cost nothing
+        else:
+            return
+        if len(self._memory) >= _HUGE_NBYTES:
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
+
     def to_bytes(self) -> memoryview:
-        """The whole blob, on an aligned address so that nobody need copy it."""
-        memory = np.zeros(self.nbytes + self.ALIGN, np.uint8)
-        start = -memory.ctypes.data % self.ALIGN
-        view = memory[start : start + self.nbytes]
-        for offset, chunk in self.chunks:
-            view[offset : offset + chunk.nbytes] = chunk
-        return view.data
+        """The whole blob, on an aligned address so that nobody need copy it. Nothing can be added afterwards."""
+        return memoryview(self._memory)[: self.nbytes] if self._memory is not None else memoryview(b"")
+
+
+def _page(nbytes: int) -> int:
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 @dataclass

@@ -106,11 +106,19 @@ def _facts(path: Path, plan: Plan) -> Table:
     facts: list[list[Any]] = [
         ["model", plan.name], ["file", size(path.stat().st_size)], ["plan format", plan.json()["format"]],
         ["hint", manifest.hint], ["weights", size(manifest.weights.size)], ["symbols", ", ".join(symbols) or "none"],
-        ["batch", f"{manifest.batch.symbol}: rows are independent" if manifest.batch else "not split"],
+        ["batch", _batch(plan)],
         ["mode", _mode(plan)], ["sessions", _sessions(plan)], ["digests", "all right"],
         *([key, value] for key, value in manifest.provenance.items() if isinstance(value, (str, int, float))),
     ]  # fmt: skip
     return Table(str(path), ("", ""), facts)
+
+
+def _batch(plan: Plan) -> str:
+    """Which symbol counts independent rows; if none does, the operator that is to blame."""
+    if plan.manifest.batch is not None:
+        return f"{plan.manifest.batch.symbol}: rows are independent"
+    reasons = plan.manifest.provenance.get("not_split")
+    return "not split" + (f": {'; '.join(map(str, reasons))}" if isinstance(reasons, list) and reasons else "")
 
 
 def _mode(plan: Plan) -> str:

@@ -14,19 +14,22 @@ from pathlib import Path
 from onnx import StringStringEntryProto
 
 from ...errors import InvalidModel
+from .apart import Apart
 from .parse import require_text
 
 
 class ExternalData:
     """The files that tensors of one model may lie in; each is mapped once."""
 
-    def __init__(self, folder: Path | None) -> None:
-        """`folder`: the model's; None if the model did not come from a file."""
-        self._folder = folder
+    def __init__(self, folder: Path | None, apart: Apart | None = None) -> None:
+        """`folder`: the model's; None if the model did not come from a file. `apart`: tensors that were read apart."""
+        self._folder, self._apart = folder, apart
         self._maps: dict[str, memoryview] = {}
 
     def read(self, entries: Iterable[StringStringEntryProto], nbytes: int, where: str) -> memoryview:
         """The `nbytes` bytes that the entries (location, offset, length) point at.
+
+        Of a tensor that was read apart, all of its bytes.
 
         Raises InvalidModel if the location is outside of the folder, or the file does not hold so many bytes.
         """
@@ -36,6 +39,8 @@ class ExternalData:
             if entry.key in fields:
                 raise InvalidModel(f"external data with two {entry.key!r} entries", where=where)
             fields[entry.key] = entry.value
+        if self._apart is not None and self._apart.key in fields:
+            return self._apart.arrays[int(fields[self._apart.key])].data
         data = self._map(fields.get("location", ""), where)
         offset = _number(fields.get("offset", "0"), "offset", where)
         length = _number(fields.get("length", str(nbytes)), "length", where)

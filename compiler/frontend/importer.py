@@ -70,7 +70,7 @@ class Importer:
         self.file = read_model(source, limits)
         self.limits = limits
         self.symbols = Symbols(dims)
-        self.tensors = TensorReader(ExternalData(self.file.folder), limits)
+        self.tensors = TensorReader(ExternalData(self.file.folder, self.file.apart), limits)
         self.stack: list[Frame] = []
         self.n_calls = 0
         self._evaluator = evaluator or Evaluator()

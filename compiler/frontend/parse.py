@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import FunctionProto, ModelProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
+from .apart import Apart, read_apart
 from .limits import Limits
 
 FunctionKey = tuple[str, str, str]
@@ -29,13 +30,14 @@ class ModelFile:
         model: the protobuf.
         folder: where external data may lie; None for a model that comes from memory.
         opsets: domain → version, "ai.onnx" written "".
-        functions: the model-local functions.
+        functions: the model-local functions. apart: its large tensors, where they are not in the protobuf.
     """
 
     model: ModelProto
     folder: Path | None
     opsets: dict[str, int]
     functions: dict[FunctionKey, FunctionProto]
+    apart: Apart | None = None
 
 
 def read_model(source: Source, limits: Limits) -> ModelFile:
@@ -47,24 +49,28 @@ def read_model(source: Source, limits: Limits) -> ModelFile:
         UnsupportedOp: it needs a newer version of ONNX.
         ResourceLimit: it is too large.
     """
-    folder = None
+    folder, apart = None, None
     given: object = source
     if not isinstance(given, (str, Path, bytes, bytearray, memoryview, ModelProto)):
         expected, found = "a path, a file's bytes or a ModelProto", type(given).__name__
         raise UsageError("not a model", where="model", expected=expected, found=found)
     if isinstance(source, ModelProto):
         model = source
+    elif isinstance(source, (str, Path)):
+        folder = Path(source).parent
+        data = _read(Path(source), limits)
+        apart = data if isinstance(data, Apart) else None
+        model = _parse(data.message if isinstance(data, Apart) else data, limits)
     else:
-        if isinstance(source, (str, Path)):
-            folder = Path(source).parent
-        model = _parse(_read(Path(source), limits) if folder is not None else bytes(source), limits)  # type: ignore[arg-type]
+        model = _parse(bytes(source), limits)
     if not model.HasField("graph"):
         raise InvalidModel("not an ONNX model: there is no graph", hint="is the file complete?")
     _check_ir_version(model)
-    return ModelFile(model, folder, _opsets(model), _functions(model))
+    return ModelFile(model, folder, _opsets(model), _functions(model), apart)
 
 
-def _read(path: Path, limits: Limits) -> bytes:
+def _read(path: Path, limits: Limits) -> bytes | Apart:
+    """The file's bytes, its large tensors apart where it can be read so."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -72,7 +78,11 @@ def _read(path: Path, limits: Limits) -> bytes:
         if status.st_size > limits.file_nbytes:
             expected = f"at most {limits.file_nbytes} bytes"
             raise ResourceLimit("the model file is too large", where=str(path), expected=expected, found=status.st_size)
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            try:
+                return read_apart(file.fileno(), status.st_size)
+            except ValueError:  # the parser says what is wrong, if anything is
+                return file.read()
     except (OSError, ValueError) as error:
         raise UsageError("cannot be read", where=str(path), found=str(error)) from error
 

@@ -39,6 +39,8 @@ class Graph:
         """Name of an input -> its content where a request does not give it."""
         self.fixed: tuple[str, ...] = ()
         """What the model calls inputs, but are constants here."""
+        self.spent = False
+        """Whether lowering has taken the content of large constants away."""
         self.output_names: list[str] = []
         """What the outputs are called from outside, one per output; the values' own names may change."""
         self._inputs: list[Value] = []

@@ -34,19 +34,19 @@ def ran_elsewhere(session: Any) -> dict[tuple[int, int], list[int]]:
 @pytest.mark.parametrize("arrangement", [NARROW, BROAD])
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 64])
 def test_results_are_the_same_on_every_instance(add_plan: Build, arrangement: dict[str, Any], n: int) -> None:
-    with add_plan(arrangement=arrangement).session(cores=CORES) as session:
+    with add_plan(arrangement=arrangement).session(cores=CORES, adapt=False) as session:
         for _ in range(3):
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
 
 
 def test_only_sizes_of_the_table_go_elsewhere(add_plan: Build) -> None:
-    with add_plan(arrangement=NARROW).session(cores=CORES) as session:
+    with add_plan(arrangement=NARROW).session(cores=CORES, adapt=False) as session:
         session.run({"x": rows(2)})
         assert ran_elsewhere(session) == {}
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {(1, 2): [64]}
         assert session.instances == 2 and len(session._executor.free) == 2
-    with add_plan(arrangement=BROAD).session(cores=CORES) as session:
+    with add_plan(arrangement=BROAD).session(cores=CORES, adapt=False) as session:
         session.run({"x": rows(7)})
         assert ran_elsewhere(session) == {}
         session.run({"x": rows(9)})
@@ -57,19 +57,19 @@ def test_only_sizes_of_the_table_go_elsewhere(add_plan: Build) -> None:
     "given", [{"instances": 2}, {"cores_per_instance": 1}, {"mode": "sequential"}, {"micro_batch": 4}]
 )
 def test_what_the_caller_gives_wins(add_plan: Build, given: dict[str, Any]) -> None:
-    with add_plan(arrangement=NARROW).session(cores=CORES, **given) as session:
+    with add_plan(arrangement=NARROW).session(cores=CORES, adapt=False, **given) as session:
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {}
 
 
 def test_another_number_of_cores_knows_no_others(add_plan: Build) -> None:
-    with add_plan(arrangement=NARROW).session(cores=CORES[:1]) as session:
+    with add_plan(arrangement=NARROW).session(cores=CORES[:1], adapt=False) as session:
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {}
 
 
 def test_a_request_waits_for_none_but_takes_its_own_instance_while_another_runs(add_plan: Build) -> None:
-    with add_plan(arrangement=NARROW).session(cores=CORES) as session:
+    with add_plan(arrangement=NARROW).session(cores=CORES, adapt=False) as session:
         held = session._executor.take_one()
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
         assert ran_elsewhere(session) == {(1, 2): [0]}  # made, not used
@@ -93,7 +93,7 @@ def test_many_callers_of_all_sizes(add_plan: Build, arrangement: dict[str, Any])
         except Exception as error:
             wrong.append(error)
 
-    with add_plan(arrangement=arrangement).session(cores=CORES) as session:
+    with add_plan(arrangement=arrangement).session(cores=CORES, adapt=False) as session:
         threads = [threading.Thread(target=client, args=(i,)) for i in range(4)]
         for thread in threads:
             thread.start()
@@ -104,14 +104,14 @@ def test_many_callers_of_all_sizes(add_plan: Build, arrangement: dict[str, Any])
 
 
 def test_an_error_elsewhere_frees_the_cores(add_plan: Build) -> None:
-    with add_plan(arrangement=NARROW, errors={"7": "too negative"}).session(cores=CORES) as session:
+    with add_plan(arrangement=NARROW, errors={"7": "too negative"}).session(cores=CORES, adapt=False) as session:
         with pytest.raises(Exception, match="too negative"):
             session.run({"x": np.full((1, 4), -99, np.float32)})
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
 
 
 def test_a_closed_session_refuses(add_plan: Build) -> None:
-    session = add_plan(arrangement=NARROW).session(cores=CORES)
+    session = add_plan(arrangement=NARROW).session(cores=CORES, adapt=False)
     session.run({"x": rows(1)})
     session.close()
     with pytest.raises(UsageError, match="closed"):

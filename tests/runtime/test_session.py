@@ -12,7 +12,7 @@ import pytest
 
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
-from parax.runtime.session import core_groups
+from parax.runtime.sizing import core_groups
 from parax.runtime.topology import machine
 
 N_CORES = len(machine().default_cores())

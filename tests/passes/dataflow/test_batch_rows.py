@@ -48,6 +48,27 @@ INDEPENDENT = {
     "recurrent": ("%x: f32[5,N,4]", """
         %w = const f32[1,24,4] "w"\n %r = const f32[1,24,6] "r"
         %1 = LSTM(%x, %w, %r) {hidden_size=6}\n return %1"""),
+    "rows of open length": ("%x: f32[N,S,4], %m: bool[N,S]", """
+        %z = const i64[] 0\n %o = const i64[] 1\n %0 = const i64[1] [0]\n %2 = const i64[1] [2]\n %f = const i64[2] [2, 2]
+        %1 = Shape(%x)\n %n = Gather(%1, %z)\n %l = Gather(%1, %o)\n %n1 = Unsqueeze(%n, %0)\n %l1 = Unsqueeze(%l, %0)
+        %s = Concat(%n1, %l1, %f) {axis=0}\n %3 = Reshape(%x, %s)\n %4 = Transpose(%3) {perm=[0,2,1,3]}
+        %5 = Transpose(%3) {perm=[0,2,3,1]}\n %6 = MatMul(%4, %5)\n %7 = Range(%z, %l, %o)\n %8 = Cast(%7) {to=f32}
+        %9 = Add(%6, %8)\n %c = Cast(%m) {to=f32}\n %a = const i64[2] [1, 2]\n %u = Unsqueeze(%c, %a)
+        %v = Add(%9, %u)\n %w = Softmax(%v)\n return %w"""),
+    "running sums of features": ("%x: f32[N,4]", "%a = const i64[] 1\n %1 = CumSum(%x, %a)\n return %1"),
+    "elements of features": ("%x: f32[N,4], %y: f32[N,4]", """
+        %1, %2 = TopK(%y, %k) {axis=1}\n %3 = GatherElements(%x, %2) {axis=1}
+        %4 = ScatterElements(%x, %2, %3) {axis=1}\n return %4""".replace("%1, %2", "%k = const i64[1] [2]\n %1, %2")),
+    "places in a table": ("%x: f32[N,4]", """
+        %t = const f32[4,6] "t"\n %1 = ArgMax(%x) {axis=1}\n %2 = GatherND(%t, %1)\n return %2"""),
+    "places in each row": ("%x: f32[N,4]", "%1 = ArgMax(%x) {axis=1}\n %2 = GatherND(%x, %1) {batch_dims=1}\n return %2"),
+    "hardmax of features": ("%x: f32[N,4]", "%1 = Hardmax(%x)\n return %1"),
+    "one-hot": ("%x: f32[N,4]", """
+        %d = const i64[] 4\n %v = const f32[2] [0, 1]\n %1 = ArgMax(%x) {axis=1, keepdims=0}
+        %2 = OneHot(%1, %d, %v) {axis=0}\n return %2"""),
+    "reversed sequences": ("%x: f32[5,N,2], %y: f32[5,N]", """
+        %1 = ArgMax(%y) {axis=0, keepdims=0}\n %2 = ReverseSequence(%x, %1)\n return %2"""),
+    "triangles": ("%x: f32[N,4,4]", "%1 = Trilu(%x)\n return %1"),
     "padded features": ("%x: f32[N,4]", "%p = const i64[4] [0, 1, 0, 2]\n %1 = Pad(%x, %p)\n return %1"),
 }  # fmt: skip
 
@@ -92,6 +113,15 @@ MIXED = {
         %1 = LSTM(%x, %w, %r) {hidden_size=6}\n return %1"""),
     "a result for all rows": ("%x: f32[N,4], %y: f32[4]", "%1 = Relu(%x)\n %2 = Relu(%y)\n return %1, %2"),
     "batch repeated": ("%x: f32[N,4]", "%r = const i64[2] [2, 1]\n %1 = Tile(%x, %r)\n return %1"),
+    "running sums over the batch": ("%x: f32[N,4]", "%a = const i64[] 0\n %1 = CumSum(%x, %a)\n return %1"),
+    "elements of the batch": ("%x: f32[N,4], %i: i64[N,4]", "%1 = GatherElements(%x, %i)\n return %1"),
+    "elements of more rows": ("%x: f32[N,8], %i: i64[N,4]", """
+        %s = const i64[2] [-1, 4]\n %1 = Reshape(%x, %s)\n %2 = GatherElements(%1, %i) {axis=1}\n return %2"""),
+    "elements of shared data": ("%i: i64[N,4]", '%t = const f32[9,4] "t"\n %1 = GatherElements(%t, %i) {axis=1}\n return %1'),
+    "scattered over the batch": ("%x: f32[N,4], %i: i64[N,4]", "%1 = ScatterElements(%x, %i, %x)\n return %1"),
+    "places in the batch": ("%x: f32[N,4], %i: i64[N,1]", "%1 = GatherND(%x, %i)\n return %1"),
+    "the batch reversed by lengths": ("%x: f32[N,5], %l: i64[5]", "%1 = ReverseSequence(%x, %l)\n return %1"),
+    "a triangle of the batch": ("%x: f32[N,4]", "%1 = Trilu(%x)\n return %1"),
     "greatest of the batch": ("%x: f32[N,4]", "%1 = ArgMax(%x) {axis=0, keepdims=0}\n return %1"),
 }  # fmt: skip
 

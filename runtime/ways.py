@@ -1,0 +1,97 @@
+"""Which of a session's instances serve a lone request of one shape: as predicted, until a few requests were timed.
+
+Owns the choice for one shape. A request that is not alone takes one of the session's own instances, whatever was
+chosen: `serve` says so, and does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from .bindings import Binding
+from .executor import Executor
+
+SAMPLES = 4
+"""Requests that each way is timed by; the first, which meets cold memory, does not count."""
+GAIN = 0.97
+"""Of the predicted way's seconds: what another must not take more than."""
+MOST_NBYTES = 64 << 20
+"""Of an arena that is made to find out whether it is worth it."""
+Run = Callable[[Executor, Binding], None]
+
+
+class Way:
+    """Instances × cores of each, made when they are first needed, and what requests took there."""
+
+    __slots__ = ("_make", "_prepared", "name", "seconds")
+
+    def __init__(self, name: str, make: Callable[[], tuple[Executor, Binding]]) -> None:
+        self.name, self._make = name, make
+        self._prepared: tuple[Executor, Binding] | None = None
+        self.seconds: list[float] = []
+
+    @property
+    def place(self) -> tuple[Executor, Binding]:
+        """The instances, and the request's binding there.
+
+        Raises:
+            ResourceLimit: the system gives no more threads.
+        """
+        if self._prepared is None:
+            self._prepared = self._make()
+        return self._prepared
+
+    @property
+    def least(self) -> float:
+        """Seconds of the quickest request but the first; infinite where nothing is known."""
+        return min(self.seconds[1:], default=float("inf"))
+
+
+class Ways:
+    """The ways to serve a lone request of one shape.
+
+    Attributes:
+        chosen: the way that is taken, once that is decided.
+    """
+
+    __slots__ = ("_own", "_ways", "chosen")
+
+    def __init__(self, own: Executor, ways: Sequence[Way]) -> None:
+        """The first of the ways is the predicted one."""
+        self._own, self._ways = own, tuple(ways)
+        self.chosen = ways[0] if len(ways) == 1 else None
+
+    def serve(self, run: Run) -> bool:
+        """Have a request run if it is alone; False: it is not, or the session's own instances are chosen.
+
+        Raises:
+            What `run` raises.
+        """
+        own, chosen = self._own, self.chosen
+        if chosen is not None:
+            executor, binding = chosen.place
+            return executor is not own and own.lend(lambda: run(executor, binding))
+        way = min(self._ways, key=lambda way: len(way.seconds))
+        executor, binding = way.place
+        began = time.perf_counter()
+        if executor is own:
+            if not own.is_idle():
+                return False
+            run(executor, binding)
+        elif not own.lend(lambda: run(executor, binding)):
+            return False
+        if own.is_idle():  # nobody came meanwhile
+            way.seconds.append(time.perf_counter() - began)
+            self._decide()
+        return True
+
+    def _decide(self) -> None:
+        if all(len(way.seconds) >= SAMPLES for way in self._ways):
+            best = min(self._ways, key=lambda way: way.least)
+            self.chosen = best if best.least < self._ways[0].least * GAIN else self._ways[0]
+
+    def statistics(self) -> dict[str, object]:
+        """What was chosen, None while it is not; seconds of the quickest timed request, and requests timed, by way."""
+        timed = {way.name: {"seconds": way.least, "requests": len(way.seconds)} for way in self._ways if way.seconds}
+        return {"chosen": self.chosen.name if self.chosen is not None else None, "timed": timed}

@@ -1,0 +1,164 @@
+"""Sessions that find out which instances serve a lone request soonest, and go back to one each for several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parax.runtime import Plan
+from parax.runtime.executor import Executor
+from parax.runtime.topology import machine
+from parax.runtime.ways import SAMPLES, Way, Ways
+
+Build = Callable[..., Plan]
+two_cores = pytest.mark.skipif(len(machine().default_cores()) < 2, reason="needs two usable cores")
+NARROW = {"cores": 2, "instances": 2, "cores_each": 1}
+CORES = machine().default_cores()[:2]
+
+
+class Clock:
+    """Stands for executors, of which each takes so long."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.now, self.busy, self.lent = 0.0, False, 0
+        self.places = {name: (self if name == "own" else Other(name), name) for name in seconds}
+        self.seconds = seconds
+
+    def is_idle(self) -> bool:
+        return not self.busy
+
+    def lend(self, work: Callable[[], None]) -> bool:
+        if self.busy:
+            return False
+        self.lent += 1
+        work()
+        return True
+
+    def ways(self) -> Ways:
+        made = [Way(name, lambda place=place: place) for name, place in self.places.items()]  # type: ignore[misc]
+        return Ways(self, made)  # type: ignore[arg-type]
+
+    def run(self, _: object, name: Any) -> None:
+        self.now += self.seconds[name]
+
+
+class Other:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Clock]:
+    def make(**seconds: float) -> Clock:
+        made = Clock(**seconds)
+        monkeypatch.setattr("parax.runtime.ways.time.perf_counter", lambda: made.now)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(("seconds", "best"), [
+    ({"own": 1.0, "wide": 0.6}, "wide"), ({"wide": 1.0, "own": 0.6}, "own"),
+    ({"own": 1.0, "wide": 0.99}, "own"), ({"wide": 1.0, "own": 0.99}, "wide"),
+    ({"own": 3.0, "wide": 2.0, "half": 1.0}, "half"),
+])  # fmt: skip
+def test_the_quickest_way_is_taken_once_all_were_timed(clock: Any, seconds: dict[str, float], best: str) -> None:
+    made = clock(**seconds)
+    ways = made.ways()
+    for _ in range(SAMPLES * len(seconds)):
+        assert ways.chosen is None
+        assert ways.serve(made.run)
+    assert ways.chosen is not None and ways.chosen.name == best
+    assert ways.statistics()["chosen"] == best
+    assert ways.serve(made.run) is (best != "own")
+
+
+def test_requests_beside_others_are_not_timed(clock: Any) -> None:
+    made = clock(own=1.0, wide=0.5)
+    ways = made.ways()
+    made.busy = True
+    assert not any(ways.serve(made.run) for _ in range(50))
+    assert ways.statistics() == {"chosen": None, "timed": {}} and made.now == 0
+
+
+def test_a_request_that_others_join_is_served_but_does_not_count(clock: Any) -> None:
+    made = clock(own=1.0, wide=0.5)
+    ways = made.ways()
+
+    def run(executor: Executor, name: Any) -> None:
+        made.run(executor, name)
+        made.busy = True
+
+    assert ways.serve(run)
+    assert ways.statistics()["timed"] == {}
+
+
+def test_a_request_that_fails_does_not_count(clock: Any) -> None:
+    ways = clock(own=1.0, wide=0.5).ways()
+
+    def fail(*_: object) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        ways.serve(fail)
+    assert ways.statistics()["timed"] == {}
+
+
+def rows(n: int) -> np.ndarray:
+    return np.arange(n * 4, dtype=np.float32).reshape(n, 4)
+
+
+@two_cores
+def test_a_session_decides_for_each_shape_and_says_so(add_plan: Build) -> None:
+    with add_plan(arrangement=NARROW).session(cores=CORES) as session:
+        assert session.statistics() == []
+        for n in (1, 9):
+            for _ in range(2 * SAMPLES):
+                assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
+        found = session.statistics()
+        assert [record["rows"] for record in found] == [1, 9] and found[0]["shapes"] == [[1, 4]]
+        for record in found:
+            assert record["chosen"] in ("2 × 1 core", "1 × 2 cores")
+            assert {way["requests"] for way in record["timed"].values()} == {SAMPLES}
+
+
+@two_cores
+@pytest.mark.parametrize("given", [
+    {"adapt": False}, {"instances": 2}, {"cores_per_instance": 2}, {"micro_batch": 4}, {"mode": "sequential"},
+])  # fmt: skip
+def test_what_is_fixed_stays(add_plan: Build, given: dict[str, Any]) -> None:
+    with add_plan(arrangement=NARROW).session(cores=CORES, **given) as session:
+        for _ in range(4 * SAMPLES):
+            session.run({"x": rows(3)})
+        assert session.statistics() == []
+
+
+@two_cores
+def test_from_one_caller_to_eight_and_back(add_plan: Build) -> None:
+    wrong: list[object] = []
+
+    def client(seed: int, count: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(count):
+                x = rng.standard_normal((int(rng.choice([1, 2, 8])), 4)).astype(np.float32)
+                if not np.array_equal(session.run({"x": x})["y"], x + np.float32(1)):
+                    wrong.append(x)
+        except Exception as error:
+            wrong.append(error)
+
+    with add_plan(arrangement=NARROW).session(cores=CORES) as session:
+        for turn in range(20):
+            client(turn, 5)
+            threads = [threading.Thread(target=client, args=(100 * turn + i, 10)) for i in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        assert not wrong
+        assert len(session._executor.free) == session.instances
+        assert {record["rows"] for record in session.statistics()} == {1, 2, 8}
