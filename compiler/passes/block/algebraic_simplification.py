@@ -129,7 +129,9 @@ def _small_power(node: Node, rw: Rewriter) -> Value | None:
     power, g = uniform(exponent), rw.before(node)
     if power is None or (not x.tensor.dtype.is_float and power not in (1, 2, 3)):
         return None
-    build = {1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), -1: lambda: g.Reciprocal(x)}
+    build: dict[float, Callable[[], Value]] = {
+        1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), -1: lambda: g.Reciprocal(x),
+    }  # fmt: skip
     if power in (0.5, -0.5) and never_negative(x):  # else the power of -0 and -inf is not their root
         build |= {0.5: lambda: g.Sqrt(x), -0.5: lambda: g.Reciprocal(g.Sqrt(x))}
     made: Value | None = build[power]() if power in build and x.tensor.dims == node.output.tensor.dims else None
