@@ -21,12 +21,13 @@ from .bindings import Binding
 from .executor import Executor
 from .late_starts import usable_delay
 from .limits import Allowance, checked_limits, within
+from .manifest import Delay, ForRows, Scheduled
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
 from .others import Arranged, Others
 from .plan import Plan
-from .sizing import check_counts, core_groups, planned_for, planned_size, wanted_delay
+from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
 from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
@@ -98,29 +99,31 @@ class Session:
         check_counts(instances=instances, cores_per_instance=cores_per_instance, micro_batch=micro_batch)
         self._limits = checked_limits(plan.manifest.max_memory if max_memory is None else max_memory, max_seconds)
         self.plan, self.inputs, self.outputs = plan, plan.inputs, plan.outputs
-        usable = choose_cores(cores)
-        program = wanted_program(plan.manifest, mode)
-        given = instances, cores_per_instance
-        planned = None if instances or cores_per_instance else planned_for(plan.manifest, len(usable))
-        if instances is None and cores_per_instance is None:
-            instances, cores_per_instance = planned_size(plan.manifest, len(usable), planned)
-        self.core_groups = core_groups(plan.manifest.hint, usable, instances, cores_per_instance)
+        usable, program = choose_cores(cores), wanted_program(plan.manifest, mode)
+        free = {instances, cores_per_instance, micro_batch, mode, plan.manifest.instances} == {None}
+        planned, size = wanted_size(plan.manifest, len(usable), instances, cores_per_instance)
+        self.core_groups = core_groups(plan.manifest.hint, usable, *size)
         self.instances = len(self.core_groups)
-        code = code_of(plan)
-        weights = address_of(np.frombuffer(plan.weights, np.uint8)) if len(plan.weights) else 0
         program = fitting_program(program, self.core_groups, mode)
         self.mode = program.mode if program else "sequential"
-        self._manifest = plan.manifest.rescheduled() if self.mode == "layered" else plan.manifest
-        wait = usable_delay(wanted_delay(plan.manifest, planned, delay), code, self.instances)
         pipeline = program if self.mode == "pipelined" else None
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
-        self._executor = Executor(self._manifest, code, weights, self.core_groups, chosen, pipeline, wait)
-        free = (given, micro_batch, mode) == ((None, None), None, None) and plan.manifest.instances is None
+        self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
-        adapts = free and adapt and plan.manifest.hint == "throughput" and self.mode == "sequential"
-        own = self.instances, len(self.core_groups[0])
-        self._others = Others(plan.manifest, code, weights, usable, own, rules, adapts)
+        self._others = self._make_others(usable, rules, free and adapt)
         self._start()
+
+    def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
+        manifest, code = self.plan.manifest, code_of(self.plan)
+        self._manifest = manifest.rescheduled() if self.mode == "layered" else manifest
+        self._weights = address_of(np.frombuffer(self.plan.weights, np.uint8)) if len(self.plan.weights) else 0
+        wait = usable_delay(delay, code, self.instances)
+        self._executor = Executor(self._manifest, code, self._weights, self.core_groups, micro_batch, pipeline, wait)
+
+    def _make_others(self, usable: Sequence[int], rules: Sequence[ForRows], adapt: bool) -> Others:
+        manifest, own = self.plan.manifest, (self.instances, len(self.core_groups[0]))
+        adapts = adapt and manifest.hint == "throughput" and self.mode == "sequential"
+        return Others(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
 
     def _start(self) -> None:
         code = self._executor.code

@@ -25,12 +25,6 @@ def _shown(value: object) -> str:
     return repr(value)[:200] if isinstance(value, (int, float, str, tuple, list)) else type(value).__name__
 
 
-def planned_for(manifest: Manifest, n_cores: int) -> Arrangement | None:
-    """What the planner chose for so many cores, where nobody fixed the number of instances."""
-    found = manifest.arrangement
-    return found if manifest.instances is None and found is not None and found.cores == n_cores else None
-
-
 def wanted_delay(manifest: Manifest, planned: Arrangement | None, given: tuple[int, float] | None) -> Delay | None:
     """Of the instances' starts: the caller's, else that of the plan's user, else the planner's."""
     if given is not None:
@@ -40,16 +34,21 @@ def wanted_delay(manifest: Manifest, planned: Arrangement | None, given: tuple[i
     return manifest.delay or (planned.delay if planned else None)
 
 
-def planned_size(manifest: Manifest, n_cores: int, planned: Arrangement | None) -> tuple[int | None, int | None]:
-    """Instances and cores of each as the plan wants them on so many cores; None where its hint decides."""
+def wanted_size(
+    manifest: Manifest, n_cores: int, instances: int | None, cores_per_instance: int | None
+) -> tuple[Arrangement | None, tuple[int | None, int | None]]:
+    """What the planner chose for so many cores, if that counts; instances and cores of each, None: the hint decides."""
+    if instances is not None or cores_per_instance is not None:
+        return None, (instances, cores_per_instance)
     if manifest.instances is not None:
-        instances = min(manifest.instances, n_cores)
-        return instances, n_cores // instances
-    if planned is not None:
-        return planned.instances, planned.cores_each
+        fewer = min(manifest.instances, n_cores)
+        return None, (fewer, n_cores // fewer)
+    planned = manifest.arrangement
+    if planned is not None and planned.cores == n_cores:
+        return planned, (planned.instances, planned.cores_each)
     if manifest.scheduled is not None and manifest.scheduled.n_cores <= n_cores:
-        return None, manifest.scheduled.n_cores
-    return None, None
+        return None, (None, manifest.scheduled.n_cores)
+    return None, (None, None)
 
 
 def core_groups(
