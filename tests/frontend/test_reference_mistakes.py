@@ -26,6 +26,8 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     return array
 
 
+NEAR = (normal(2, 4, 3, 6) * 0.08 + 2).astype(np.float32)  # a variance far below the square of the mean
+FAR = (normal(3, 40) * 500).astype(np.float32)
 SMALL = (normal(3, 1) * 1e-4).astype(np.float16)  # whose squares no half holds
 
 CASES = {
@@ -47,6 +49,13 @@ CASES = {
                {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
     "Conv dilated": ("Conv", [with_inf(normal(1, 1, 6, 6)), normal(1, 1, 2, 2)], {"dilations": [2, 2]}),
     "ReduceSumSquare i32": ("ReduceSumSquare", [np.arange(4, dtype=np.int32).reshape(1, 4), np.array([1])], {}),
+    "MeanVarianceNormalization": ("MeanVarianceNormalization", [NEAR], {"axes": [1, 2, 3]}),
+    "GroupNormalization": ("GroupNormalization", [NEAR, normal(4), normal(4)], {"num_groups": 2}),
+    "InstanceNormalization": ("InstanceNormalization", [NEAR, normal(4), normal(4)], {}),
+    "LayerNormalization": ("LayerNormalization", [NEAR, normal(6)], {}),
+    "ReduceLogSumExp -inf": ("ReduceLogSumExp", [np.full((2, 3), -np.inf, np.float32), np.array([1])], {}),
+    **{f"{op} far": (op, [FAR], {}) for op in ("LogSoftmax", "Softmax", "Softplus", "Sigmoid", "Mish", "Gelu", "Elu",
+                                               "Celu", "Selu", "HardSwish", "Tanh", "Softsign", "Hardmax")},
     "GRU reverse": ("GRU", [normal(4, 2, 3), normal(1, 12, 3), normal(1, 12, 4)],
                     {"hidden_size": 4, "direction": "reverse"}),
     "LSTM reverse": ("LSTM", [normal(4, 2, 3), normal(1, 16, 3), normal(1, 16, 4)],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from .families import BUILDERS, FREQUENCY
 from .families.registry import Builder
@@ -17,6 +17,8 @@ from .sizes import Size
 
 OPSETS, OFTEN = (18, 19, 20, 21, 22, 23, 24), (1, 1, 1, 3, 3, 3, 2)
 MOST_OUTPUTS = 12
+FROZEN = 0.08
+"""Of all models: the share whose inputs are constants."""
 Feeds = dict[str, np.ndarray]
 
 
@@ -44,7 +46,17 @@ def generate(seed: str, number: int) -> Case:
     while not any(v.kind == "node" for v in maker.values) and not maker.ends:
         name = rng.choice(names)
         _add(maker, name, BUILDERS[name])
-    return Case(f"{seed}-{number}", model_of(maker), maker.feeds, maker.wild)
+    case = Case(f"{seed}-{number}", model_of(maker), maker.feeds, maker.wild)
+    return frozen(case) if random.Random(f"{seed}/{number}/frozen").random() < FROZEN else case
+
+
+def frozen(case: Case) -> Case:
+    """The model with the inputs of its first run as constants: what folding makes of it is its result."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in case.feeds[0].items())
+    del model.graph.input[:]
+    return replace(case, model=model, feeds=[{}])
 
 
 @cache
