@@ -257,8 +257,9 @@ class Session:
 
     def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """On the instances that suit the request; on the session's own if others may not run now."""
-        if binding.ways is None or not binding.ways.serve(lambda e, there: e.run(there, arrays, outputs)):
-            self._executor.run(binding, arrays, outputs)
+        ways = binding.ways
+        if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            (self._executor.run_cut if binding.cuts else self._executor.run_whole)(binding, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
