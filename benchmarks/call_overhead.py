@@ -10,15 +10,17 @@ import asyncio
 import platform
 import statistics
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
-from parax.runtime import Plan
+from parax.runtime import Plan, submissions
 from parax.runtime.interface import interface_digests, interface_text, marked_code
 from parax.runtime.lanes import lanes_text
+from parax.runtime.session import Session
 from parax.runtime.topology import machine
 
 from .command import command_line, finish
@@ -62,6 +64,21 @@ def measure(name: str, call: Callable[[], Any], repeat: int, number: int) -> Non
     print(f"{name:52} {statistics.median(times):8.2f} {times[0]:8.2f} {times[-1]:8.2f}")
 
 
+async def _many(session: Session, feeds: dict[str, np.ndarray]) -> None:
+    for _ in range(100):
+        await session.arun(feeds)
+
+
+@contextmanager
+def _handed_over() -> Iterator[None]:
+    """Treat short requests as if they took longer than handing them to another thread."""
+    before, submissions.INLINE_SECONDS = submissions.INLINE_SECONDS, 0.0
+    try:
+        yield
+    finally:
+        submissions.INLINE_SECONDS = before
+
+
 def main() -> None:
     """Measure every way to call."""
     parser = command_line("call_overhead", __doc__)
@@ -85,6 +102,10 @@ def main() -> None:
         row("run(names, inputs)", lambda: session.run(["y"], feeds))
         row("run(inputs, out=...)", lambda: session.run(feeds, out=out))
         row("submit(inputs).result()", lambda: session.submit(feeds).result(), 10)
+        with _handed_over():
+            row("submit(inputs).result(), of what takes longer", lambda: session.submit(feeds).result(), 10)
+            row("100 × await arun(inputs), of what takes longer", lambda: asyncio.run(_many(session, feeds)), 500)
+        row("100 × await arun(inputs)", lambda: asyncio.run(_many(session, feeds)), 500)
         row("arun(inputs) in a fresh event loop", lambda: asyncio.run(session.arun(feeds)), 50)
     with plan.session(instances=1, micro_batch=1) as session:
         row("run(2 rows) in 2 micro-batches, 1 instance × 1 core", lambda: session.run({"x": two}))

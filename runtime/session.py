@@ -34,7 +34,9 @@ from .topology import choose_cores
 from .ways import MOST_NBYTES, Way, Ways
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
+
+    from .submissions import Submissions
 
 _MAX_BINDINGS = 1024
 _FIT = 0x101  # numpy's flags: C-contiguous, aligned
@@ -130,8 +132,8 @@ class Session:
         self.target = code.target.name if code else None
         self._program = Program(self.plan, self._executor)
         self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_lock = threading.Lock()
+        self._submissions: Submissions | None = None
+        self._closing = threading.Lock()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
@@ -255,8 +257,9 @@ class Session:
 
     def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """On the instances that suit the request; on the session's own if others may not run now."""
-        if binding.ways is None or not binding.ways.serve(lambda e, there: e.run(there, arrays, outputs)):
-            self._executor.run(binding, arrays, outputs)
+        ways = binding.ways
+        if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            (self._executor.run_cut if binding.cuts else self._executor.run_whole)(binding, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -303,29 +306,47 @@ class Session:
         return own
 
     def submit(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> Future[dict[str, np.ndarray]]:
-        """Like `run`, in the background; at most as many requests run at once as there are instances."""
-        from concurrent.futures import ThreadPoolExecutor  # here: it costs imports that most sessions never need
+        """Like `run`, in the background; at most as many requests run at once as there are instances.
 
-        with self._pool_lock:
-            if self._executor.closed:
-                raise UsageError(self._executor.closed)
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.instances, thread_name_prefix="parax-submit")
-            return self._pool.submit(self.run, inputs, feeds, out=out)
+        A request that takes less than handing it to another thread runs at once where an instance is free, and whoever
+        waits for the result of one that no thread has begun runs it himself.
+        """
+        kind, background = _kind(inputs if feeds is None else feeds), self._background()
+        here = background.is_short(kind) and bool(self._executor.free)
+        return background.submit(partial(self.run, inputs, feeds, out=out), kind, here=here)
 
     async def arun(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> dict[str, np.ndarray]:
-        """Like `run`, for coroutines."""
-        from asyncio import wrap_future  # here, as in submit
+        """Like `run`, for coroutines; see `submit`."""
+        kind, background = _kind(inputs if feeds is None else feeds), self._background()
+        if background.is_short(kind) and self._executor.free:
+            return background.timed(partial(self.run, inputs, feeds, out=out), kind)
+        from asyncio import wrap_future  # here, as in _background
 
         return await wrap_future(self.submit(inputs, feeds, out=out))
 
+    def _background(self) -> Submissions:
+        """The threads that run what is submitted.
+
+        Raises:
+            UsageError: the session is closed.
+        """
+        if self._submissions is None or self._executor.closed:
+            from .submissions import Submissions  # here: it costs imports that most sessions never need
+
+            with self._closing:
+                if self._executor.closed:
+                    raise UsageError(self._executor.closed)
+                if self._submissions is None:
+                    self._submissions = Submissions(self.instances)
+                    weakref.finalize(self, self._submissions.close)
+        return self._submissions
+
     def close(self) -> None:
         """Finish submitted and running requests, then end the threads. Later requests raise UsageError."""
-        with self._pool_lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=True)
-                self._pool = None
-        self._finalizer()
+        with self._closing:
+            if self._submissions is not None:
+                self._submissions.close()
+            self._finalizer()
 
     def __enter__(self) -> Session:
         return self
@@ -340,6 +361,14 @@ class Session:
             mode += f" (the plan's {program.mode} program is for {program.n_cores} cores an instance)"
         size = f"{self.instances} instances on cores {groups}"
         return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
+
+
+def _kind(inputs: Any) -> object:
+    """What tells how long a request takes: the shapes of its inputs."""
+    try:
+        return tuple([getattr(array, "shape", None) for array in inputs.values()])
+    except Exception:  # whatever a caller's object raises: `run` says what is wrong with it
+        return None
 
 
 def _words(instances: int, cores_each: int) -> str:
@@ -358,6 +387,8 @@ def _after_fork() -> None:
         reason = "this session was made before a fork; make one in the child"
         session._executor.abandon(reason)
         session._others.abandon(reason)
+        if session._submissions is not None:
+            session._submissions.abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)

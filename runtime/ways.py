@@ -53,14 +53,16 @@ class Ways:
 
     Attributes:
         chosen: the way that is taken, once that is decided.
+        stays: whether that is the session's own instances.
     """
 
-    __slots__ = ("_own", "_ways", "chosen")
+    __slots__ = ("_own", "_ways", "chosen", "stays")
 
     def __init__(self, own: Executor, ways: Sequence[Way]) -> None:
         """The first of the ways is the predicted one."""
         self._own, self._ways = own, tuple(ways)
         self.chosen = ways[0] if len(ways) == 1 else None
+        self.stays = False
 
     def serve(self, run: Run) -> bool:
         """Have a request run if it is alone; False: it is not, or the session's own instances are chosen.
@@ -71,7 +73,7 @@ class Ways:
         own, chosen = self._own, self.chosen
         if chosen is not None:
             executor, binding = chosen.place
-            return executor is not own and own.lend(lambda: run(executor, binding))
+            return not self.stays and own.lend(lambda: run(executor, binding))
         way = min(self._ways, key=lambda way: len(way.seconds))
         executor, binding = way.place
         began = time.perf_counter()
@@ -90,6 +92,7 @@ class Ways:
         if all(len(way.seconds) >= SAMPLES for way in self._ways):
             best = min(self._ways, key=lambda way: way.least)
             self.chosen = best if best.least < self._ways[0].least * GAIN else self._ways[0]
+            self.stays = self.chosen.place[0] is self._own
 
     def statistics(self) -> dict[str, object]:
         """What was chosen, None while it is not; seconds of the quickest timed request, and requests timed, by way."""

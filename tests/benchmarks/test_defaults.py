@@ -1,0 +1,50 @@
+"""What the benchmark of the defaults makes of its figures, and a run of it on a small model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import defaults
+from benchmarks.children import records_of
+from benchmarks.defaults_side import LOADS, MIXED
+
+LOAD = {
+    "parax": {"rates": [10.0, 20.0, 30.0], "p50": 1.0, "p99": 3.0},
+    "onnxruntime": {"rates": [5.0, 5.0, 5.0], "p50": 1.0, "p99": 2.0},
+    "openvino": {"rates": [4.0, 40.0, 10.0], "p50": 1.0, "p99": 4.0},
+}
+
+
+def test_ratios_are_those_of_the_rounds_against_the_better_peer() -> None:
+    assert defaults.ratio(LOAD) == pytest.approx(2.5)
+    assert defaults.tail(LOAD) == 1.5
+
+
+def test_quantiles() -> None:
+    values = [float(i) for i in range(200)]
+    assert defaults.quantile(values, 0.5) == 100 and defaults.quantile(values, 0.99) == 198
+    assert defaults.quantile([7.0], 0.99) == 7.0
+
+
+def test_mixed_sizes_are_the_same_for_every_side() -> None:
+    assert set(MIXED) <= set(range(1, 17)) and len(set(MIXED)) > 8
+    assert {load.callers for load in LOADS.values()} == {1, 4, 8}
+
+
+def test_a_small_run(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    found = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks.defaults", "--models", "bert-base", "--small", "--rounds", "1",
+               "--seconds", "0.05", "--sides", "parax", "onnxruntime", "--json", str(found)]  # fmt: skip
+    failures = records_of(command, 300, Path(defaults.__file__).parents[1])
+    assert failures == []
+    record = json.loads(found.read_text())["models"]["bert-base"]
+    assert record["problem"] == "" and set(record["loads"]) == set(LOADS)
+    assert all(record["resident"][side] > 1e6 for side in ("parax", "onnxruntime"))
+    assert record["compile"]["model"] > 1e5 and record["compile"]["peak"] > 1e7
+    for load in record["loads"].values():
+        assert load["parax"]["rates"][0] > 0 and load["parax"]["p50"] <= load["parax"]["p99"]
