@@ -22,7 +22,8 @@ ROW_UNITS, ROW_MOST = 8 * UNITS, 0.05
 """The same of a row's greatest element, where float64 cannot be run; of narrow types no more than this share."""
 KINDS = ("onnxruntime", "nodes", "reference")
 NOISE, FACTOR = 3.0, 6.0
-FEW, MANY = 4, 40
+FEW, MANY, MOST = 4, 40, 200
+"""Noisy runs; most for integers, which may name any of several places that are equal but for rounding."""
 ROUNDED = 2
 """The run that is only rounded: its ties are those of the narrow types."""
 
@@ -145,7 +146,7 @@ class Expected:
     def _rounded(self, name: str, array: np.ndarray, fp: str, right: np.ndarray) -> tuple[np.ndarray, str]:
         """`right` with what rounding may give, and what is wrong with all of the array."""
         said_here = [said[name] for said in self.others.values() if said[name].shape == array.shape]
-        for count in (FEW, MANY):
+        for count in (FEW, MANY) if is_float(array.dtype) else (FEW, MANY, MOST):
             runs = self.noisy(count, fp, name)
             if not runs:
                 others = [self.others[k][name] for k in KINDS[:2] if k in self.others]
