@@ -36,6 +36,8 @@ TILE_ERROR = 2e-5
 """What kernels/winograd.py promises of a tile, times its greatest element and the norm of the weights."""
 TILE_MOST = 1e33
 """Beyond it the transforms of a tile may overflow."""
+TIE_UNITS = 64.0
+"""Units of rounding by which the greatest elements of a row may differ."""
 FAR = 1e3
 """Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
@@ -238,6 +240,8 @@ class Rounding:
             outputs = node.run(*inputs, context=outer)
         else:
             outputs = node.run(*inputs)
+        if noise and node.op_type in ("ArgMax", "ArgMin") and _is_floats(inputs[0]):
+            outputs = (_any_of_the_greatest(node, inputs[0], self.types.get(node.input[0], F64), self.blank == 0),)
         if self.fp != "strict" and node.op_type in PRODUCTS and _is_floats(outputs[0]):
             outputs = (self._mixed(node, inputs, outputs[0], noise, rng),)
         for name, value in zip(node.output, outputs, strict=False):
@@ -300,6 +304,19 @@ class Rounding:
             return value
         noisy = value * (1.0 + noise * _unit(dtype) * _signs(rng, value))
         return np.clip(noisy, self.bounded[name], 1.0) if name in self.bounded else noisy
+
+
+def _any_of_the_greatest(node: Any, x: np.ndarray, dtype: np.dtype, last: bool) -> np.ndarray:
+    """The first or the last place whose element is the greatest (or least) but for some units of rounding."""
+    if x.shape[node.axis] == 0 or np.isnan(x).any():
+        return np.asarray(node.run(x)[0])
+    signed = x if node.op_type == "ArgMax" else -x
+    best = signed.max(node.axis, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        unit = _unit(dtype if dtype in MANTISSA else F32)
+        near = (signed >= best - TIE_UNITS * unit * np.abs(best)) | (signed == best)
+    places = near.shape[node.axis] - 1 - np.flip(near, node.axis).argmax(node.axis) if last else near.argmax(node.axis)
+    return np.asarray(np.expand_dims(places, node.axis) if node.keepdims else places).astype(np.int64)
 
 
 def _unit(dtype: np.dtype) -> float:
