@@ -33,7 +33,7 @@ TILE_ERROR = 2e-5
 """What kernels/winograd.py promises of a tile, times its greatest element and the norm of the weights."""
 TILE_MOST = 1e33
 """Beyond it the transforms of a tile may overflow."""
-TIE_UNITS = 64.0
+TIE_UNITS = 6.0
 """Units of rounding by which the greatest elements of a row may differ."""
 FAR = 1e3
 """Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
