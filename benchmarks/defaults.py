@@ -103,7 +103,7 @@ def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
 
 def _differences(name: str, folder: Path, sides: Sequence[str]) -> str:
     found = {side: list(np.load(folder / f"{side}.npz").values()) for side in sides}
-    first = found[sides[-1]]
+    first = found["onnxruntime" if "onnxruntime" in found else sides[-1]]
     problems = [disagreement(found[side], first, MODELS[name].classifies)[0] for side in sides]
     return "; ".join(f"{side}: {problem}" for side, problem in zip(sides, problems, strict=True) if problem)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,7 +34,8 @@ class Executor:
         is_direct: whether the plan is one native segment that reads and writes only the plan's inputs and outputs.
         in_order, out_order: which of them the segment wants first, second, …
         free: instances that no request holds; `pop` and `append` on it are atomic.
-        n_waiting: requests waiting for one; whoever frees an instance calls `wake` if there are any.
+        n_waiting: requests waiting for one; whoever frees an instance calls `hand_over` if there are any, so that the
+            oldest gets it, and not the thread that freed it and comes again.
     """
 
     def __init__(
@@ -61,7 +63,8 @@ class Executor:
         self.n_instances = len(core_groups)
         self.free: list[Instance] = list(reversed(self.instances))
         self.n_waiting = 0
-        self._freed = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting: deque[_Turn] = deque()
         self.closed = ""
         self._direct = pipeline.step if pipeline else direct_step(manifest)
         self._micro_batches = pipeline.micro_batches if pipeline else None
@@ -135,34 +138,59 @@ class Executor:
         return taken
 
     def take_one(self) -> Instance:
-        """A free instance; waits for it.
+        """A free instance; waits for it, behind those that wait already.
 
         Raises:
             UsageError: the session is closed.
         """
-        with self._freed:
+        found = self._wait(for_good=False)
+        if found is None:
+            raise UsageError(self.closed)
+        return found
+
+    def _wait(self, for_good: bool) -> Instance | None:
+        """A free instance; None where the session is closed, unless it is taken for good."""
+        with self._lock:
+            if self.closed and not for_good:
+                return None
+            turn = _Turn(for_good)
+            self._waiting.append(turn)
             self.n_waiting += 1
-            try:
-                while True:
-                    if self.closed:
-                        raise UsageError(self.closed)
-                    try:
-                        return self.free.pop()
-                    except IndexError:
-                        self._freed.wait()
-            finally:
+        self.hand_over()
+        try:
+            turn.come.acquire()
+        except BaseException:  # Ctrl-C: what was handed over meanwhile goes to the next
+            self._leave(turn)
+            raise
+        return turn.instance
+
+    def _leave(self, turn: _Turn) -> None:
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
                 self.n_waiting -= 1
+                return
+        if turn.instance is not None:
+            self.give([turn.instance])
 
     def give(self, instances: Sequence[Instance]) -> None:
         """Return instances; the one that led is taken first again, because its core is where the caller is."""
         self.free.extend(reversed(instances))
         if self.n_waiting:
-            self.wake()
+            self.hand_over()
 
-    def wake(self) -> None:
-        """Tell waiting requests that an instance is free."""
-        with self._freed:
-            self._freed.notify_all()
+    def hand_over(self) -> None:
+        """Give free instances to waiting requests, the oldest first."""
+        with self._lock:
+            while self._waiting and self.free:
+                try:
+                    instance = self.free.pop()
+                except IndexError:  # a request that did not wait was quicker
+                    return
+                turn = self._waiting.popleft()
+                self.n_waiting -= 1
+                turn.instance = instance
+                turn.come.release()
 
     def take_all(self) -> list[Instance]:
         """All instances, if no request holds or waits for one (a single instance is waited for); else none.
@@ -239,7 +267,7 @@ class Executor:
         finally:
             self.free.append(instance)
             if self.n_waiting:
-                self.wake()
+                self.hand_over()
         if status:
             raise self.failure(status)
 
@@ -292,28 +320,39 @@ class Executor:
 
     def close(self, reason: str = "the session is closed") -> None:
         """Wait for running requests, then end the threads; waiting requests fail."""
-        with self._freed:
+        with self._lock:
             if self.closed:
                 return
             self.closed = reason
-            self._freed.notify_all()
+            refused = [turn for turn in self._waiting if not turn.for_good]
+            self._waiting = deque(turn for turn in self._waiting if turn.for_good)
+            self.n_waiting = len(self._waiting)
+        for turn in refused:
+            turn.come.release()
         for _ in self.instances:
-            self._take_for_good().stop()
+            instance = self._wait(for_good=True)
+            assert instance is not None
+            instance.stop()
 
     def abandon(self, reason: str) -> None:
         """Refuse all requests from now on and touch no thread: they are not ours any more."""
-        self._freed = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting = deque()
         self.closed = reason
         self.free.clear()
         self.n_waiting = 0
 
-    def _take_for_good(self) -> Instance:
-        with self._freed:
-            self.n_waiting += 1
-            while not self.free:
-                self._freed.wait()
-            self.n_waiting -= 1
-            return self.free.pop()
+
+class _Turn:
+    """A request that waits for an instance."""
+
+    __slots__ = ("come", "for_good", "instance")
+
+    def __init__(self, for_good: bool) -> None:
+        self.for_good = for_good
+        self.instance: Instance | None = None
+        self.come = threading.Lock()
+        self.come.acquire()
 
 
 def direct_step(manifest: Manifest) -> NativeStep | None:
