@@ -81,6 +81,7 @@ class MachineCode:
     Attributes:
         target: the target it was compiled for.
         team, crew, worker: the functions of lanes.py as Python callables; they release the GIL.
+        team_held: `team`, but it keeps the GIL: for calls that take less than handing it to another thread and back.
         functions: address of every function by name.
     """
 
@@ -99,6 +100,7 @@ class MachineCode:
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64
         addresses = [self.address(name) for name in LANE_FUNCTIONS]
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
+        self.team_held: Callable[..., int] = ctypes.PYFUNCTYPE(int32)(addresses[0])
         self.crew: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer, int64, pointer)(addresses[1])
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
         self.segments = {number: self.address(f"parax_run_{number}") for number in plan.manifest.segments()}

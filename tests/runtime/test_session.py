@@ -12,6 +12,7 @@ import pytest
 
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
+from parax.runtime.bindings import TIMED_CALLS
 from parax.runtime.sizing import core_groups
 from parax.runtime.topology import machine
 
@@ -260,3 +261,22 @@ def test_wrong_session_arguments(add_plan: Build) -> None:
     for arguments in ({"instances": 999}, {"cores": [9999]}, {"micro_batch": 0}, {"cores": "x"}):
         with pytest.raises(UsageError):
             add_plan().session(**arguments)
+
+
+def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    with add_plan().session(instances=1) as session:
+        for n, brief in ((1, True), (500_000, False)):
+            for _ in range(TIMED_CALLS):
+                assert not any(b.is_brief for b in session._known.values() if b.rows == n)
+                session.run({"x": rows(n)})
+            (binding,) = (b for b in session._known.values() if b.rows == n)
+            assert binding.is_brief is brief and binding.n_untimed == 0
+            assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
+        monkeypatch.setattr("parax.runtime.executor.LONG_SECONDS", 0.0)
+        (binding,) = (b for b in session._known.values() if b.rows == 1)
+        session.run({"x": rows(1)})
+        assert not binding.is_brief
+    with add_plan(errors={"7": "too negative"}).session(instances=1) as session:
+        for _ in range(2 * TIMED_CALLS):
+            with pytest.raises(InvalidInput, match="too negative"):
+                session.run({"x": np.full((1, 4), -99, np.float32)})
