@@ -49,7 +49,8 @@ class Binding:
     """
 
     __slots__ = (
-        "arena_nbytes", "cuts", "dims", "dims_address", "is_brief", "least", "n_untimed", "outputs", "rows", "scratch_nbytes", "values", "ways",
+        "arena_nbytes", "cuts", "dims", "dims_address", "is_brief", "least", "n_untimed", "outputs", "rows",
+        "scratch_nbytes", "values", "ways",
     )  # fmt: skip
 
     def __init__(

@@ -26,6 +26,9 @@ from .native import MachineCode
 
 BRIEF_SECONDS, LONG_SECONDS = 20e-6, 1e-3
 """A native call that need not release the GIL takes less; one that takes longer than the other shows that it must."""
+PATIENCE_SECONDS = 1e-3
+"""Of a request that waits while others are brief: to wake a thread for each would take longer than they do."""
+_MOST_PAUSE_SECONDS = 0.05
 _MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
 
 
@@ -160,7 +163,10 @@ class Executor:
             self.n_waiting += 1
         self.hand_over()
         try:
-            turn.come.acquire()
+            pause = PATIENCE_SECONDS
+            while not turn.come.acquire(timeout=pause):  # brief calls hand nothing over, and the last leaves it free
+                self.hand_over()
+                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
         except BaseException:  # Ctrl-C: what was handed over meanwhile goes to the next
             self._leave(turn)
             raise
@@ -181,10 +187,16 @@ class Executor:
         if self.n_waiting:
             self.hand_over()
 
-    def hand_over(self) -> None:
-        """Give free instances to waiting requests, the oldest first."""
+    def hand_over(self, patience: float = 0.0) -> None:
+        """Give free instances to waiting requests, the oldest first.
+
+        Args:
+            patience: seconds that a request has to have waited.
+        """
         with self._lock:
             while self._waiting and self.free:
+                if patience and time.perf_counter() - self._waiting[0].since < patience:
+                    return
                 try:
                     instance = self.free.pop()
                 except IndexError:  # a request that did not wait was quicker
@@ -272,7 +284,7 @@ class Executor:
         finally:
             self.free.append(instance)
             if self.n_waiting:
-                self.hand_over()
+                self.hand_over(PATIENCE_SECONDS if binding.is_brief else 0.0)
         if status:
             raise self.failure(status)
 
@@ -370,10 +382,10 @@ def _timed(instance: Instance, binding: Binding) -> int:
 class _Turn:
     """A request that waits for an instance."""
 
-    __slots__ = ("come", "for_good", "instance")
+    __slots__ = ("come", "for_good", "instance", "since")
 
     def __init__(self, for_good: bool) -> None:
-        self.for_good = for_good
+        self.for_good, self.since = for_good, time.perf_counter()
         self.instance: Instance | None = None
         self.come = threading.Lock()
         self.come.acquire()
