@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InvalidInput, UsageError
 from .bindings import Binding, Signature
+from .brief import timed_call
 from .cut import Cut, row_ranges
 from .flow import FlowCut, micro_batch_ranges
 from .instance import Instance
@@ -24,8 +25,6 @@ from .manifest import Batch, Delay, Manifest, NativeStep, Scheduled
 from .memory import address_of
 from .native import MachineCode
 
-BRIEF_SECONDS, LONG_SECONDS = 20e-6, 1e-3
-"""A native call that need not release the GIL takes less; one that takes longer than the other shows that it must."""
 PATIENCE_SECONDS = 1e-3
 """Of a request that waits while others are brief: to wake a thread for each would take longer than they do."""
 _MOST_PAUSE_SECONDS = 0.05
@@ -276,7 +275,7 @@ class Executor:
                 io[slot] = address_of(outputs[i])
                 slot += 1
             if binding.is_brief or binding.n_untimed:
-                status = _timed(instance, binding)
+                status = timed_call(instance, binding)
             else:
                 status = instance.code.team(instance.lane)
             if status:
@@ -358,25 +357,6 @@ class Executor:
         self.closed = reason
         self.free.clear()
         self.n_waiting = 0
-
-
-def _timed(instance: Instance, binding: Binding) -> int:
-    """One native call; whether calls of this shape are brief is found out, and given up where one is not.
-
-    A thread that releases the GIL waits for it behind all others that want it: several threads with calls of some
-    microseconds would spend most of their time so.
-    """
-    call = instance.code.team_held if binding.is_brief else instance.code.team
-    began = time.perf_counter()
-    status = call(instance.lane)
-    seconds = time.perf_counter() - began
-    if binding.n_untimed:
-        binding.n_untimed -= 1
-        binding.least = min(binding.least, seconds)
-        binding.is_brief = not binding.n_untimed and binding.least < BRIEF_SECONDS and len(instance.cores) == 1
-    elif seconds > LONG_SECONDS:
-        binding.is_brief = False
-    return int(status)
 
 
 class _Turn:

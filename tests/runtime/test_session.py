@@ -272,10 +272,10 @@ def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypa
             (binding,) = (b for b in session._known.values() if b.rows == n)
             assert binding.is_brief is brief and binding.n_untimed == 0
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
-        monkeypatch.setattr("parax.runtime.executor.LONG_SECONDS", 0.0)
+        monkeypatch.setattr("parax.runtime.brief.LONG_SECONDS", 0.0)
         (binding,) = (b for b in session._known.values() if b.rows == 1)
         session.run({"x": rows(1)})
-        assert not binding.is_brief
+        assert not binding.is_brief and binding.n_untimed == TIMED_CALLS  # timed anew
     with add_plan(errors={"7": "too negative"}).session(instances=1) as session:
         for _ in range(2 * TIMED_CALLS):
             with pytest.raises(InvalidInput, match="too negative"):
