@@ -14,6 +14,8 @@ from .executor import Executor
 
 SAMPLES = 4
 """Requests that each way is timed by; the first, which meets cold memory, does not count."""
+MOST_TRIALS = 4 * SAMPLES
+"""Requests that may go a way to be timed, also of those that others joined, which do not count."""
 GAIN = 0.97
 """Of the predicted way's seconds: what another must not take more than."""
 MOST_NBYTES = 64 << 20
@@ -24,12 +26,18 @@ Run = Callable[[Executor, Binding], None]
 class Way:
     """Instances × cores of each, made when they are first needed, and what requests took there."""
 
-    __slots__ = ("_make", "_prepared", "name", "seconds")
+    __slots__ = ("_make", "_prepared", "n_trials", "name", "seconds")
 
     def __init__(self, name: str, make: Callable[[], tuple[Executor, Binding]]) -> None:
         self.name, self._make = name, make
         self._prepared: tuple[Executor, Binding] | None = None
         self.seconds: list[float] = []
+        self.n_trials = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether no more requests shall go here to be timed."""
+        return len(self.seconds) >= SAMPLES or self.n_trials >= MOST_TRIALS
 
     @property
     def place(self) -> tuple[Executor, Binding]:
@@ -74,7 +82,7 @@ class Ways:
         if chosen is not None:
             executor, binding = chosen.place
             return not self.stays and own.lend(lambda: run(executor, binding))
-        way = min(self._ways, key=lambda way: len(way.seconds))
+        way = min(self._ways, key=lambda way: (way.is_known, way.n_trials))
         executor, binding = way.place
         began = time.perf_counter()
         if executor is own:
@@ -83,15 +91,16 @@ class Ways:
             run(executor, binding)
         elif not own.lend(lambda: run(executor, binding)):
             return False
+        way.n_trials += 1
         if own.is_idle():  # nobody came meanwhile
             way.seconds.append(time.perf_counter() - began)
-            self._decide()
+        self._decide()
         return True
 
     def _decide(self) -> None:
-        if all(len(way.seconds) >= SAMPLES for way in self._ways):
-            best = min(self._ways, key=lambda way: way.least)
-            self.chosen = best if best.least < self._ways[0].least * GAIN else self._ways[0]
+        if all(way.is_known for way in self._ways):
+            predicted, best = self._ways[0], min(self._ways, key=lambda way: way.least)
+            self.chosen = predicted if best.least == float("inf") or best.least >= predicted.least * GAIN else best
             self.stays = self.chosen.place[0] is self._own
 
     def statistics(self) -> dict[str, object]:

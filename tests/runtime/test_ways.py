@@ -12,7 +12,7 @@ import pytest
 from parax.runtime import Plan
 from parax.runtime.executor import Executor
 from parax.runtime.topology import machine
-from parax.runtime.ways import SAMPLES, Way, Ways
+from parax.runtime.ways import MOST_TRIALS, SAMPLES, Way, Ways
 
 Build = Callable[..., Plan]
 two_cores = pytest.mark.skipif(len(machine().default_cores()) < 2, reason="needs two usable cores")
@@ -95,6 +95,21 @@ def test_a_request_that_others_join_is_served_but_does_not_count(clock: Any) -> 
 
     assert ways.serve(run)
     assert ways.statistics()["timed"] == {}
+
+
+def test_trials_that_others_always_join_end(clock: Any) -> None:
+    made = clock(wide=0.5, own=1.0)
+    ways = made.ways()
+
+    def run(executor: Executor, name: Any) -> None:
+        made.run(executor, name)
+        made.busy = True
+
+    for _ in range(2 * MOST_TRIALS):
+        assert ways.chosen is None
+        made.busy = False
+        assert ways.serve(run)
+    assert ways.chosen is not None and ways.chosen.name == "wide"  # as predicted: nothing else is known
 
 
 def test_a_request_that_fails_does_not_count(clock: Any) -> None:
