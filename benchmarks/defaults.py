@@ -18,13 +18,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from examples.models import MODELS, build
 from parax.compiler.commands.doctor import cpu_name
+from parax.compiler.contest import quantile_of
 from parax.errors import InternalError
 from parax.files import write_whole
 
@@ -49,10 +49,10 @@ class Side:
         """Start it and wait until it has answered once."""
         self.name = task["side"]
         command = [sys.executable, "-m", "benchmarks.defaults_side", json.dumps(task)]
-        self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in __exit__)
+        self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in close)
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                        stderr=self._messages)  # fmt: skip
-        self.before = self._answer()["before"]
+        self._answer()
 
     def ask(self, **what: Any) -> Record:
         """One line there, one line back."""
@@ -70,10 +70,8 @@ class Side:
             raise InternalError("ended", where=self.name, found=self._messages.read().strip()[-400:])
         return dict(json.loads(line))
 
-    def __enter__(self) -> Side:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End it."""
         self._child.kill()
         self._child.wait()
         self._messages.close()
@@ -97,7 +95,7 @@ def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
         record["resident"] = {side.name: side.ask(do="memory")["resident"] for side in sides}
     finally:
         for side in sides:
-            side.__exit__(None, None, None)
+            side.close()
     return record
 
 
@@ -120,15 +118,9 @@ def _rounds(sides: Sequence[Side], load: str, args: argparse.Namespace) -> Recor
             rates[side.name].append(found["rate"])
             seconds[side.name] += found["seconds"]
     return {
-        name: {"rates": rates[name], "p50": quantile(seconds[name], 0.5), "p99": quantile(seconds[name], 0.99)}
+        name: {"rates": rates[name], "p50": quantile_of(seconds[name], 0.5), "p99": quantile_of(seconds[name], 0.99)}
         for name in rates
     }
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which so great a share lies."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def ratio(load: Record) -> float:
@@ -151,8 +143,8 @@ def tables(models: Mapping[str, Record], sides: Sequence[str]) -> list[Table]:
         speed.append([name, *(f"{ratio(record['loads'][load]):.2f}" for load in loads)])
         slow.append([name, *(f"{tail(record['loads'][load]):.2f}" for load in loads)])
         made = record["compile"]
-        memory.append((name, *(f"{record['resident'][side] / 1e6:.0f}" for side in sides),
-                       f"{made['peak'] / 1e6:.0f}", f"{made['peak'] / made['model']:.1f}"))  # fmt: skip
+        memory.append([name, *(f"{record['resident'][side] / 1e6:.0f}" for side in sides),
+                       f"{made['peak'] / 1e6:.0f}", f"{made['peak'] / made['model']:.1f}"])  # fmt: skip
     return [
         Table("Items a second: parax ÷ the better peer", ("model", *loads), speed),
         Table("p99 of a call: parax ÷ the better peer", ("model", *loads), slow),

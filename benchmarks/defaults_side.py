@@ -43,12 +43,11 @@ def main(argv: list[str]) -> None:
     task = json.loads(argv[0])
     sizes = sorted({COMPARED, *(n for name in task["loads"] for n in LOADS[name].sizes)})
     given = {n: feeds(task["name"], n, small=task["small"], options=task["feed_options"]) for n in sizes}
-    before = resident()
     new_caller = SIDES[task["side"]](task["model"])
     calls = [new_caller() for _ in range(max(LOADS[name].callers for name in task["loads"]))]
     outputs = [np.asarray(y) for y in calls[0](given[COMPARED])]
     np.savez(task["outputs"], *outputs)
-    _say({"ready": True, "before": before})
+    _say({"ready": True})
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["do"] == "memory":

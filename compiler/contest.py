@@ -48,8 +48,7 @@ class Contestant:
 
     def latency(self, quantile: float) -> float:
         """Seconds of one call, at a quantile over all rounds."""
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
+        return quantile_of(self.seconds, quantile)
 
     def run_for(self, duration: float) -> tuple[float, list[float]]:
         """Let every client call for `duration` seconds, at least once; (items per second, seconds of each call)."""
@@ -91,6 +90,12 @@ def _repeat(call: Call, duration: float) -> list[float]:
         times.append(after - now)
         now = after
     return times
+
+
+def quantile_of(values: Sequence[float], quantile: float) -> float:
+    """The value below which so great a share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
 
 
 def hold(contestants: Sequence[Contestant], duration: float, rounds: int, tell: Callable[[str, float], None]) -> None:

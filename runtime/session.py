@@ -130,7 +130,7 @@ class Session:
     def _start(self) -> None:
         code = self._executor.code
         self.target = code.target.name if code else None
-        self._program = Program(self.plan, self._executor)
+        self._program = Program(self.plan, self._executor.signature)
         self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
         self._submissions: Submissions | None = None
         self._closing = threading.Lock()
@@ -259,7 +259,7 @@ class Session:
         """On the instances that suit the request; on the session's own if others may not run now."""
         ways = binding.ways
         if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
-            (self._executor.run_cut if binding.cuts else self._executor.run_whole)(binding, arrays, outputs)
+            self._executor.run(binding, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -318,11 +318,12 @@ class Session:
     async def arun(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> dict[str, np.ndarray]:
         """Like `run`, for coroutines; see `submit`."""
         kind, background = _kind(inputs if feeds is None else feeds), self._background()
+        work = partial(self.run, inputs, feeds, out=out)
         if background.is_short(kind) and self._executor.free:
-            return background.timed(partial(self.run, inputs, feeds, out=out), kind)
+            return background.timed(work, kind)
         from asyncio import wrap_future  # here, as in _background
 
-        return await wrap_future(self.submit(inputs, feeds, out=out))
+        return await wrap_future(background.submit(work, kind, here=False))
 
     def _background(self) -> Submissions:
         """The threads that run what is submitted.

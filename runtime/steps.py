@@ -56,14 +56,14 @@ class PreparedBlock(NamedTuple):
 class Program:
     """A plan's steps, made ready to run."""
 
-    def __init__(self, plan: Plan, executor: Executor) -> None:
+    def __init__(self, plan: Plan, signature: Signature) -> None:
         """Look up host operators and constants.
 
         Raises:
             IncompatiblePlan: a host operator that this runtime has not.
         """
         self.manifest = manifest = plan.manifest
-        self.signature: Signature = executor.signature
+        self.signature = signature
         self.symbols = {symbol.name: symbol for symbol in manifest.symbols}
         self.index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
         self.specs = {**manifest.values, **{t.name: t for t in (*manifest.inputs, *manifest.outputs)}}

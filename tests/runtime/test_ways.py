@@ -45,6 +45,10 @@ class Clock:
     def run(self, _: object, name: Any) -> None:
         self.now += self.seconds[name]
 
+    def run_and_be_joined(self, executor: Executor, name: Any) -> None:
+        self.run(executor, name)
+        self.busy = True
+
 
 class Other:
     def __init__(self, name: str) -> None:
@@ -88,27 +92,17 @@ def test_requests_beside_others_are_not_timed(clock: Any) -> None:
 def test_a_request_that_others_join_is_served_but_does_not_count(clock: Any) -> None:
     made = clock(own=1.0, wide=0.5)
     ways = made.ways()
-
-    def run(executor: Executor, name: Any) -> None:
-        made.run(executor, name)
-        made.busy = True
-
-    assert ways.serve(run)
+    assert ways.serve(made.run_and_be_joined)
     assert ways.statistics()["timed"] == {}
 
 
 def test_trials_that_others_always_join_end(clock: Any) -> None:
     made = clock(wide=0.5, own=1.0)
     ways = made.ways()
-
-    def run(executor: Executor, name: Any) -> None:
-        made.run(executor, name)
-        made.busy = True
-
     for _ in range(2 * MOST_TRIALS):
         assert ways.chosen is None
         made.busy = False
-        assert ways.serve(run)
+        assert ways.serve(made.run_and_be_joined)
     assert ways.chosen is not None and ways.chosen.name == "wide"  # as predicted: nothing else is known
 
 
