@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from examples.models import MODELS, build
-from parax.compiler.commands.doctor import cpu_name
 from parax.compiler.contest import quantile_of
 from parax.errors import InternalError
 from parax.files import write_whole
+from parax.runtime.cpu import cpu_name
 
 from .command import command_line, finish, new_file
 from .defaults_side import LOADS, SIDES

@@ -32,9 +32,10 @@ from examples.models import MODELS, feeds
 from examples.models.count import count
 from parax import env
 from parax.compiler.backend.machine import measure_facts
-from parax.compiler.commands.doctor import cpu_name, package_versions
+from parax.compiler.commands.doctor import package_versions
 from parax.errors import ParaxError
 from parax.files import write_whole
+from parax.runtime.cpu import cpu_name
 from parax.runtime.loading import load
 from parax.runtime.topology import choose_cores
 
@@ -174,7 +175,7 @@ def _tasks(
 
 def machine(cores: Sequence[int]) -> Record:
     """CPU, cores, and what they can do at most, measured now."""
-    facts = measure_facts(None, cores)
+    facts = measure_facts(cores)
     return {
         "cpu": cpu_name(), "cores": len(cores), "kernel": f"{platform.system()} {platform.release()}",
         "target": facts.target, "flops_all": facts.flops_all, "copy_all": facts.copy_all,

@@ -6,6 +6,7 @@ Owns the way out of the process; knows nothing of what the verbs do (they are in
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -104,6 +105,8 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
             verbose = args.verbose
             if args.verb is not doctor:  # which reports them instead
                 env.check()
+            if args.quiet:
+                logging.getLogger("parax").setLevel(logging.ERROR)
             code: int = args.verb.execute(args, Console(args.format, args.quiet, args.verbose))
             sys.stdout.flush()
             return code

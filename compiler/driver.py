@@ -137,8 +137,7 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
     if run.decision is None:
         with run.phase("plan", 0.2):
             cores = run.options.cores or choose_cores(None)
-            by_name = options.cache and options.mode in ("layered", "pipelined")  # worth a calibration that is kept
-            run.decision = decide(graph, options, machine_here(options, cores, measure=by_name), len(cores))
+            run.decision = decide(graph, options, machine_here(options, cores), len(cores))
     if run.scheduler is not None:
         run.decision = replace(run.decision, choice=None)
     with run.phase("memory", 0.25):

@@ -95,6 +95,11 @@ class CompileOptions:
         default=True, metadata=_doc("keep and reuse measured machine facts, measured kernels and compiled code")
     )
     cache_dir: Path = field(default_factory=env.cache_dir, metadata=_doc("where they are kept"))
+    calibrate: bool = field(
+        default_factory=lambda: env.read("PARAX_CALIBRATE"),
+        metadata=_doc("measure this machine at its first compilation, in two or three seconds; what is measured is "
+                      "kept in the cache, and choices rest on it"),
+    )  # fmt: skip
     tune_seconds: float = field(
         default=30.0, metadata=_doc("what measuring candidate kernels may take at -O 3, in seconds")
     )

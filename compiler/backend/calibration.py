@@ -1,26 +1,34 @@
 """The running machine as a description (ir.machine): measured once, kept as TOML, read by who predicts.
 
 Owns what is measured: the peak, the bandwidth of each level of the memory, a barrier, and the share of the peak that
-each kind of work gets (reference_kernels). Nothing is fitted to the models that are predicted. It must not know models.
+each kind of work gets (reference_kernels); and where it is kept. Nothing is fitted to the models that are predicted.
+It must not know models.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import hashlib
+import json
 import os
 import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import llvmlite
 import numpy as np
 
+from ... import __version__
 from ...errors import UsageError
 from ...files import keep
+from ...runtime.cpu import cpu_identity, cpu_name
 from ...runtime.topology import machine as topology
 from ..ir.cost import Cost
 from ..ir.kernel_builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
@@ -32,49 +40,109 @@ from .host import resolve_target
 from .jit import Loaded, compile_object, load_function
 from .link import BARRIER
 from .llvm_meeting import declare_waiting
-from .machine import cached_facts, cpu_name, measure_facts, seconds_side_by_side
-from .reference_kernels import FAR_REFERENCES, bind_references
+from .machine import measure_peak, seconds_side_by_side, slowness
+from .reference_kernels import FAR_REFERENCES, References
 
-VERSION = 5  # of what is measured; another one is measured anew
+VERSION = 6  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
 L3_PROBES = (2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 48, 64)  # MiB in both buffers of a copy
 ROUNDS = 21  # of kernels, half a second in all: others share the machine
+FAR_REPEATS = 3
 TRIES = 3  # of a speed: one takes less time than many a disturbance
+DISTURBED = 1.5  # times as long as alone that all cores at once took over arithmetic: others were at work
+TRUSTED_SECONDS = 3600.0  # how long a disturbed measurement serves
 
 
-def running_machine(folder: Path | None, cores: Sequence[int], measure: bool = True) -> Machine | None:
-    """The machine with these cores, as it was measured before or is measured now (in a few seconds).
+def running_machine(
+    folder: Path | None, cores: Sequence[int], measure: bool = True, *, again: bool = False,
+    before: Callable[[], object] = lambda: None,
+) -> Machine | None:  # fmt: skip
+    """The machine with these cores, as it was measured before or is measured now (in two or three seconds).
+
+    What is kept holds for this CPU, its caches, this arrangement and number of cores, this quota, and these versions of
+    parax and LLVM. Processes that ask at once wait for the first one's answer, instead of disturbing it. What was
+    measured while others kept the cores busy is used for an hour, then measured again.
 
     Args:
         folder: where the description is kept; None: nowhere. measure: whether to measure what is not known.
+        again: measure even what is known. before: called before measuring.
 
     Returns:
-        None if nothing is known and nothing was to be measured.
+        None if nothing is known, and nothing was to be measured or the folder cannot be written.
     """
-    name = f"{cpu_name()}, {resolve_target('native').name}, {len(cores)} cores, calibration {VERSION}"
-    path = None if folder is None else folder / "machine.toml"
-    if path is not None and path.is_file():
-        try:
-            found = parse_machine(path.read_text(encoding="utf-8"), str(path))
-        except (UsageError, UnicodeDecodeError):
-            found = None  # damaged: as if it were not there
-        if found is not None and found.name == name:
-            return replace(found, kernel_seconds=KERNEL_SECONDS, call_seconds=CALL_SECONDS, exposed=EXPOSED)
-    if not measure:
+    path = None if folder is None else folder / f"machine-{_key(cores)}.toml"
+    if path is not None and not again and (known := _read(path)):
+        return known
+    if not (measure or again):
         return None
-    found = measure_machine(folder, cores, name)
-    if path is not None:
-        keep(path, print_machine(found))
+    with _alone(folder) as can_keep:
+        if path is not None and not again:
+            known = _read(path)
+            if known or not can_keep:  # measured for one compilation only, it would cost more than it gains
+                return known
+        before()
+        found, disturbed = measure_machine(cores)
+        if path is not None:
+            keep(_disturbed(path) if disturbed else path, print_machine(found))
     return found
 
 
-def measure_machine(folder: Path | None, cores: Sequence[int], name: str) -> Machine:
-    """Measure now. Sockets are the memory nodes that the cores belong to."""
+def _key(cores: Sequence[int]) -> str:
+    """A name for everything that the measured figures depend on."""
+    found = topology()
+    used = [core for core in found.cores if core.number in cores]
+    places = [sorted(getattr(core, kind) for core in used) for kind in ("node", "package", "physical")]
+    shape = [[places_of.index(place) for place in places_of] for places_of in places]  # whatever the cores' numbers
+    caches = [(c.level, c.nbytes, len(c.shared_by)) for c in found.caches]
     target = resolve_target("native")
-    facts = cached_facts(folder, cores) if folder is not None else None
-    facts = facts or measure_facts(folder, cores)
+    facts = [VERSION, __version__, llvmlite.__version__, cpu_identity(), target.name, target.tune, caches, shape,
+             found.quota]  # fmt: skip
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _disturbed(path: Path) -> Path:
+    """Where a measurement is kept that others disturbed."""
+    return path.with_suffix(".disturbed.toml")
+
+
+def _read(path: Path) -> Machine | None:
+    """What is kept and still trusted; damaged files are as none."""
+    for file, seconds in ((path, float("inf")), (_disturbed(path), TRUSTED_SECONDS)):
+        try:
+            if time.time() - file.stat().st_mtime < seconds:
+                found = parse_machine(file.read_text(encoding="utf-8"), str(file))
+                return replace(found, kernel_seconds=KERNEL_SECONDS, call_seconds=CALL_SECONDS, exposed=EXPOSED)
+        except (OSError, UsageError, UnicodeDecodeError):
+            continue
+    return None
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[bool]:
+    """No other process that keeps its figures in this folder measures meanwhile; whether there is such a folder."""
+    try:
+        if folder is None:
+            raise FileNotFoundError
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "machine.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # closing unlocks, and so does a process's end
+        yield True
+    finally:
+        os.close(handle)
+
+
+def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
+    """Measure now, and whether others disturbed it. Sockets are the memory nodes that the cores belong to."""
+    target = resolve_target("native")
+    peak = measure_peak(cores[0])
+    slowed = slowness(cores, peak)
+    disturbed = slowed() > DISTURBED
     found = topology()
     nodes = {core.node for core in found.cores if core.number in cores}
     n_sockets = max(1, len(nodes)) if len(cores) % max(1, len(nodes)) == 0 else 1
@@ -82,7 +150,7 @@ def measure_machine(folder: Path | None, cores: Sequence[int], name: str) -> Mac
     l3 = next((c.nbytes for c in found.caches if c.level == 3), l2)
     copy = _copy_kernel(target)
     in_l2, endless = _copy_speed(copy, l2 // 2, cores[:1]), _copy_speed(copy, 3 * l3, cores[:1])
-    far_one, far_all = _far_speed(target, cores[:1]), _far_speed(target, cores)
+    far_one, far_all = _far_speeds(target, cores)
     share = _sharing(target, cores) if len(cores) > 1 else None
     curve, shared = [], [share()] if share else []
     for nbytes in (mib << 20 for mib in L3_PROBES if l2 < mib << 20 <= l3):
@@ -92,18 +160,20 @@ def measure_machine(folder: Path | None, cores: Sequence[int], name: str) -> Mac
     held = max([nbytes for nbytes, speed in curve if speed**2 >= in_l3 * endless], default=l2)
     peers, barrier = map(statistics.median, zip(*shared)) if shared else (in_l3, 0.0)
     blank = Machine(
-        name, len(cores) // n_sockets, facts.flops_core, far_one, max(far_one, far_all / n_sockets), n_sockets,
+        f"{cpu_name()}, {target.name}, {len(cores)} cores, calibration {VERSION}", len(cores) // n_sockets, peak,
+        far_one, max(far_one, far_all / n_sockets), n_sockets,
         l2_bandwidth_per_core=in_l2, l3_bandwidth_per_core=in_l3, l2_nbytes=l2, l3_nbytes=max(l2, held),
         peer_bandwidth_per_core=peers, barrier_seconds=barrier,
         kernel_seconds=KERNEL_SECONDS, call_seconds=CALL_SECONDS, exposed=EXPOSED, simulated=False,
     )  # fmt: skip
-    return replace(blank, efficiency=DEFAULT_EFFICIENCY | _shares(target, blank, cores[0]))
+    measured = replace(blank, efficiency=DEFAULT_EFFICIENCY | _shares(target, blank, cores))
+    return measured, disturbed or slowed() > DISTURBED
 
 
-def _shares(target: Target, machine: Machine, core: int) -> dict[str, float]:
+def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str, float]:
     """Kind → share of the peak, from kernels whose data are in the caches; the mean where a kind has several."""
-    bound = bind_references(target)
-    seconds = _on_core(core, lambda: _least_seconds([b.run for b in bound]))
+    bound = References(target, jobs=min(2, len(cores))).bound()
+    seconds = _on_core(cores[0], lambda: _least_seconds([b.run for b in bound]))
     found: dict[str, list[float]] = defaultdict(list)
     for b, spent in zip(bound, seconds):
         found[b.kind].append(_share(b.cost, spent, machine))
@@ -196,15 +266,19 @@ def _copy_speed(copy: Callable[..., None], nbytes: int, cores: Sequence[int]) ->
     return 8 * n * times * len(cores) / least
 
 
-def _far_speed(target: Target, cores: Sequence[int]) -> float:
-    """Bytes per second from memory of kernels that wait for it, on all cores at once: streamed weights, and copies."""
-    of_cores = [bind_references(target, FAR_REFERENCES) for _ in cores]
-    speeds = [
-        len(cores) * same[0].cost.far_nbytes
-        / min(seconds_side_by_side([b.run for b in same], cores) for _ in range(TRIES))
-        for same in zip(*of_cores)
-    ]
-    return statistics.geometric_mean(speeds)
+def _far_speeds(target: Target, cores: Sequence[int]) -> tuple[float, float]:
+    """Bytes per second from memory of kernels that wait for it, streamed weights and copies: one core, all at once."""
+    references = References(target, FAR_REFERENCES)
+    of_cores = [references.bound() for _ in cores]
+
+    def speed(n: int) -> float:
+        return statistics.geometric_mean(
+            n * same[0].cost.far_nbytes
+            / min(seconds_side_by_side([b.run for b in same], cores[:n], FAR_REPEATS) for _ in range(TRIES))
+            for same in zip(*of_cores[:n])
+        )
+
+    return speed(1), speed(len(cores))
 
 
 def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, float]]:

@@ -1,24 +1,20 @@
-"""What this machine can do at most: multiply-add peak and copy bandwidth, measured once and cached; and whether its
-cores are all there just now.
+"""What this machine can do at most: multiply-add peak and copy bandwidth; and whether its cores are all there just now.
 
-Owns these measurements and their file. Percentages of peak in benchmarks and `parax doctor` refer to them.
+Owns these measurements. Percentages of peak in benchmarks refer to them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...files import keep
+from ...runtime.cpu import cpu_name
 from ..ir.kernel_builder import F32PTR, kernel
 from ..ir.loops import KFunc
 from ..ir.target import Target
@@ -52,31 +48,24 @@ class MachineFacts:
     copy_all: float
 
 
-def cached_facts(folder: Path, cores: Sequence[int]) -> MachineFacts | None:
-    """What was measured on this machine before, if it was."""
-    try:
-        facts = MachineFacts(**json.loads(_file(folder).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
-    asked = (cpu_name(), resolve_target("native").name, len(cores))
-    return facts if (facts.cpu, facts.target, facts.cores) == asked else None
-
-
-def measure_facts(folder: Path | None, cores: Sequence[int]) -> MachineFacts:
-    """Measure (in about two seconds) and keep the result in `folder`."""
+def measure_facts(cores: Sequence[int]) -> MachineFacts:
+    """Measure, in about two seconds."""
     target = resolve_target("native")
     run, flops = _multiply_adds(target)
     copies = [_copy() for _ in cores]
-    facts = MachineFacts(
+    return MachineFacts(
         cpu_name(), target.name, len(cores),
         flops / seconds_side_by_side([run], cores[:1]),
         len(cores) * flops / seconds_side_by_side([run] * len(cores), cores),
         2 * COPY_NBYTES / seconds_side_by_side(copies[:1], cores[:1]),
         2 * COPY_NBYTES * len(cores) / seconds_side_by_side(copies, cores),
     )  # fmt: skip
-    if folder is not None:
-        keep(_file(folder), json.dumps(asdict(facts), indent=1))
-    return facts
+
+
+def measure_peak(core: int) -> float:
+    """f32 operations per second of one core at work alone, a multiply-add is two."""
+    run, flops = _multiply_adds(resolve_target("native"))
+    return flops / seconds_side_by_side([run], [core])
 
 
 def peak_kernel(target: Target) -> KFunc:
@@ -154,15 +143,3 @@ def seconds_side_by_side(
         thread.join()
     rounds = zip(*spans, strict=True)
     return min(max(end for _, end in span) - min(start for start, _ in span) for span in rounds)
-
-
-def _file(folder: Path) -> Path:
-    return folder / "machine.json"
-
-
-def cpu_name() -> str:
-    """What the CPU calls itself."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

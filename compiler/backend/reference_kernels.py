@@ -6,6 +6,7 @@ Owns the reference nodes and their memory. Knows no timing; calibration measures
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from ..ir.ops import lookup
 from ..ir.target import Target
 from ..ir.types import F32, TensorType
 from .emit_llvm import ModuleEmitter
-from .jit import Loaded, compile_object
+from .jit import Loaded
 from .lower import physical_array
 from .lowering import (
     Common,
@@ -32,6 +33,7 @@ from .lowering import (
     WeightStore,
     lowering_of,
 )
+from .objects import compile_objects
 
 LAST = (0, 2, 3, 1)  # channels-last
 
@@ -94,39 +96,48 @@ class Bound:
     run: Callable[[], None]
 
 
-def bind_references(target: Target, references: Sequence[Reference] = REFERENCES) -> list[Bound]:
-    """Compile references into one module and give them memory.
+class References:
+    """Kernels compiled to be timed on any number of cores.
 
     Raises:
         InternalError: LLVM rejects a kernel.
     """
-    context = LowerContext(target, (), WeightStore())
-    emitter = ModuleEmitter(target)
-    lowered: list[tuple[Reference, Node, list[KernelCall]]] = []
-    names: set[str] = set()
-    for reference in references:
-        node = _node(reference)
-        lowering = lowering_of(node.op)
-        assert lowering is not None
-        result = lowering(context, node)
-        calls = result if isinstance(result, list) else [result]
-        for call in calls:
-            if call.func.name not in names:
-                names.add(call.func.name)
-                emitter.export(call.func, f"reference_{call.func.name}")
-        lowered.append((reference, node, calls))
-    code = Loaded(compile_object(emitter.text(), target), [f"reference_{name}" for name in sorted(names)])
-    memory = _Memory(context.weights)
-    return [Bound(r.kind, node_cost(node, {}), _runner(calls, code, memory)) for r, node, calls in lowered]
+
+    def __init__(self, target: Target, references: Sequence[Reference] = REFERENCES, jobs: int = 1) -> None:
+        """Compile them, in so many processes at once."""
+        context = LowerContext(target, (), WeightStore())
+        emitters = [ModuleEmitter(target) for _ in range(jobs)]
+        names: list[set[str]] = [set() for _ in emitters]
+        self._lowered: list[tuple[Reference, Node, list[KernelCall], int]] = []
+        for number, reference in enumerate(references):
+            node, module = _node(reference), number % jobs
+            lowering = lowering_of(node.op)
+            assert lowering is not None
+            result = lowering(context, node)
+            calls = result if isinstance(result, list) else [result]
+            for call in calls:
+                if call.func.name not in names[module]:
+                    names[module].add(call.func.name)
+                    emitters[module].export(call.func, f"reference_{call.func.name}")
+            self._lowered.append((reference, node, calls, module))
+        modules = {str(i): (emitter.text(), target) for i, emitter in enumerate(emitters)}
+        objects = compile_objects(modules, 2, jobs, None)
+        self._code = [Loaded(objects[str(i)], [f"reference_{name}" for name in sorted(n)]) for i, n in enumerate(names)]
+        self._weights = context.weights.to_bytes()
+
+    def bound(self) -> list[Bound]:
+        """The kernels on memory, weights included, that no other call of this returns."""
+        memory = _Memory(self._weights)
+        return [Bound(r.kind, node_cost(n, {}), _runner(calls, self._code[module], memory))
+                for r, n, calls, module in self._lowered]  # fmt: skip
 
 
 def _node(reference: Reference) -> Node:
-    rng = np.random.default_rng(0)
     graph = Graph(reference.kind)
     values = []
     for i, shape in enumerate(reference.shapes):
         if 1 <= i <= reference.constants:
-            values.append(graph.add_constant(rng.standard_normal(shape, np.float32)))
+            values.append(graph.add_constant(_random(math.prod(shape)).reshape(shape)))
         else:
             layout = reference.layout if len(shape) == 4 else None
             values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layout)))
@@ -139,8 +150,9 @@ def _node(reference: Reference) -> Node:
 class _Memory:
     """Buffers for operands, aligned as the runtime aligns them."""
 
-    def __init__(self, weights: WeightStore) -> None:
-        self.weights = np.frombuffer(weights.to_bytes(), np.uint8)
+    def __init__(self, weights: bytes | memoryview) -> None:
+        self.weights = _aligned(len(weights))
+        self.weights[:] = np.frombuffer(weights, np.uint8)
         self.buffers: dict[Value, np.ndarray] = {}
 
     def of(self, operand: Operand) -> np.ndarray:
@@ -154,11 +166,14 @@ class _Memory:
             return _aligned(nbytes)
         if operand not in self.buffers:
             self.buffers[operand] = _aligned(int(operand.tensor.nbytes))  # type: ignore[arg-type]
-            rng = np.random.default_rng(1)
             floats = self.buffers[operand].view(np.float32)
-            random = rng.standard_normal(floats.size, np.float32)
-            floats[:] = random if operand.data is None else physical_array(operand).reshape(-1)
+            floats[:] = _random(floats.size) if operand.data is None else physical_array(operand).reshape(-1)
         return self.buffers[operand]
+
+
+def _random(n: int) -> np.ndarray:
+    """Numbers of which the first 4,096 are random and the others repeat them: none are slow, and no time is lost."""
+    return np.resize(np.random.default_rng(0).standard_normal(4096, np.float32), n)
 
 
 def _aligned(nbytes: int) -> np.ndarray:

@@ -186,6 +186,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     cache.add_argument("--cache-dir", type=Path, metavar="DIR",
                        help=f"where measured times and compiled code are kept (default {default.cache_dir})")
     cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
+    group.add_argument("--no-calibrate", action="store_true", help="do not measure this machine where nobody did: plan "
+                       "by a guess")  # fmt: skip
     group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"].removesuffix(", in bytes"))
 
 
@@ -194,6 +196,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     given = {
         "cores": args.cores, "instances": args.instances, "targets": tuple(args.target) if args.target else None,
         "dump": args.dump, "jobs": args.jobs, "cache_dir": args.cache_dir, "max_memory": args.max_memory,
+        "calibrate": False if args.no_calibrate else None,
         "tune_seconds": args.tune_seconds, "delay_groups": args.delay_groups, "delay_seconds": args.delay_ms,
     }  # fmt: skip
     return CompileOptions(

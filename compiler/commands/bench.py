@@ -143,8 +143,6 @@ def described(
     contestants: list[Contestant], ratios: list[tuple[str, Ratio]],
 ) -> dict[str, Any]:  # fmt: skip
     """Everything measured, and on what."""
-    from .doctor import cpu_name
-
     packages = ("parax", "numpy", "llvmlite", *dict.fromkeys(args.vs))
     return {
         "plan": args.plan, "rows": rows, "inputs": {name: list(array.shape) for name, array in inputs.items()},

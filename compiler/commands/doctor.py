@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import __version__, env
+from ...runtime.cpu import cpu_flags, cpu_name
 from .console import Console, Table, size
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ PACKAGES = ("llvmlite", "numpy", "onnx", "networkx", "rich", "onnxruntime", "ope
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument(
-        "--measure", action="store_true", help="measure peak and bandwidth now (two seconds) and keep them"
+        "--measure", action="store_true", help="measure this machine now, in two or three seconds, and keep what choices rest on"
     )
 
 
@@ -75,18 +76,23 @@ def machine_facts(found: Topology) -> dict[str, str]:
 
 
 def limits(found: Topology, measure: bool) -> dict[str, str]:
-    """Multiply-add peak and copy bandwidth, measured now or before."""
-    from ..backend.machine import cached_facts, measure_facts
+    """What choices rest on: peak, bandwidths and meetings, measured now or before."""
+    from ..backend.calibration import running_machine
 
     where = found.default_cores()
-    facts = measure_facts(env.cache_dir(), where) if measure else cached_facts(env.cache_dir(), where)
-    if facts is None:
-        return {"peak, bandwidth": "not measured yet: parax doctor --measure"}
-    every = f"{cores(facts.cores)} together"
-    return {
-        "f32 peak": f"{facts.flops_core / 1e9:.0f} GFLOP/s a core, {facts.flops_all / 1e9:.0f} on {every}",
-        "copy bandwidth": f"{facts.copy_core / 1e9:.1f} GB/s a core, {facts.copy_all / 1e9:.1f} on {every}",
-    }
+    known = running_machine(env.cache_dir(), where, measure=False, again=measure)
+    if known is None:
+        return {"peak, bandwidth": "not measured yet: parax doctor --measure, or the first compilation"}
+    caches = f"{known.l2_bandwidth_per_core / 1e9:.0f} GB/s from L2, {known.l3_bandwidth_per_core / 1e9:.0f} from L3"
+    facts = {
+        "f32 peak": f"{known.flops_per_core / 1e9:.0f} GFLOP/s a core",
+        "memory bandwidth": f"{known.bandwidth_per_core / 1e9:.1f} GB/s a core, {known.bandwidth / 1e9:.1f} on "
+                            f"{cores(len(where))} together",
+        "cache bandwidth": f"{caches} a core",
+    }  # fmt: skip
+    if len(where) > 1:
+        facts["cores meet in"] = f"{known.barrier_seconds * 1e6:.2f} µs"
+    return facts
 
 
 def package_versions() -> dict[str, str | None]:
@@ -122,22 +128,6 @@ def cores(n: int) -> str:
     return f"{n} core{'' if n == 1 else 's'}"
 
 
-def cpu_name() -> str:
-    """The CPU's own name for itself."""
-    return _cpuinfo().get("model name", platform.processor() or platform.machine())
-
-
 def vector_features() -> set[str]:
     """The vector instruction sets that kernels can use, in Linux' spelling."""
-    flags = set(_cpuinfo().get("flags", "").split())
-    return {flag for flag in flags if flag.startswith(("avx", "amx")) or flag in ("fma", "f16c", "sse4_2")}
-
-
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's block of /proc/cpuinfo; empty where there is none."""
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    return {flag for flag in cpu_flags() if flag.startswith(("avx", "amx")) or flag in ("fma", "f16c", "sse4_2")}

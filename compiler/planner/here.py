@@ -5,6 +5,7 @@ Owns which of the two is taken; how a machine is measured is the backend's.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from ..backend.calibration import running_machine
@@ -13,18 +14,22 @@ from ..ir.machine import Machine
 from ..options import CompileOptions
 
 WIDEST_LANES = 8  # of f32 that most CPUs multiply at once in each of two units, however wide their registers
+_log = logging.getLogger("parax")  # on stderr, where nobody configures logging
+
 GUESSED_HERTZ = 3.2e9
 GUESSED_BANDWIDTH = 15e9  # bytes per second of a core
 
 
-def machine_here(options: CompileOptions, cores: Sequence[int], *, measure: bool) -> Machine:
-    """The machine of these cores.
+def machine_here(options: CompileOptions, cores: Sequence[int]) -> Machine:
+    """The machine of these cores: measured before, or now where the options let it and it can be kept, else guessed."""
+    if not options.cache:
+        return guessed(len(cores))
 
-    Args:
-        measure: measure it now if nobody did before (some seconds), instead of guessing.
-    """
-    folder = options.cache_dir if options.cache else None
-    return running_machine(folder, cores, measure=measure) or guessed(len(cores))
+    def tell() -> None:
+        _log.warning("parax: measuring this machine, once, for two or three seconds; kept in %s (--no-calibrate or "
+                     "PARAX_CALIBRATE=0: plan by a guess)", options.cache_dir)  # fmt: skip
+
+    return running_machine(options.cache_dir, cores, measure=options.calibrate, before=tell) or guessed(len(cores))
 
 
 def guessed(n_cores: int) -> Machine:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import llvmlite
+import onnx
 import pytest
 
+import parax
 from parax.compiler.backend import calibration, machine
 from parax.compiler.backend.host import resolve_target
-from parax.compiler.backend.reference_kernels import FAR_REFERENCES, REFERENCES, bind_references
+from parax.compiler.backend.reference_kernels import FAR_REFERENCES, REFERENCES, References
 from parax.compiler.ir.costs import KINDS
 from parax.compiler.ir.machine import Machine
-from parax.runtime.topology import choose_cores
+from parax.compiler.options import CompileOptions
+from parax.runtime.topology import Core, Topology, choose_cores
+from parax.runtime.topology import machine as topology
+
+from ..conftest import Cli
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +61,135 @@ def test_it_is_read_back(measured: tuple[Machine, Path], monkeypatch: pytest.Mon
 
 def test_nothing_is_measured_unasked(tmp_path: Path) -> None:
     assert calibration.running_machine(tmp_path, [0], measure=False) is None
-    (tmp_path / "machine.toml").write_text("name = 3")
-    assert calibration.running_machine(tmp_path, [0], measure=False) is None, "damaged is as none"
+    for damaged in ("name = 3", "[", ""):
+        path_of(tmp_path).write_text(damaged)
+        assert calibration.running_machine(tmp_path, [0], measure=False) is None, "damaged is as none"
+
+
+def path_of(folder: Path) -> Path:
+    return folder / f"machine-{calibration._key([0])}.toml"
+
+
+class Fake:
+    """Stands for measuring: counts, and returns a machine of its own each time."""
+
+    def __init__(self, disturbed: bool = False) -> None:
+        self.count, self.disturbed = 0, disturbed
+
+    def __call__(self, cores: Sequence[int]) -> tuple[Machine, bool]:
+        self.count += 1
+        time.sleep(0.05)
+        return Machine(f"machine {self.count}", len(cores), 1e11, 1e10, 1e10, simulated=False), self.disturbed
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    measure = Fake()
+    monkeypatch.setattr(calibration, "measure_machine", measure)
+    return measure
+
+
+def named(folder: Path | None, **more: Any) -> str:
+    found = calibration.running_machine(folder, [0], **more)
+    assert found is not None
+    return found.name
+
+
+def test_it_is_measured_once_whoever_asks_at_the_same_time(tmp_path: Path, fake: Fake) -> None:
+    told: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        names = list(pool.map(lambda i: named(tmp_path, before=lambda: told.append(i)), range(4)))
+    assert names == ["machine 1"] * 4
+    assert fake.count == len(told) == 1
+
+
+def test_again_measures_what_is_known(tmp_path: Path, fake: Fake) -> None:
+    assert [named(tmp_path), named(tmp_path), named(tmp_path, again=True), named(tmp_path)] == [
+        "machine 1", "machine 1", "machine 2", "machine 2"]  # fmt: skip
+
+
+def test_what_others_disturbed_serves_for_an_hour(tmp_path: Path, fake: Fake) -> None:
+    fake.disturbed = True
+    assert [named(tmp_path), named(tmp_path)] == ["machine 1"] * 2
+    file = calibration._disturbed(path_of(tmp_path))
+    past = time.time() - 2 * calibration.TRUSTED_SECONDS
+    os.utime(file, (past, past))
+    fake.disturbed = False
+    assert [named(tmp_path), named(tmp_path)] == ["machine 2"] * 2
+
+
+def test_an_undisturbed_measurement_wins(tmp_path: Path, fake: Fake) -> None:
+    named(tmp_path)
+    fake.disturbed = True
+    assert named(tmp_path, again=True) == "machine 2"
+    assert named(tmp_path) == "machine 1"
+
+
+@pytest.mark.parametrize("change", [
+    ("cpu_identity", lambda: ("another CPU",)), ("__version__", "99"), ("VERSION", 99),
+    ("topology", lambda: topology()._replace(quota=0.7)),
+])  # fmt: skip
+def test_other_circumstances_are_measured_anew(
+    tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch, change: tuple[str, Any]
+) -> None:
+    named(tmp_path)
+    monkeypatch.setattr(calibration, *change)
+    assert named(tmp_path) == "machine 2"
+
+
+def test_another_llvm_is_measured_anew(tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    named(tmp_path)
+    monkeypatch.setattr(llvmlite, "__version__", "99")
+    assert named(tmp_path) == "machine 2"
+
+
+@pytest.mark.parametrize("cores", [(0, 1), (1,)])
+def test_what_holds_for_other_cores(cores: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [Core(0, 0, 0, 0), Core(1, 0, 0, 1), Core(2, 0, 0, 0)]
+    monkeypatch.setattr(calibration, "topology", lambda: Topology(tuple(places), None, ()))
+    assert (calibration._key([0]) == calibration._key(cores)) == (len(cores) == 1)
+    assert calibration._key([0, 1]) != calibration._key([0, 2]), "two threads of one core"
+
+
+def test_nothing_is_measured_that_cannot_be_kept(tmp_path: Path, fake: Fake) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert calibration.running_machine(tmp_path / "file", [0]) is None
+    assert fake.count == 0
+    assert named(tmp_path / "file", again=True) == "machine 1"
+    assert named(None) == "machine 2", "asked for without a folder"
+
+
+MODEL = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 8] x) => (float[N, 8] y) { y = Relu(x) }
+""")
+
+
+def test_the_first_compilation_measures_and_says_so(
+    tmp_path: Path, fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = []
+    for calibrate in (False, True, True):
+        plan = parax.compile(MODEL, options=CompileOptions(cache_dir=tmp_path, calibrate=calibrate))
+        choice = plan.manifest.choice
+        assert choice is not None
+        names.append(choice["machine"])
+    assert names == ["this machine, not measured", "machine 1", "machine 1"]
+    assert caplog.text.count("measuring this machine, once") == 1
+
+
+def test_the_command_line_says_so_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARAX_CALIBRATE")
+    model = tmp_path / "m.onnx"
+    onnx.save(MODEL, model)
+    for folder, more, says in [("a", ["--no-calibrate"], False), ("a", ["-q"], False), ("b", [], True), ("b", [], False)]:
+        done = cli(model, "--cache-dir", tmp_path / folder, *more, script="paraxc")
+        assert done.returncode == 0
+        assert ("measuring this machine" in done.stderr) == says, (more, done.stderr)
 
 
 def test_every_reference_runs_and_is_of_its_kind() -> None:
-    for bound, reference in zip(bind_references(resolve_target("native")), REFERENCES, strict=True):
+    for bound, reference in zip(References(resolve_target("native"), jobs=2).bound(), REFERENCES, strict=True):
         bound.run()
         assert bound.cost.kind == bound.kind == reference.kind
     assert {r.kind for r in (*REFERENCES, *FAR_REFERENCES)} >= set(KINDS) - {"lookup", "host", "view"}

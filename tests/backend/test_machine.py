@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from parax.compiler.backend import machine
 
 
-def test_measured_once_then_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_limits_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "REPEATS", 2)
     monkeypatch.setattr(machine, "COPY_NBYTES", 1 << 20)
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    assert machine.cached_facts(tmp_path, cores) is None
-    facts = machine.measure_facts(tmp_path, cores)
+    facts = machine.measure_facts(sorted(os.sched_getaffinity(0))[:2])
     assert facts.flops_core > 1e9
     assert facts.copy_core > 1e8
-    assert machine.cached_facts(tmp_path, cores) == facts
-    assert machine.cached_facts(tmp_path, [*cores, 99]) is None, "other cores, other limits"
-
-
-def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
-    (tmp_path / "machine.json").write_text("{")
-    assert machine.cached_facts(tmp_path, [0]) is None
-    (tmp_path / "machine.json").write_text('{"cpu": 1}')
-    assert machine.cached_facts(tmp_path, [0]) is None
 
 
 def test_slowness_is_told_against_the_quickest_burst(monkeypatch: pytest.MonkeyPatch) -> None:
