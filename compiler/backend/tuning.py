@@ -22,11 +22,11 @@ import llvmlite
 
 from ... import __version__
 from ...files import keep
+from ...runtime.cpu import cpu_identity
 from ..ir.graph import Node
 from . import kernels
 from .host import host_features
 from .lowering import Candidates, LowerContext, node_signature
-from .machine import cpu_name
 from .measuring import can_measure, measure
 
 FORMAT = 1
@@ -101,7 +101,7 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
 def key_of(ctx: LowerContext, node: Node, names: Sequence[str]) -> str:
     """A name for everything that the candidates' times depend on."""
     versions = [FORMAT, __version__, kernels_digest(), llvmlite.__version__]
-    machine = [cpu_name(), sorted(host_features()), asdict(ctx.target)]
+    machine = [cpu_identity(), sorted(host_features()), asdict(ctx.target)]
     facts = [*versions, *machine, ctx.fp.value, ctx.rows, list(names), repr(node_signature(node))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

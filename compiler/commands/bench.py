@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...files import check_writable, write_whole
+from ...runtime.cpu import cpu_name
 from . import arguments
 from .console import Console, Table, plain
 from .models import is_plan, open_plan

@@ -182,7 +182,8 @@ def test_the_command_line_says_so_once(cli: Cli, tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("PARAX_CALIBRATE")
     model = tmp_path / "m.onnx"
     onnx.save(MODEL, model)
-    for folder, more, says in [("a", ["--no-calibrate"], False), ("a", ["-q"], False), ("b", [], True), ("b", [], False)]:
+    runs = [("a", ["--no-calibrate"], False), ("a", ["-q"], False), ("b", [], True), ("b", [], False)]
+    for folder, more, says in runs:
         done = cli(model, "--cache-dir", tmp_path / folder, *more, script="paraxc")
         assert done.returncode == 0
         assert ("measuring this machine" in done.stderr) == says, (more, done.stderr)
