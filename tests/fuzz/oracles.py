@@ -219,11 +219,11 @@ class Rounding:
             try:
                 for node in self.evaluator.rt_nodes_:
                     self._step(node, results, noise, rng)
+                return {name: np.asarray(results[name]) for name in self.outputs}
             except NoOracle:
                 raise
             except Exception as error:  # as in run_other
                 raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
-        return {name: np.asarray(results[name]) for name in self.outputs}
 
     def _step(self, node: Any, results: dict[str, Any], noise: float, rng: np.random.Generator) -> None:
         inputs = [self._noisy(name, results[name], noise, rng) for name in node.input]
