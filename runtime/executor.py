@@ -265,26 +265,31 @@ class Executor:
         except IndexError:
             instance = self.take_one()
         try:
-            if instance.binding is not binding:
-                instance.bind(binding, self.segment)
-            io, slot = instance.io, 0
-            for i in self.in_order:
-                io[slot] = address_of(arrays[i])
-                slot += 1
-            for i in self.out_order:
-                io[slot] = address_of(outputs[i])
-                slot += 1
-            if binding.is_brief or binding.n_untimed:
-                status = timed_call(instance, binding)
-            else:
-                status = instance.code.team(instance.lane)
-            if status:
-                instance.clear_failure()
+            self.run_on(instance, binding, arrays, outputs)
         finally:
             self.free.append(instance)
             if self.n_waiting:
                 self.hand_over(PATIENCE_SECONDS if binding.is_brief else 0.0)
+
+    def run_on(
+        self, instance: Instance, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """The same on one of the instances that nobody else may take meanwhile."""
+        if instance.binding is not binding:
+            instance.bind(binding, self.segment)
+        io, slot = instance.io, 0
+        for i in self.in_order:
+            io[slot] = address_of(arrays[i])
+            slot += 1
+        for i in self.out_order:
+            io[slot] = address_of(outputs[i])
+            slot += 1
+        if binding.is_brief or binding.n_untimed:
+            status = timed_call(instance, binding)
+        else:
+            status = instance.code.team(instance.lane)
         if status:
+            instance.clear_failure()
             raise self.failure(status)
 
     def run_cut(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

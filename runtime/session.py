@@ -30,6 +30,7 @@ from .plan import Plan
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
 from .tensors import caller_output, ordered_inputs, output_names, plain
+from .teams import Teams
 from .topology import choose_cores
 from .ways import MOST_NBYTES, Way, Ways
 
@@ -90,7 +91,8 @@ class Session:
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
         gives one instance all cores, "throughput" gives every core an instance. Where a plan for throughput decides,
         and neither `mode` nor `micro_batch` is given, a request that finds no other running takes other instances of
-        the same cores if they suit its size better; requests side by side take an instance each.
+        the same cores if they suit its size better; requests side by side take an instance each, or, where there are
+        more instances than requests, an equal share of their cores.
         With one of them, the other follows (cores_per_instance 1).
 
         Raises:
@@ -113,6 +115,7 @@ class Session:
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
         self._others = self._make_others(usable, rules, free and adapt)
+        self._teams = Teams(self._executor) if self._executor.is_direct and self.instances > 3 else None
         self._start()
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
@@ -253,13 +256,37 @@ class Session:
                 other.prepare(there)
             return other, there
 
-        return Ways(self._executor, [Way(_words(*arranged), partial(place, arranged)) for arranged in tried])
+        def way(arranged: Arranged) -> Way:
+            return Way(_words(*arranged), partial(place, arranged))
+
+        whole = tried[0][0] == 1 and binding.outputs is not None and not self._executor.may_cut(binding)
+        widths = self._teams.widths if self._teams is not None and whole else ()
+        n, each = own
+        shares = {width: way((n // width, width * each)) for width in widths}
+        return Ways(self._executor, [way(arranged) for arranged in tried], shares)
 
     def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """On the instances that suit the request; on the session's own if others may not run now."""
         ways = binding.ways
-        if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+        if ways is None or ways.stays:
             self._executor.run(binding, arrays, outputs)
+        elif not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            if ways.shares and ways.chosen is not None and not ways.stays:
+                self._serve_in_part(ways, binding, arrays, outputs)
+            else:
+                self._executor.run(binding, arrays, outputs)
+
+    def _serve_in_part(
+        self, ways: Ways, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """A request that does better on several cores and is not alone: on its share of them."""
+        assert self._teams is not None
+        with self._teams.share() as held:
+            executor, there, instance = self._executor, binding, held[0]
+            if len(held) > 1:
+                executor, there = ways.shares[len(held)].place
+                instance = executor.instances[self._executor.instances.index(instance) // len(held)]
+            executor.run_on(instance, there, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance

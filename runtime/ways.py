@@ -7,7 +7,7 @@ chosen: `serve` says so, and does nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .bindings import Binding
 from .executor import Executor
@@ -62,13 +62,14 @@ class Ways:
     Attributes:
         chosen: the way that is taken, once that is decided.
         stays: whether that is the session's own instances.
+        shares: instances of the session's own → the way over their cores, for requests that get so many (teams.py).
     """
 
-    __slots__ = ("_own", "_ways", "chosen", "stays")
+    __slots__ = ("_own", "_ways", "chosen", "shares", "stays")
 
-    def __init__(self, own: Executor, ways: Sequence[Way]) -> None:
+    def __init__(self, own: Executor, ways: Sequence[Way], shares: Mapping[int, Way] | None = None) -> None:
         """The first of the ways is the predicted one."""
-        self._own, self._ways = own, tuple(ways)
+        self._own, self._ways, self.shares = own, tuple(ways), shares or {}
         self.chosen = ways[0] if len(ways) == 1 else None
         self.stays = False
 
