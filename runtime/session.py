@@ -29,8 +29,8 @@ from .others import Arranged, Others
 from .plan import Plan
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
-from .tensors import caller_output, ordered_inputs, output_names, plain
 from .teams import Teams
+from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
 from .ways import MOST_NBYTES, Way, Ways
 

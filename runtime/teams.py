@@ -59,10 +59,7 @@ class Teams:
         """A group of that width with its first, or another one that is free whole; none: all are held in part."""
         groups = sorted(self._groups[width], key=lambda group: first not in group)
         for group in groups:
-            taken: list[Instance] = []
-            for instance in group:
-                if instance is first or _taken(self._own.free, instance):
-                    taken.append(instance)
+            taken = [instance for instance in group if instance is first or _taken(self._own.free, instance)]
             if len(taken) == width:
                 if first not in group:
                     self._own.give([first])
