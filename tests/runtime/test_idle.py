@@ -131,9 +131,9 @@ def test_threads_stop_spinning_by_the_clock(plan: Plan, monkeypatch: pytest.Monk
         before = cpu_seconds(threads)
         for _ in range(count):
             session.run({"x": ROWS})
-            time.sleep(1e-3)
+            time.sleep(5e-3)
         each = (cpu_seconds(threads) - before) / count / len(threads)
-        assert each < 5e-4, "of which most goes into waking up and going to sleep"
+        assert each < 2e-3, "it is some 70 µs, of which waking up and going to sleep take 30"
 
 
 def test_a_lone_request_is_not_delayed_by_another_sessions_threads(plan: Plan) -> None:
