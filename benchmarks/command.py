@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from parax.compiler.cli import TERMINATED
 from parax.errors import ParaxError, UsageError
 from parax.files import check_writable
 
@@ -29,9 +31,15 @@ def new_file(text: str) -> Path:
 
 
 def finish(main: Callable[[], int | None]) -> NoReturn:
-    """Run the entry point and leave with its exit code, or with an error's one message and code."""
+    """Run the entry point and leave with its exit code, or with an error's one message and code.
+
+    SIGTERM ends it as an exception does, so that what it has made outside of its own process is removed.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         sys.exit(main())
     except ParaxError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -47,16 +47,17 @@ def main(argv: list[str]) -> None:
     calls = [new_caller() for _ in range(max(LOADS[name].callers for name in task["loads"]))]
     outputs = [np.asarray(y) for y in calls[0](given[COMPARED])]
     np.savez(task["outputs"], *outputs)
-    _say({"ready": True})
+    say({"ready": True})
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["do"] == "memory":
-            _say({"resident": resident()})
+            say({"resident": resident()})
         else:
-            _say(_under(LOADS[asked["do"]], calls, given, asked["seconds"]))
+            say(_under(LOADS[asked["do"]], calls, given, asked["seconds"]))
 
 
-def _say(record: Mapping[str, Any]) -> None:
+def say(record: Mapping[str, Any]) -> None:
+    """One line to whoever asked, at once."""
     print(json.dumps(record), flush=True)
 
 

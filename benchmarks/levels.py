@@ -16,20 +16,22 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from examples.models import MODELS, build
+from examples.models import MODELS
 from parax.files import write_whole
 from parax.runtime.cpu import cpu_name
 from parax.runtime.loading import load
 
+from .answering import Answering
 from .command import command_line, finish, new_file
-from .defaults import LISTED, OPEN, Side
+from .defaults import LISTED
 from .defaults_side import LOADS
+from .open_models import feed_options, open_model
 from .peers import show
-from .peers_fresh import compiled
 from .peers_table import Table
 
 Record = dict[str, Any]
@@ -40,27 +42,26 @@ SHOWN = ("1 × B=1", "1 × B=8", "4 × B=1")
 
 def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
     """Seconds of compiling, rates by load and level, and the disagreements."""
-    model, options = folder / "model.onnx", OPEN.get(name, {})
-    model.write_bytes(build(name, small=args.small, options=options).SerializeToString())
-    plans = {level: folder / f"{level}.bin" for level in LEVELS}
     record: Record = {"seconds": {}}
-    sides: dict[str, Side] = {}
-    try:
-        for level, plan in plans.items():
-            record["seconds"][level] = compiled(model, plan, ["-O", level, *args.flags], args.timeout)["seconds"]
-            task = {"side": "parax", "name": name, "small": args.small, "loads": args.loads, "model": str(plan),
-                    "outputs": str(folder / f"{level}.npz"),
-                    "feed_options": {key: MODELS[name].options[key] for key in options}}  # fmt: skip
-            sides[level] = Side(task)
+    plans: list[Path] = []
+    with ExitStack() as stack:
+        sides: dict[str, Answering] = {}
+        for level in LEVELS:
+            place = folder / level
+            place.mkdir()
+            files = open_model(name, place, args.small, ["-O", level, *args.flags], args.timeout)
+            plans.append(files.plan)
+            record["seconds"][level] = files.compile["seconds"]
+            task = {"side": "parax", "name": name, "small": args.small, "loads": args.loads, "model": str(files.plan),
+                    "outputs": str(place / "outputs.npz"), "feed_options": feed_options(name)}  # fmt: skip
+            sides[level] = Answering(f"-O {level}", "benchmarks.defaults_side", task)
+            stack.callback(sides[level].close)
         record["loads"] = {each: _rates(sides, each, args) for each in args.loads}
-    finally:
-        for side in sides.values():
-            side.close()
-    record |= disagreements(*(choices_of(plan) for plan in plans.values()))
+    record |= disagreements(*map(choices_of, plans))
     return record
 
 
-def _rates(sides: Mapping[str, Side], name: str, args: argparse.Namespace) -> dict[str, list[float]]:
+def _rates(sides: Mapping[str, Answering], name: str, args: argparse.Namespace) -> dict[str, list[float]]:
     """Items a second by level, round by round."""
     for side in sides.values():
         side.ask(do=name, seconds=args.seconds)  # warms up, and lets sessions learn

@@ -20,7 +20,7 @@ from .native import MachineCode
 from .sync import sync_nbytes
 
 _LIBC = ctypes.CDLL(None)
-_N_SPINS = 2000  # ≈ 50 µs: longer than a hand-off, shorter than anyone minds
+_N_SPINS = 2000  # tries, at most; the code stops by the clock after 40 µs (lanes.py): longer than most hand-offs take
 
 
 class Instance:

@@ -74,16 +74,42 @@ declare i32 @clock_nanosleep(i32, i32, ptr, ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 {pause_declaration}
 
-; Take one unit of a semaphore: spin n times, then sleep (again after a signal interrupted the sleep).
+define internal i64 @nanoseconds() noinline {{
+entry:
+  %time = alloca {{ i64, i64 }}, align 8
+  call i32 @clock_gettime(i32 {CLOCK}, ptr %time)
+  %seconds = load i64, ptr %time
+  %part.p = getelementptr i8, ptr %time, i64 8
+  %part = load i64, ptr %part.p
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %part
+  ret i64 %now
+}}
+
+; Take one unit of a semaphore: spin n times, but no longer than a hand-off takes, whatever a pause takes here (some 20
+; to 150 cycles, and a trap under some hypervisors); then sleep (again after a signal interrupted the sleep).
 define internal void @take(ptr %semaphore, i64 %n) noinline {{
 entry:
   br label %spin
 spin:
   %i = phi i64 [ 0, %entry ], [ %i1, %again ]
+  %until = phi i64 [ 0, %entry ], [ %until1, %again ]
   %tried = call i32 @sem_trywait(ptr %semaphore)
   %got = icmp eq i32 %tried, 0
-  br i1 %got, label %out, label %again
+  br i1 %got, label %out, label %look
+look:
+  %since = urem i64 %i, {tries}
+  %due = icmp eq i64 %since, 0
+  br i1 %due, label %clock, label %again
+clock:
+  %now = call i64 @nanoseconds()
+  %first = icmp eq i64 %i, 0
+  %latest = add i64 %now, {spin}
+  %until2 = select i1 %first, i64 %latest, i64 %until
+  %late = icmp sge i64 %now, %until2
+  br i1 %late, label %sleep, label %again
 again:
+  %until1 = phi i64 [ %until, %look ], [ %until2, %clock ]
   {pause}
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %n
@@ -227,11 +253,7 @@ look:
   %of_use = and i1 %some, %sound
   br i1 %of_use, label %clock, label %out
 clock:
-  call i32 @clock_gettime(i32 {CLOCK}, ptr %time)
-  %seconds = load i64, ptr %time
-  %part = load i64, ptr %part.p
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %part
+  %now = call i64 @nanoseconds()
   %left = sub i64 %start, %now
   %early = icmp sgt i64 %left, 0
   br i1 %early, label %nap, label %out
@@ -380,6 +402,8 @@ out:
 
 _MASK_NBYTES = 1024  # 8192 cores
 _CLOCK_MONOTONIC = 1
+_SPIN_NANOSECONDS = 40_000  # a little more than a hand-off: a caller that comes at once finds the thread awake
+_SPIN_TRIES = 32  # between two looks at the clock
 _SLICE_NANOSECONDS = 200_000  # of a sleep before a late start
 _ARGUMENTS = {
     "run": "ptr",
@@ -416,6 +440,8 @@ def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,
         CLOCK=_CLOCK_MONOTONIC,
+        spin=_SPIN_NANOSECONDS,
+        tries=_SPIN_TRIES,
         slice=_SLICE_NANOSECONDS,
         RUN=RUN,
         WORK=WORK,
