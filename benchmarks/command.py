@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,17 @@ def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     """The parser of `python -m benchmarks.NAME`; the description keeps its lines."""
     layout = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(f"python -m benchmarks.{name}", description=description, formatter_class=layout)
+
+
+def repeating(name: str, args: argparse.Namespace, defaults: argparse.Namespace, options: Sequence[str]) -> str:
+    """The command that repeats a measurement: those of the options that are not as by default."""
+    words = ["python", "-m", f"benchmarks.{name}"]
+    for option in options:
+        value = getattr(args, option)
+        if value != getattr(defaults, option):
+            words.append("-O" if option == "opt_level" else f"--{option}")
+            words += [] if value is True else map(str, value) if isinstance(value, list) else [str(value)]
+    return shlex.join(words)
 
 
 def new_file(text: str) -> Path:

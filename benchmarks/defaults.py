@@ -28,14 +28,14 @@ import numpy as np
 from examples.models import MODELS
 from parax.compiler.contest import quantile_of
 from parax.files import write_whole
-from parax.runtime.cpu import cpu_name
+from parax.runtime.topology import choose_cores
 
 from .answering import Answering
-from .command import command_line, finish, new_file
+from .command import command_line, finish, new_file, repeating
 from .defaults_side import LOADS, SIDES
 from .neighbour import NEIGHBOURS, neighbour
 from .open_models import feed_options, open_model
-from .peers import show
+from .peers import machine, show, versions
 from .peers_case import disagreement
 from .peers_table import Table
 from .quota import cpu_quota, quota
@@ -119,9 +119,10 @@ def circumstances(document: Mapping[str, Any]) -> str:
     return "".join(f", {each}" for each in words if each)
 
 
-def tables(document: Mapping[str, Any], sides: Sequence[str]) -> list[Table]:
+def tables(document: Mapping[str, Any]) -> list[Table]:
     """Throughput ratios, p99 ratios, what was left to a neighbour, and memory, a row per model."""
     models: Mapping[str, Record] = document["models"]
+    sides: Sequence[str] = document["sides"]
     loads = list(next(iter(models.values()))["loads"])
     memory = []
     for name, record in models.items():
@@ -146,15 +147,19 @@ def tables(document: Mapping[str, Any], sides: Sequence[str]) -> list[Table]:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 1 where results differ."""
     args = _arguments(argv)
-    document: Record = {"cpu": cpu_name(), "seconds": args.seconds, "rounds": args.rounds,
-                        "beside": args.beside, "quota": args.quota, "models": {}}  # fmt: skip
+    options = ("models", "loads", "sides", "rounds", "seconds", "beside", "quota", "flags", "small")
+    document: Record = {
+        "command": repeating("defaults", args, _arguments([]), options), "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(choose_cores(None)), "versions": versions(args.sides), "sides": args.sides,
+        "seconds": args.seconds, "rounds": args.rounds, "beside": args.beside, "quota": args.quota, "models": {},
+    }  # fmt: skip
     for name in args.models:
         with tempfile.TemporaryDirectory(prefix=f"parax-{name}-") as folder:
             document["models"][name] = measure_model(name, Path(folder), args)
         print(f"{name}: {document['models'][name]['problem'] or 'measured'}", file=sys.stderr, flush=True)
         if args.json:
             write_whole(args.json, json.dumps(document, indent=1))
-    show(tables(document, args.sides))
+    show(tables(document))
     return int(any(record["problem"] for record in document["models"].values()))
 
 

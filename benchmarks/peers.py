@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shlex
 import sys
 import tempfile
 import time
@@ -41,7 +40,7 @@ from parax.runtime.topology import choose_cores
 
 from .cases import ROOT, model_file
 from .children import Record, records_of
-from .command import command_line, finish, new_file
+from .command import command_line, finish, new_file, repeating
 from .peers_fresh import cold_start, compiled, plan_memory, second_instance
 from .peers_table import SIDES, Table, all_tables, problems
 
@@ -237,14 +236,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def command(args: argparse.Namespace) -> str:
     """The command that repeats a measurement: every option that is not the default, but for files and limits."""
-    defaults = vars(_arguments([]))
-    words = ["python", "-m", "benchmarks.peers"]
-    for name in ("models", "modes", "sides", "rounds", "seconds", "batch", "opt_level", "small"):
-        value = getattr(args, name)
-        if value != defaults[name]:
-            words.append("-O" if name == "opt_level" else f"--{name}")
-            words += [] if value is True else map(str, value) if isinstance(value, list) else [str(value)]
-    return shlex.join(words)
+    options = ("models", "modes", "sides", "rounds", "seconds", "batch", "opt_level", "small")
+    return repeating("peers", args, _arguments([]), options)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

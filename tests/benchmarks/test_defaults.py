@@ -37,7 +37,7 @@ def test_ratios_are_those_of_the_rounds_against_the_better_peer() -> None:
 def test_captions_say_what_ran_beside_and_within(beside: str, quota: float | None, words: str) -> None:
     record = {"compile": {"peak": 2e6, "model": 1e6}, "loads": {"a load": LOAD},
               "resident": dict.fromkeys(LOAD, 1e6)}  # fmt: skip
-    made = defaults.tables({"beside": beside, "quota": quota, "models": {"m": record}}, list(LOAD))
+    made = defaults.tables({"beside": beside, "quota": quota, "models": {"m": record}, "sides": list(LOAD)})
     assert made[0].title == "Items a second: parax ÷ the better peer" + words
     assert len(made) == 3 + (beside != "nothing")
     assert all(len(row) == len(table.columns) for table in made for row in table.rows)

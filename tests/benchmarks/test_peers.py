@@ -18,6 +18,8 @@ from examples.models import build, feeds
 from parax.compiler.commands.peers import onnxruntime, outputs
 from parax.errors import UsageError
 
+BEGIN, END = f"<!-- {readme.PEERS}: begin -->", f"<!-- {readme.PEERS}: end -->"
+
 
 def contestant(side: str, *rates: float, setup: str = "1 × 2 cores") -> dict[str, Any]:
     middle = peers_table.figure(rates)
@@ -87,7 +89,7 @@ def test_markdown_has_as_many_cells_everywhere() -> None:
 def test_the_readme_is_filled_between_its_markers_and_stays_so(tmp_path: Path) -> None:
     results, document = tmp_path / "results.json", tmp_path / "README.md"
     results.write_text(json.dumps(DOCUMENT))
-    document.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     assert readme.main([str(results), "--readme", str(document)]) == 0
     once = document.read_text()
     assert once.startswith("before\n") and once.endswith("\nafter\n")
@@ -96,14 +98,32 @@ def test_the_readme_is_filled_between_its_markers_and_stays_so(tmp_path: Path) -
     assert document.read_text() == once
 
 
-@pytest.mark.parametrize("text", ["", readme.BEGIN, f"{readme.END}{readme.BEGIN}", f"{readme.BEGIN}{readme.END}" * 2])
+def test_the_defaults_have_markers_of_their_own(tmp_path: Path) -> None:
+    results, document = tmp_path / "results.json", tmp_path / "README.md"
+    load = {side: {"rates": [rate], "p99": 1 / rate} for side, rate in (("parax", 30.0), ("onnxruntime", 20.0))}
+    model = {"compile": {"peak": 2e8, "model": 1e8}, "loads": {"1 × B=1": load}, "problem": "openvino: differs",
+             "resident": {"parax": 1e8, "onnxruntime": 2e8}}  # fmt: skip
+    head = {key: DOCUMENT[key] for key in ("date", "versions", "machine")}
+    results.write_text(json.dumps({
+        **head, "command": "python -m benchmarks.defaults", "sides": ["parax", "onnxruntime"], "rounds": 3,
+        "seconds": 0.5, "beside": "nothing", "quota": None, "models": {"a": model},
+    }))  # fmt: skip
+    document.write_text(f"{BEGIN}\npeers\n{END}\n<!-- defaults: begin -->\nold\n<!-- defaults: end -->\n")
+    assert readme.main([str(results), "--readme", str(document)]) == 0
+    text = document.read_text()
+    assert "\npeers\n" in text and "\nold\n" not in text
+    assert "| a | 1.50 |" in text and "| a | 0.67 |" in text and "- a: openvino: differs" in text
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{END}" * 2])
 def test_missing_or_repeated_markers_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        readme.filled(text, "x")
+        readme.filled(text, readme.PEERS, "x")
 
 
 def test_our_own_readme_has_the_markers() -> None:
-    assert readme.filled((peers.ROOT / "README.md").read_text(), "x")
+    text = (peers.ROOT / "README.md").read_text()
+    assert all(readme.filled(text, name, "x") for name in (readme.PEERS, readme.DEFAULTS))
 
 
 def test_the_command_repeats_what_was_asked_for() -> None:
