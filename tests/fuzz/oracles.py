@@ -196,6 +196,22 @@ class Rounding:
                 self.evaluator: Any = exact.evaluator(widened(model))
             except Exception as error:  # as in run_other
                 raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+        self._watch_bodies(self.evaluator)
+
+    def _watch_bodies(self, evaluator: Any) -> None:
+        """Have branches and loops' bodies run step by step here, too: they round as all else does."""
+        for node in evaluator.rt_nodes_:
+            for attribute in node.onnx_node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    body = getattr(node, attribute.name)
+                    body.run = partial(self._run_body, body)
+                    self._watch_bodies(body)
+
+    def _run_body(self, body: Any, _: None, feeds: dict[str, Any], **__: Any) -> list[Any]:
+        results = {"": None, **body.rt_inits_, **feeds}
+        for node in body.rt_nodes_:
+            self._step(node, results, self.noise, self.rng)
+        return [results[name] for name in body.output_names]
 
     def run(self, feeds: Feeds, noise: float = 0.0, seed: int = 0, fp: str = "strict") -> Feeds:
         """The outputs; floats in float64. Raises NoOracle.
@@ -207,7 +223,7 @@ class Rounding:
             seed: of the noise. With an even one floats are rounded to their types too: that makes ties, which decide
                 indices, and numbers that are as large as a type's precision of others vanish.
         """
-        rng = np.random.default_rng(seed)
+        self.noise, self.rng = noise, np.random.default_rng(seed)
         self.rounding = seed > 0 and seed % 2 == 0
         self.fp = fp if noise > 0 else "strict"
         self.bounded: dict[str, float] = {}  # value → what it is no less than
@@ -218,7 +234,7 @@ class Rounding:
             warnings.simplefilter("ignore")
             try:
                 for node in self.evaluator.rt_nodes_:
-                    self._step(node, results, noise, rng)
+                    self._step(node, results, noise, self.rng)
                 return {name: np.asarray(results[name]) for name in self.outputs}
             except NoOracle:
                 raise

@@ -11,6 +11,7 @@ from onnx import helper
 
 from fuzz import exact
 from fuzz.compare import Expected
+from fuzz.widening import types_of
 from parax.compiler.frontend.oracle import oracle
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -188,3 +189,36 @@ def _with_outputs(text: str, name: str) -> onnx.ModelProto:
     for output in [o for o in model.graph.output if o.name != name]:
         model.graph.output.remove(output)
     return model
+
+
+BRANCH = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[3] x, bool c) => (float[3] y) {
+        y = If (c) <
+            then_branch = t () => (float[3] u) { a = Tanh(x)\n u = Sub(a, x) },
+            else_branch = e () => (float[3] v) { v = Identity(x) }>
+    }"""
+LOOP = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[3] x, int64 m) => (float[3] y) {
+        y = Loop (m, "", x) <body = b (int64 i, bool c, float[3] s) => (bool d, float[3] u) {
+            d = Identity(c)\n a = Tanh(s)\n u = Sub(a, s)
+        }>
+    }"""
+
+
+@pytest.mark.parametrize(("text", "given"), [(BRANCH, {"c": np.array(True)}), (LOOP, {"m": np.array(1)})])
+def test_bodies_round_too(text: str, given: dict[str, np.ndarray]) -> None:
+    x = np.array([7e-3, -3e-3, 2e-2], np.float32)
+    expected = Expected(onnx.parser.parse_model(text), {"x": x, **given})
+    right = np.tanh(x.astype(np.float64)) - x
+    unit = np.spacing(np.abs(x))  # of the tangent, which the difference inherits
+    assert not expected.problem({"y": (right + unit).astype(np.float32)})
+    assert "expected" in expected.problem({"y": (right + 10_000 * unit).astype(np.float32)})
+    runs = expected.noisy(4, "strict", "y")
+    assert len(runs) == 5 and all(run.shape == x.shape for run in runs)
+
+
+def test_names_that_bodies_give_to_different_types_have_none() -> None:
+    text = BRANCH.replace("e () => (float[3] v) { v = Identity(x) }",
+                          "e () => (float[3] v) { a = Cast<to = 11>(x)\n b = Neg(a)\n v = Cast<to = 1>(b) }")
+    types = types_of(onnx.parser.parse_model(text))
+    assert "a" not in types and types["b"] == np.float64 and types["u"] == types["v"] == np.float32

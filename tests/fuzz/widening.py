@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
@@ -28,14 +30,22 @@ def types_of(model: onnx.ModelProto) -> dict[str, np.dtype]:
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, int]:
+    """Of bodies too; a name that two of them give to different types has none."""
     graph = shape_inference.infer_shapes(model).graph
+    return _inferred_within(graph, {o.domain: o.version for o in model.opset_import}, {})
+
+
+def _inferred_within(graph: onnx.GraphProto, versions: Mapping[str, int], outer: Mapping[str, int]) -> dict[str, int]:
     infos = [*graph.input, *graph.output, *graph.value_info]
-    found = {v.name: v.type.tensor_type.elem_type for v in infos if v.type.HasField("tensor_type")}
+    found = {**outer, **{v.name: v.type.tensor_type.elem_type for v in infos if v.type.HasField("tensor_type")}}
     found.update({t.name: t.data_type for t in graph.initializer})
-    versions = {o.domain: o.version for o in model.opset_import}
     for node in graph.node:
         _infer_plainly(node, versions.get(node.domain, 1), found)
-    return found
+    inner: dict[str, int] = {}
+    for body in (a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
+        for name, code in _inferred_within(body, versions, found).items():
+            inner[name] = code if inner.get(name, code) == code else 0
+    return {**inner, **found}
 
 
 def _infer_plainly(node: onnx.NodeProto, version: int, found: dict[str, int]) -> None:
