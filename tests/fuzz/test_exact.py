@@ -214,7 +214,7 @@ def test_bodies_round_too(text: str, given: dict[str, np.ndarray]) -> None:
     assert not expected.problem({"y": (right + unit).astype(np.float32)})
     assert "expected" in expected.problem({"y": (right + 10_000 * unit).astype(np.float32)})
     runs = expected.noisy(4, "strict", "y")
-    assert len(runs) == 5 and all(run.shape == x.shape for run in runs)
+    assert len(runs) > 4 and all(run.shape == x.shape for run in runs)
 
 
 def test_names_that_bodies_give_to_different_types_have_none() -> None:
