@@ -37,7 +37,6 @@ class Executor:
     Attributes:
         is_direct: whether the plan is one native segment that reads and writes only the plan's inputs and outputs.
         in_order, out_order: which of them the segment wants first, second, …
-        n_instances, cores_each: how many there are, of how many cores.
         free: instances that no request holds; `pop` and `append` on it are atomic.
         n_waiting: requests waiting for one; whoever frees an instance calls `hand_over` if there are any, so that the
             oldest gets it, and not the thread that freed it and comes again.
@@ -65,7 +64,7 @@ class Executor:
         self.signature = Signature(manifest)
         n_io = max((len(s.inputs) + len(s.outputs) for s in manifest.native_steps()), default=0)
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
-        self.n_instances, self.cores_each = len(core_groups), len(core_groups[0])
+        self.n_instances = len(core_groups)
         self.free: list[Instance] = list(reversed(self.instances))
         self.n_waiting = 0
         self._lock = threading.Lock()

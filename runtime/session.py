@@ -25,13 +25,14 @@ from .manifest import Delay, ForRows, Scheduled
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .others import Others
+from .others import Arranged, Others
 from .plan import Plan
-from .serving import Serving
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
+from .teams import Teams
 from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
+from .ways import MOST_NBYTES, Way, Ways
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -113,7 +114,8 @@ class Session:
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
-        self._serving = Serving(self._executor, self._make_others(usable, rules, free and adapt))
+        self._others = self._make_others(usable, rules, free and adapt)
+        self._teams = Teams(self._executor) if self._executor.is_direct and self.instances > 3 else None
         self._start()
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
@@ -140,7 +142,7 @@ class Session:
         self._dtypes = [spec.numpy for spec in self.inputs]
         self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
         self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
-        self._finalizer = weakref.finalize(self, self._serving.close)
+        self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
         _SESSIONS.add(self)
         self._executor.start()
 
@@ -201,7 +203,7 @@ class Session:
             if array.__class__ is not np.ndarray or array.dtype is not dtype or array.flags.num & _FIT != _FIT:
                 return None
         outputs = [np.empty(shape, dtype) for shape, dtype in binding.outputs]  # type: ignore[union-attr]
-        self._serving.serve(binding, arrays, outputs)
+        self._serve(binding, arrays, outputs)
         return dict(zip(self._output_names, outputs))
 
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -216,7 +218,7 @@ class Session:
             results = self._run_steps(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
-            self._serving.serve(binding, arrays, results)
+            self._serve(binding, arrays, results)
         return dict(zip(self._output_names, results, strict=True))
 
     def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
@@ -230,11 +232,61 @@ class Session:
             self._known.clear()
             self._bindings.clear()
         self._known[shapes] = binding
-        binding.ways = self._serving.ways(shapes, binding)
+        binding.ways = self._ways(shapes, binding)
         if self._executor.is_direct and binding.outputs is not None:
             self._executor.prepare(binding)
             self._bindings[shapes] = binding
         return binding
+
+    def _ways(self, shapes: tuple[tuple[int, ...], ...], binding: Binding) -> Ways | None:
+        """The ways to serve a lone request; None: the session's own instances are the only one."""
+        own = self.instances, len(self.core_groups[0])
+        tried = self._others.worth_trying(binding.rows)
+        if binding.arena_nbytes > MOST_NBYTES:
+            tried = tried[:1]
+        if tried == [own]:
+            return None
+
+        def place(arranged: Arranged) -> tuple[Executor, Binding]:
+            if arranged == own:
+                return self._executor, binding
+            other = self._others.executor(arranged)
+            there = other.signature.bind(shapes)
+            if there.outputs is not None:
+                other.prepare(there)
+            return other, there
+
+        def way(arranged: Arranged) -> Way:
+            return Way(_words(*arranged), partial(place, arranged))
+
+        whole = tried[0][0] == 1 and binding.outputs is not None and not self._executor.may_cut(binding)
+        widths = self._teams.widths if self._teams is not None and whole else ()
+        n, each = own
+        shares = {width: way((n // width, width * each)) for width in widths}
+        return Ways(self._executor, [way(arranged) for arranged in tried], shares)
+
+    def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """On the instances that suit the request; on the session's own if others may not run now."""
+        ways = binding.ways
+        if ways is None or ways.stays:
+            self._executor.run(binding, arrays, outputs)
+        elif not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            if ways.shares and ways.chosen is not None and not ways.stays:
+                self._serve_in_part(ways, binding, arrays, outputs)
+            else:
+                self._executor.run(binding, arrays, outputs)
+
+    def _serve_in_part(
+        self, ways: Ways, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """A request that does better on several cores and is not alone: on its share of them."""
+        assert self._teams is not None
+        with self._teams.share() as held:
+            executor, there, instance = self._executor, binding, held[0]
+            if len(held) > 1:
+                executor, there = ways.shares[len(held)].place
+                instance = executor.instances[self._executor.instances.index(instance) // len(held)]
+            executor.run_on(instance, there, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -245,7 +297,8 @@ class Session:
         def run(executor: Executor, there: Binding) -> None:
             found.append(self._program.run(executor, there, arrays, own, allowance))
 
-        self._serving.serve_steps(binding, run)
+        if binding.ways is None or not binding.ways.serve(run):
+            run(self._executor, binding)
         return found[0]
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -346,12 +399,22 @@ def _kind(inputs: Any) -> object:
         return None
 
 
+def _words(instances: int, cores_each: int) -> str:
+    return f"{instances} × {cores_each} core{'' if cores_each == 1 else 's'}"
+
+
+def _close(executor: Executor, others: Others) -> None:
+    executor.close()
+    others.close()
+
+
 def _after_fork() -> None:
     """Threads do not survive a fork: the child's copies of sessions refuse to run."""
     for session in _SESSIONS:
         session._finalizer.detach()
         reason = "this session was made before a fork; make one in the child"
-        session._serving.abandon(reason)
+        session._executor.abandon(reason)
+        session._others.abandon(reason)
         if session._submissions is not None:
             session._submissions.abandon()
 
