@@ -6,7 +6,6 @@ arrays that fit, costs a few dict look-ups and one native call on the caller's t
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import weakref
@@ -25,21 +24,19 @@ from .manifest import Delay, ForRows, Scheduled
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .others import Arranged, Others
+from .others import Others
 from .plan import Plan
+from .router import Router
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
-from .teams import Teams
 from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
-from .ways import MOST_NBYTES, Way, Ways
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .submissions import Submissions
 
-_MAX_BINDINGS = 1024
 _FIT = 0x101  # numpy's flags: C-contiguous, aligned
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -115,7 +112,6 @@ class Session:
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
         self._others = self._make_others(usable, rules, free and adapt)
-        self._teams = Teams(self._executor) if self._executor.is_direct and self.instances > 3 else None
         self._start()
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
@@ -140,8 +136,8 @@ class Session:
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
-        self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
-        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
+        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights))
+        self._ready, self._serve = self._router.ready, self._router.serve
         self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
         _SESSIONS.add(self)
         self._executor.start()
@@ -194,7 +190,7 @@ class Session:
         """The results, or None where the request needs the checked path. Measured by benchmarks/call_overhead.py."""
         try:
             arrays = [inputs[name] for name in self._names]
-            binding = self._bindings[tuple([array.shape for array in arrays])]
+            binding = self._ready[tuple([array.shape for array in arrays])]
         except Exception:  # whatever a caller's object raises: the checked path says what is wrong with it
             return None
         if len(inputs) != len(arrays):
@@ -208,85 +204,18 @@ class Session:
 
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
-        allowance = Allowance(self._limits, len(self.plan.weights))
+        allowance = self._router.allowance()
         with within(allowance):
             arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
         shapes = tuple(array.shape for array in arrays)
-        binding = self._known.get(shapes) or self._learn(shapes)
+        binding = self._router.binding(shapes)
         own = self._caller_outputs(out, binding, arrays)
-        if shapes not in self._bindings:
+        if shapes not in self._ready:
             results = self._run_steps(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
             self._serve(binding, arrays, results)
         return dict(zip(self._output_names, results, strict=True))
-
-    def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
-        """Check shapes not met before, and remember them."""
-        binding = self._executor.signature.bind(shapes)
-        n_cores = len(self.core_groups[0])
-        nbytes = binding.arena_nbytes + n_cores * binding.scratch_nbytes
-        nbytes += sum(math.prod(shape) * dtype.itemsize for shape, dtype in binding.outputs or ())
-        Allowance(self._limits, len(self.plan.weights)).afford(nbytes, f"a request of shapes {list(shapes)}")
-        if len(self._known) >= _MAX_BINDINGS:
-            self._known.clear()
-            self._bindings.clear()
-        self._known[shapes] = binding
-        binding.ways = self._ways(shapes, binding)
-        if self._executor.is_direct and binding.outputs is not None:
-            self._executor.prepare(binding)
-            self._bindings[shapes] = binding
-        return binding
-
-    def _ways(self, shapes: tuple[tuple[int, ...], ...], binding: Binding) -> Ways | None:
-        """The ways to serve a lone request; None: the session's own instances are the only one."""
-        own = self.instances, len(self.core_groups[0])
-        tried = self._others.worth_trying(binding.rows)
-        if binding.arena_nbytes > MOST_NBYTES:
-            tried = tried[:1]
-        if tried == [own]:
-            return None
-
-        def place(arranged: Arranged) -> tuple[Executor, Binding]:
-            if arranged == own:
-                return self._executor, binding
-            other = self._others.executor(arranged)
-            there = other.signature.bind(shapes)
-            if there.outputs is not None:
-                other.prepare(there)
-            return other, there
-
-        def way(arranged: Arranged) -> Way:
-            return Way(_words(*arranged), partial(place, arranged))
-
-        whole = tried[0][0] == 1 and binding.outputs is not None and not self._executor.may_cut(binding)
-        widths = self._teams.widths if self._teams is not None and whole else ()
-        n, each = own
-        shares = {width: way((n // width, width * each)) for width in widths}
-        return Ways(self._executor, [way(arranged) for arranged in tried], shares)
-
-    def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """On the instances that suit the request; on the session's own if others may not run now."""
-        ways = binding.ways
-        if ways is None or ways.stays:
-            self._executor.run(binding, arrays, outputs)
-        elif not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
-            if ways.shares and ways.chosen is not None and not ways.stays:
-                self._serve_in_part(ways, binding, arrays, outputs)
-            else:
-                self._executor.run(binding, arrays, outputs)
-
-    def _serve_in_part(
-        self, ways: Ways, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> None:
-        """A request that does better on several cores and is not alone: on its share of them."""
-        assert self._teams is not None
-        with self._teams.share() as held:
-            executor, there, instance = self._executor, binding, held[0]
-            if len(held) > 1:
-                executor, there = ways.shares[len(held)].place
-                instance = executor.instances[self._executor.instances.index(instance) // len(held)]
-            executor.run_on(instance, there, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -297,8 +226,7 @@ class Session:
         def run(executor: Executor, there: Binding) -> None:
             found.append(self._program.run(executor, there, arrays, own, allowance))
 
-        if binding.ways is None or not binding.ways.serve(run):
-            run(self._executor, binding)
+        self._router.route(binding, run)
         return found[0]
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -313,8 +241,7 @@ class Session:
             (None: still being timed), and `timed`: seconds of the quickest request, and requests timed, by instances.
             Shapes for which there is one way only are left out.
         """
-        known = [(shapes, binding) for shapes, binding in list(self._known.items()) if binding.ways is not None]
-        return [{"shapes": [list(s) for s in shapes], "rows": b.rows, **b.ways.statistics()} for shapes, b in known]
+        return self._router.statistics()
 
     def _caller_outputs(
         self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
@@ -397,10 +324,6 @@ def _kind(inputs: Any) -> object:
         return tuple([getattr(array, "shape", None) for array in inputs.values()])
     except Exception:  # whatever a caller's object raises: `run` says what is wrong with it
         return None
-
-
-def _words(instances: int, cores_each: int) -> str:
-    return f"{instances} × {cores_each} core{'' if cores_each == 1 else 's'}"
 
 
 def _close(executor: Executor, others: Others) -> None:

@@ -28,7 +28,7 @@ def rows(n: int) -> np.ndarray:
 
 def ran_elsewhere(session: Any) -> dict[tuple[int, int], list[int]]:
     """Arena bytes of the other instances that were made."""
-    return {key: [i.arena_nbytes for i in made.instances] for key, made in session._others._executors.items()}
+    return {key: [i.arena_nbytes for i in made.instances] for key, made in session._router.others._executors.items()}
 
 
 @pytest.mark.parametrize("arrangement", [NARROW, BROAD])

@@ -38,8 +38,8 @@ def session(request: pytest.FixtureRequest, add_plan: Build, monkeypatch: pytest
 
 
 def teams_of(session: Session) -> Teams:
-    assert session._teams is not None
-    return session._teams
+    assert session._router.teams is not None
+    return session._router.teams
 
 
 def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
@@ -131,7 +131,7 @@ def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     session.run({"x": x})
     held = session._executor.take_one()
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
-    made = session._others._executors[(n // width, width)]
+    made = session._router.others._executors[(n // width, width)]
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})
@@ -148,4 +148,4 @@ def test_a_closed_session_shares_nothing(session: Session) -> None:
 
 def test_two_cores_have_nothing_to_share(add_plan: Build) -> None:
     with add_plan(arrangement=wide(2)).session(cores=CORES[:2], adapt=False) as session:
-        assert session._teams is None
+        assert session._router.teams is None
