@@ -118,6 +118,8 @@ INNER: dict[str, Callable[[Any, Any], Any]] = {
     "Elu": _below_zero,
     "Selu": _below_zero,
     "Softplus": lambda node, x: (x < 0).astype(F64),
+    "LogSoftmax": lambda node, x: 1.0,  # the logarithm of a sum that begins with 1
+    "ReduceLogSumExp": lambda node, x: 1.0,
     "MeanVarianceNormalization": _centred,
     "InstanceNormalization": _centred,
     "RNN": _steps,

@@ -191,6 +191,15 @@ def _with_outputs(text: str, name: str) -> onnx.ModelProto:
     return model
 
 
+def test_a_logarithm_near_0_is_off_by_a_unit_of_1() -> None:
+    x = np.array([[12.0, -0.7]])
+    model = _model("LogSoftmax", {"x": x}, ["x"], ["y"], {"axis": -1})
+    right = x - 12 - np.log1p(np.exp(-12.7))
+    expected = Expected(model, {"x": x})
+    assert not expected.problem({"y": right}) and not expected.problem({"y": right + 2.0**-52})
+    assert "expected" in expected.problem({"y": right + 2.0**-40})
+
+
 BRANCH = """<ir_version: 9, opset_import: ["": 20]>
     g (float[3] x, bool c) => (float[3] y) {
         y = If (c) <
