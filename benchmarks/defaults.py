@@ -51,16 +51,17 @@ def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
     record: Record = {"compile": files.compile}
     with ExitStack() as stack:
         beside = stack.enter_context(neighbour(args.beside, folder, args.timeout))
-        sides = []
+        sides, groups = [], []
         for side in args.sides:
-            before = stack.enter_context(cpu_quota(args.quota))
+            groups.append(stack.enter_context(cpu_quota(args.quota)))
             task = {"side": side, "name": name, "small": args.small, "loads": args.loads, "model": files.file(side),
                     "outputs": str(folder / f"{side}.npz"), "feed_options": feed_options(name)}  # fmt: skip
-            sides.append(Answering(side, "benchmarks.defaults_side", task, before))
+            sides.append(Answering(side, "benchmarks.defaults_side", task, groups[-1].before))
             stack.callback(sides[-1].close)
         record["problem"] = _differences(name, folder, args.sides)
         record["loads"] = {load: _rounds(sides, load, beside, args) for load in args.loads}
         record["resident"] = {side.name: side.ask(do="memory")["resident"] for side in sides}
+        record["throttled"] = {side: group.throttled() for side, group in zip(args.sides, groups, strict=True)}
     return record
 
 
@@ -120,7 +121,7 @@ def circumstances(document: Mapping[str, Any]) -> str:
 
 
 def tables(document: Mapping[str, Any]) -> list[Table]:
-    """Throughput ratios, p99 ratios, what was left to a neighbour, and memory, a row per model."""
+    """Throughput ratios, p99 ratios, what was left to a neighbour, what a quota took, memory: a row per model."""
     models: Mapping[str, Record] = document["models"]
     sides: Sequence[str] = document["sides"]
     loads = list(next(iter(models.values()))["loads"])
@@ -141,6 +142,9 @@ def tables(document: Mapping[str, Any]) -> list[Table]:
               [[name, *(f"{value(record['loads'][load]):.2f}" for load in loads)] for name, record in models.items()])
         for title, value in by_load
     ]  # fmt: skip
+    if document["quota"]:
+        rows = [[name, *(f"{record['throttled'][side]:.0%}" for side in sides)] for name, record in models.items()]
+        made_tables.append(Table("Periods in which the group's time ran out", ("model", *sides), rows))
     return [*made_tables, Table("Resident MB", ("model", *sides, "paraxc's peak", "÷ model"), memory)]
 
 

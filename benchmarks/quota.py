@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from parax.errors import UsageError
 
@@ -38,22 +39,42 @@ def quota(text: str) -> float:
     return cores
 
 
+class Group(NamedTuple):
+    """A control group, or none.
+
+    Attributes:
+        folder: where the kernel shows it. None: there is no limit.
+        before: words to put before a command: a process started with them is in the group before its program begins.
+    """
+
+    folder: Path | None
+    before: list[str]
+
+    def throttled(self) -> float:
+        """The share of periods in which its processes wanted more than they got, since it was made.
+
+        A quota that never bound, because the machine was too busy to give so much, was none.
+        """
+        if self.folder is None:
+            return 0.0
+        lines = (line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
+        found = {name: int(value) for name, value in lines}
+        return found.get("nr_throttled", 0) / max(1, found.get("nr_periods", 0))
+
+
 @contextmanager
-def cpu_quota(cores: float | None, root: Path = Path("/")) -> Iterator[list[str]]:
+def cpu_quota(cores: float | None, root: Path = Path("/")) -> Iterator[Group]:
     """A control group that lasts as long as the body; processes in it must have ended by then.
 
     Args:
-        cores: of processor time in each second, say 1.5; None: no group, and nothing to put before a command.
+        cores: of processor time in each second, say 1.5; None: no group, and no limit.
         root: the folder below which the kernel's files lie.
-
-    Yields:
-        Words to put before a command: a process started with them is in the group before its program begins.
 
     Raises:
         UsageError: no group can be made here.
     """
     if cores is None:
-        yield []
+        yield Group(None, [])
         return
     parent, version = parent_group(root)
     group = parent / f"parax-bench-{os.getpid()}-{next(_NUMBERS)}"
@@ -63,7 +84,7 @@ def cpu_quota(cores: float | None, root: Path = Path("/")) -> Iterator[list[str]
         raise _refused(error) from error
     try:
         _limit(group, version, cores)
-        yield ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
+        yield Group(group, ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")])
     finally:
         _remove(group)
 

@@ -1,9 +1,9 @@
 """`python -m benchmarks.switching`: from one caller to eight and back, again and again, on one session.
 
-First the steady latency of each load, then the changes: how many requests took more than 1.2 × the median of their
-load's steady state, how many do so in the steady state itself, how the first request after a change fares, the worst;
-that every request was answered, and every answer is bit for bit the first one for its input. ONNX Runtime does the same
-in a process of its own, before or after, never meanwhile.
+First the steady latency of each load, then the changes, in ten blocks of both: how many requests took more than 1.2 ×
+the median of their load's steady state, how many do so in the steady state itself, how the first request after a change
+fares, the worst; that every request was answered, and every answer is bit for bit the first one for its input. ONNX
+Runtime does the same in a process of its own, before or after, never meanwhile.
 
     python -m benchmarks.switching resnet18 ncf --json switching.json
 """
@@ -49,7 +49,7 @@ def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
     for side in args.sides:
         task = {"side": side, "name": name, "small": args.small, "model": files.file(side), "callers": args.callers,
                 "feed_options": feed_options(name), "switches": args.switches, "seconds": args.seconds,
-                "visit": args.visit, "least": args.least}  # fmt: skip
+                "visit": args.visit, "least": args.least, "blocks": args.blocks}  # fmt: skip
         command = [sys.executable, "-m", "benchmarks.switching_side", json.dumps(task)]
         *_, found = records_of(command, args.timeout, _ROOT) or [{"problem": "it said nothing"}]
         if "problem" in found:
@@ -61,30 +61,45 @@ def measure_model(name: str, folder: Path, args: argparse.Namespace) -> Record:
 def figures(found: Mapping[str, Any]) -> Record:
     """What one side's seconds say; see `of_load` for each load."""
     kept = {key: found[key] for key in ("asked", "lost", "differing", "failures")}
-    complete = [load for load, visits in found["switching"].items() if any(visits) and any(found["steady"][load])]
-    return {**kept, "loads": {load: of_load(found["steady"][load], found["switching"][load]) for load in complete}}
+    complete = {load: [block for block in blocks if any(block["steady"]) and any(block["switching"])]
+                for load, blocks in found["loads"].items()}  # fmt: skip
+    return {**kept, "loads": {load: of_load(blocks) for load, blocks in complete.items() if blocks}}
 
 
-def of_load(steady: Visits, switching: Visits) -> Record:
-    """One load: medians and tails in seconds, shares of slow requests, the worst ones against the steady median.
+def of_load(blocks: Sequence[Mapping[str, Visits]]) -> Record:
+    """One load: medians and tails in seconds, and requests against the median of their own block's steady state.
 
     Args:
-        steady, switching: seconds of the answered requests, visit by visit.
+        blocks: of each, seconds of the answered requests in the "steady" state and while "switching", visit by visit.
     """
-    calm, changing = [t for visit in steady for t in visit], [t for visit in switching for t in visit]
-    first = [visit[0] for visit in switching if visit]
-    middle = quantile_of(calm, 0.5)
+    middles = [quantile_of(_all(block["steady"]), 0.5) for block in blocks]
 
-    def slow(times: Sequence[float]) -> int:
-        return sum(t > SLOW * middle for t in times)
+    def seconds(what: str) -> list[float]:
+        return [t for block in blocks for t in _all(block[what])]
 
+    def ratios(what: str) -> list[float]:
+        return [t / middle for block, middle in zip(blocks, middles, strict=True) for t in _all(block[what])]
+
+    first = [visit[0] / middle for block, middle in zip(blocks, middles, strict=True)
+             for visit in block["switching"] if visit]  # fmt: skip
     return {
-        "p50": middle, "p99": quantile_of(calm, 0.99), "slow": slow(calm) / len(calm), "worst": max(calm) / middle,
-        "changing": {
-            "requests": len(changing), "p50": quantile_of(changing, 0.5), "p99": quantile_of(changing, 0.99),
-            "slow": slow(changing), "worst": max(changing) / middle, "first": slow(first) / len(first),
+        **{
+            what: {
+                "requests": len(seconds(what)), "p50": quantile_of(seconds(what), 0.5),
+                "p99": quantile_of(seconds(what), 0.99), "slow": _slow(ratios(what)), "worst": max(ratios(what)),
+            }
+            for what in ("steady", "switching")
         },
+        "slow_first": _slow(first), "first": len(first),
     }  # fmt: skip
+
+
+def _all(visits: Visits) -> list[float]:
+    return [t for visit in visits for t in visit]
+
+
+def _slow(ratios: Sequence[float]) -> int:
+    return sum(ratio > SLOW for ratio in ratios)
 
 
 def tables(models: Mapping[str, Record], switches: int) -> list[Table]:
@@ -93,21 +108,24 @@ def tables(models: Mapping[str, Record], switches: int) -> list[Table]:
     for name, sides in models.items():
         for side, record in sides.items():
             for load, found in record["loads"].items():
-                now = found["changing"]
-                times.append([
-                    name, side, load, f"{found['p50'] * 1e3:.3g}", f"{found['p99'] * 1e3:.3g}", f"{found['slow']:.1%}",
-                    f"{found['worst']:.1f}", f"{now['p50'] * 1e3:.3g}", f"{now['p99'] * 1e3:.3g}",
-                    f"{now['slow']:,} of {now['requests']:,}", f"{now['slow'] / now['requests']:.1%}",
-                    f"{now['first']:.1%}", f"{now['worst']:.1f}",
-                ])  # fmt: skip
+                cells = [cell for what in ("steady", "switching") for cell in _cells(found[what])]
+                times.append([name, side, load, *cells, f"{found['slow_first'] / found['first']:.1%}"])
             answers.append([name, side, *(f"{record[key]:,}" for key in ("asked", "lost", "differing"))])
-    columns = ("model", "side", "callers", "steady p50 ms", "p99 ms", f"> {SLOW} ×", "worst ×", "changing p50 ms",
-               "p99 ms", f"> {SLOW} ×", "share", "of the first", "worst ×")  # fmt: skip
+    each = ("p50 ms", "p99 ms", f"> {SLOW} ×", "share", "worst ×")
+    columns = ("model", "side", "callers", f"steady {each[0]}", *each[1:], f"changing {each[0]}", *each[1:],
+               "of the first")  # fmt: skip
     title = f"From one caller to several and back {switches} times; × is the median of the load's steady state"
     return [
         Table(title, columns, times, n_words=3),
         Table("Answers", ("model", "side", "requests", "lost", "not the first one's bits"), answers, n_words=2),
     ]
+
+
+def _cells(found: Record) -> list[str]:
+    return [
+        f"{found['p50'] * 1e3:.3g}", f"{found['p99'] * 1e3:.3g}", f"{found['slow']:,} of {found['requests']:,}",
+        f"{found['slow'] / found['requests']:.1%}", f"{found['worst']:.1f}",
+    ]  # fmt: skip
 
 
 def problems(models: Mapping[str, Record]) -> list[str]:
@@ -123,7 +141,8 @@ def problems(models: Mapping[str, Record]) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 1 where parax lost a request, or two answers to one input differ."""
     args = _arguments(argv)
-    settings = {key: getattr(args, key) for key in ("switches", "callers", "seconds", "visit", "least", "small")}
+    keys = ("switches", "callers", "seconds", "visit", "least", "blocks", "small")
+    settings = {key: getattr(args, key) for key in keys}
     document: Record = {"cpu": cpu_name(), "settings": settings, "models": {}}
     for name in args.models:
         with tempfile.TemporaryDirectory(prefix=f"parax-{name}-") as folder:
@@ -144,7 +163,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
                         help=f"of {', '.join(SIDES)} (default: the first two)")
     parser.add_argument("--switches", type=int, default=100, metavar="N", help="there and back (default 100)")
     parser.add_argument("--callers", type=int, default=8, metavar="N", help="of the greater load (default 8)")
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of a steady state (default 3)")
+    parser.add_argument("--seconds", type=float, default=0.6, metavar="S",
+                        help="of each load's steady state in a block (default 0.6)")
+    parser.add_argument("--blocks", type=int, default=10, metavar="N",
+                        help="of steady states and then changes, each held against its own (default 10)")
     parser.add_argument("--visit", type=float, default=0.1, metavar="S", help="from change to change (default 0.1)")
     parser.add_argument("--least", type=int, default=3, metavar="N",
                         help="requests of each caller from change to change (default 3)")

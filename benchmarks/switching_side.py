@@ -92,24 +92,33 @@ def visit_together(callers: Sequence[Caller], part: str, seconds: float, least: 
 
 
 def measure(callers: Sequence[Caller], task: Mapping[str, Any]) -> dict[str, Any]:
-    """The steady states of one caller and of all, then so many changes from one to all and back."""
+    """The steady states of one caller and of all, then changes from one to all and back, in so many blocks of both.
+
+    A machine that others share is not the same for long: each block's changes are held against its own steady states.
+    """
     loads = {"1": callers[:1], str(len(callers)): callers}
-    plan = [(part, task["seconds"]) for part in ("warm-up", "steady")]
-    plan += [("switching", task["visit"])] * task["switches"]
+    plan = [("warm-up", task["seconds"])]
+    for block, switches in enumerate(split(task["switches"], task["blocks"])):
+        plan += [(f"steady {block}", task["seconds"]), *[(f"switching {block}", task["visit"])] * switches]
     for part, seconds in plan:
         for load, those in loads.items():
             if not visit_together(those, f"{part} {load}", seconds, task["least"]):
-                return _found(callers, loads)
-    return _found(callers, loads)
+                return _found(callers, loads, task["blocks"])
+    return _found(callers, loads, task["blocks"])
 
 
-def _found(callers: Sequence[Caller], loads: Iterable[str]) -> dict[str, Any]:
+def split(total: int, parts: int) -> list[int]:
+    """A number in so many parts, as equal as they can be."""
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def _found(callers: Sequence[Caller], loads: Iterable[str], blocks: int) -> dict[str, Any]:
     def visits(what: str) -> list[list[float]]:
         return [[round(t, 7) for t in times] for caller in callers for name, times in caller.visits if name == what]
 
     return {
-        "steady": {load: visits(f"steady {load}") for load in loads},
-        "switching": {load: visits(f"switching {load}") for load in loads},
+        "loads": {load: [{what: visits(f"{what} {block} {load}") for what in ("steady", "switching")}
+                         for block in range(blocks)] for load in loads},
         "asked": sum(caller.asked for caller in callers), "lost": sum(caller.lost for caller in callers),
         "differing": sum(caller.differing for caller in callers),
         "failures": [failure for caller in callers for failure in caller.failures],

@@ -36,10 +36,10 @@ def test_ratios_are_those_of_the_rounds_against_the_better_peer() -> None:
 ])  # fmt: skip
 def test_captions_say_what_ran_beside_and_within(beside: str, quota: float | None, words: str) -> None:
     record = {"compile": {"peak": 2e6, "model": 1e6}, "loads": {"a load": LOAD},
-              "resident": dict.fromkeys(LOAD, 1e6)}  # fmt: skip
+              "resident": dict.fromkeys(LOAD, 1e6), "throttled": dict.fromkeys(LOAD, 0.5)}  # fmt: skip
     made = defaults.tables({"beside": beside, "quota": quota, "models": {"m": record}, "sides": list(LOAD)})
     assert made[0].title == "Items a second: parax ÷ the better peer" + words
-    assert len(made) == 3 + (beside != "nothing")
+    assert len(made) == 3 + (beside != "nothing") + (quota is not None)
     assert all(len(row) == len(table.columns) for table in made for row in table.rows)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import quota as quota_module
-from benchmarks.quota import cpu_quota, parent_group, quota
+from benchmarks.quota import Group, cpu_quota, parent_group, quota
 from parax.errors import UsageError
 
 V1 = "4:memory:/box\n2:cpu,cpuacct:/box\n0::/box"
@@ -53,8 +53,15 @@ def test_a_group_that_takes_no_limit_is_told_and_removed(tmp_path: Path) -> None
 
 
 def test_no_quota_is_no_group(tmp_path: Path) -> None:
-    with cpu_quota(None, tmp_path) as before:
-        assert before == []
+    with cpu_quota(None, tmp_path) as group:
+        assert group.before == [] and group.throttled() == 0.0
+
+
+def test_the_share_of_throttled_periods(tmp_path: Path) -> None:
+    (tmp_path / "cpu.stat").write_text("usage_usec 17\nnr_periods 8\nnr_throttled 2\nthrottled_usec 5")
+    assert Group(tmp_path, []).throttled() == 0.25
+    (tmp_path / "cpu.stat").write_text("nr_periods 0\nnr_throttled 0")
+    assert Group(tmp_path, []).throttled() == 0.0
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "many", "0.001"])
@@ -79,15 +86,15 @@ def ours() -> Iterator[Path]:
 
 
 def test_a_process_is_in_the_group_before_its_program_begins(ours: Path) -> None:
-    with cpu_quota(1.5) as before:
-        done = subprocess.run([*before, sys.executable, "-c", QUOTA], capture_output=True, text=True, check=True)
+    with cpu_quota(1.5) as group:
+        done = subprocess.run([*group.before, sys.executable, "-c", QUOTA], capture_output=True, text=True, check=True)
     assert float(done.stdout) == 1.5
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_the_group_goes_away_after_errors_too(ours: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), cpu_quota(0.5) as before:
-        child = subprocess.Popen([*before, sys.executable, "-c", "while True: pass"])
+    with pytest.raises(error), cpu_quota(0.5) as group:
+        child = subprocess.Popen([*group.before, sys.executable, "-c", "while True: pass"])
         try:
             raise error
         finally:
@@ -100,8 +107,8 @@ def test_the_group_goes_away_when_the_command_is_told_to_end(ours: Path) -> None
 import time
 from benchmarks import command, quota
 def main():
-    with quota.cpu_quota(1.0) as before:
-        print(before[-1], flush=True)
+    with quota.cpu_quota(1.0) as group:
+        print(group.before[-1], flush=True)
         time.sleep(60)
 command.finish(main)"""
     root = Path(quota_module.__file__).parents[1]

@@ -16,17 +16,21 @@ from benchmarks.children import records_of
 from benchmarks.switching_side import Caller, visit_together
 
 FOUND: dict[str, Any] = {
-    "steady": {"1": [[1.0, 1.0, 1.0, 2.0]], "2": [[2.0], [2.0, 2.0]]},
-    "switching": {"1": [[1.3, 1.0], [1.1]], "2": [[2.0, 2.0], [9.0]]},
+    "loads": {
+        "1": [{"steady": [[1.0, 1.0, 1.0, 2.0]], "switching": [[1.3, 1.0], [1.1]]},
+              {"steady": [[10.0, 10.0]], "switching": [[11.0], [12.1]]}],
+        "2": [{"steady": [[2.0], [2.0, 2.0]], "switching": [[2.0, 2.0], [9.0]]}],
+    },
     "asked": 15, "lost": 0, "differing": 0, "failures": [],
 }  # fmt: skip
 
 
-def test_slow_requests_are_those_beyond_the_steady_median() -> None:
+def test_slow_requests_are_those_beyond_the_median_of_their_own_block() -> None:
     found = switching.figures(FOUND)["loads"]
-    assert found["1"]["slow"] == 0.25 and found["1"]["worst"] == 2.0
-    assert found["1"]["changing"] == {"requests": 3, "p50": 1.1, "p99": 1.3, "slow": 1, "worst": 1.3, "first": 0.5}
-    assert found["2"]["changing"]["slow"] == 1 and found["2"]["changing"]["worst"] == 4.5
+    assert found["1"]["steady"] == {"requests": 6, "p50": 2.0, "p99": 10.0, "slow": 1, "worst": 2.0}
+    assert found["1"]["switching"] == {"requests": 5, "p50": 1.3, "p99": 12.1, "slow": 2, "worst": 1.3}
+    assert (found["1"]["slow_first"], found["1"]["first"]) == (2, 4)
+    assert found["2"]["switching"]["slow"] == 1 and found["2"]["switching"]["worst"] == 4.5
 
 
 def test_lost_and_differing_answers_are_problems_and_in_the_table() -> None:
@@ -40,8 +44,14 @@ def test_lost_and_differing_answers_are_problems_and_in_the_table() -> None:
 
 
 def test_a_side_that_stopped_early_has_figures_for_what_it_did() -> None:
-    early = {**FOUND, "switching": {"1": [[1.0]], "2": []}, "lost": 1}
-    assert list(switching.figures(early)["loads"]) == ["1"]
+    loads = {"1": [{"steady": [[1.0]], "switching": [[1.0]]}, {"steady": [[1.0]], "switching": []}],
+             "2": [{"steady": [[1.0]], "switching": []}]}  # fmt: skip
+    found = switching.figures({**FOUND, "loads": loads, "lost": 1})["loads"]
+    assert list(found) == ["1"] and found["1"]["switching"]["requests"] == 1
+
+
+def test_changes_are_spread_over_the_blocks() -> None:
+    assert switching_side.split(10, 4) == [2, 3, 2, 3] and switching_side.split(2, 3) == [0, 1, 1]
 
 
 def test_callers_count_what_differs_and_what_fails() -> None:
@@ -64,12 +74,12 @@ def test_a_caller_that_is_never_answered_is_lost(monkeypatch: pytest.MonkeyPatch
 def test_a_small_run(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     found = tmp_path / "found.json"
-    command = [sys.executable, "-m", "benchmarks.switching", "bert-base", "--small", "--switches", "10", "--seconds",
-               "0.1", "--visit", "0.005", "--json", str(found)]  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.switching", "bert-base", "--small", "--switches", "10",
+               "--blocks", "2", "--seconds", "0.1", "--visit", "0.005", "--json", str(found)]  # fmt: skip
     assert records_of(command, 300, Path(switching.__file__).parents[1]) == []
     record = json.loads(found.read_text())["models"]["bert-base"]
     assert set(record) == {"parax", "onnxruntime"} and record["parax"]["lost"] == record["parax"]["differing"] == 0
     assert record["parax"]["asked"] >= 10 * (3 + 8 * 3)
-    assert {load: each["changing"]["requests"] >= 30 for load, each in record["parax"]["loads"].items()} == {
+    assert {load: each["switching"]["requests"] >= 30 for load, each in record["parax"]["loads"].items()} == {
         "1": True, "8": True,
     }  # fmt: skip
