@@ -134,7 +134,7 @@ class StepWriter:
         head = {"dtype": dtype.name, "shape": list(data.shape)}
         if dtype == STR:
             return {**head, "data": [s.decode() if isinstance(s, bytes) else str(s) for s in data.ravel().tolist()]}
-        return {**head, "offset": self._weights.add(np.ascontiguousarray(data)).offset}
+        return {**head, "offset": self._weights.add(data).offset}
 
 
 def _memory(segments: Sequence[Segment] | Sequence[ScheduledSegment]) -> dict[str, Any]:

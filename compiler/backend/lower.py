@@ -290,7 +290,6 @@ class _Places:
 
 
 def physical_array(v: Value) -> np.ndarray:
-    """A constant's elements in memory order."""
+    """A constant with its axes in memory order: a view."""
     assert v.data is not None and isinstance(v.type, TensorType)
-    data = v.data.transpose(v.type.axis_order) if v.type.layout is not None else v.data
-    return np.ascontiguousarray(data)
+    return v.data.transpose(v.type.axis_order) if v.type.layout is not None else v.data

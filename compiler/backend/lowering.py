@@ -6,6 +6,7 @@ It must not know any one kernel, LLVM or the plan's format.
 
 from __future__ import annotations
 
+import math
 import mmap
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...errors import UnsupportedOp
+from ..ir import bands
 from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
@@ -102,7 +105,11 @@ class Chooser(Protocol):
 
 
 class WeightStore:
-    """weights.bin while it is built: aligned, equal contents stored once, all in memory that grows without copies."""
+    """weights.bin while it is built: aligned, equal contents stored once, all in memory that grows without copies.
+
+    What kernels want in another order than the model's is written here at once, band after band (`ir/bands.py`): a
+    packed copy beside the store would be what a compilation takes at most.
+    """
 
     ALIGN = 64
 
@@ -112,18 +119,27 @@ class WeightStore:
         self._seen: dict[tuple[int, int], list[Weight]] = {}
 
     def add(self, array: np.ndarray) -> Weight:
-        """Store a C-contiguous copy of `array`."""
-        data = np.ascontiguousarray(array)
-        flat = data.reshape(-1).view(np.uint8) if data.size else np.zeros(0, np.uint8)
-        alike = self._seen.setdefault((zlib.crc32(flat.data), flat.nbytes), [])
-        for weight in alike:
-            if np.array_equal(self._view(weight), flat):
-                return weight
-        weight = Weight(self.nbytes, flat.nbytes)
-        alike.append(weight)
-        self.nbytes += -(-max(flat.nbytes, 1) // self.ALIGN) * self.ALIGN
+        """Store the elements of `array` in C order."""
+        return self.make(array.shape, array.dtype, lambda place: bands.copy(place, array))
+
+    def make(self, shape: Sequence[int], dtype: DTypeLike, fill: Callable[[np.ndarray], None]) -> Weight:
+        """Store an array that is made where it stays.
+
+        Args:
+            fill: writes it over zeros, in memory that it must not keep.
+        """
+        weight = Weight(self.nbytes, math.prod(shape) * np.dtype(dtype).itemsize)
+        self.nbytes += -(-max(weight.nbytes, 1) // self.ALIGN) * self.ALIGN
         self._reserve()
-        self._view(weight)[:] = flat
+        content = self._view(weight)
+        fill(content.view(dtype).reshape(shape))
+        alike = self._seen.setdefault((zlib.crc32(content.data), weight.nbytes), [])
+        for other in alike:
+            if bands.equal(self._view(other), content):
+                content[:] = 0
+                self.nbytes = weight.offset
+                return other
+        alike.append(weight)
         return weight
 
     def _view(self, weight: Weight) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""A model file read with its large tensors apart: into arrays of their own, where protobuf would hold two copies more.
+"""A model file read with its large tensors apart: mapped, or into arrays of their own, where protobuf would hold two
+copies more.
 
 Walks the file in protobuf's wire format, tag by tag, along graphs, initializers and attributes only; everything else
 is copied as it is. A tensor that is read apart stays in the message with an entry of external data that names its
@@ -18,8 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from onnx import StringStringEntryProto, TensorProto
 
+from ..ir.mapped import MappedFile, map_file
+
 LEAST_NBYTES = 1 << 16
 """Of raw data that is read apart, and of messages that are walked through."""
+MAPPED_NBYTES = 1 << 20
+"""Of raw data from which on it stays in the file. Less is copied to where its elements are aligned."""
 _WINDOW_NBYTES = 1 << 16
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types; groups, which ONNX has none of, are left to the parser
 _MOST_VARINT_NBYTES = 10
@@ -27,7 +32,9 @@ _MODEL = {7: "graph"}
 _MESSAGES = {
     "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"}, "attribute": {5: "tensor", 6: "graph"},
 }  # fmt: skip
-_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 2, 4, 9, 10, 13, 14
+# Element types whose own fields hold them as memory does, and their sizes.
+_PACKED: dict[int, tuple[int, int]] = {TensorProto.FLOAT: (_FLOAT_DATA, 4), TensorProto.DOUBLE: (_DOUBLE_DATA, 8)}
 _MOST_DEPTH = 200
 
 
@@ -35,8 +42,8 @@ class Apart(NamedTuple):
     """A message without its large tensors.
 
     Attributes:
-        message: the rest. key: of the external data's entries that give a tensor's place in `arrays`; no file can
-            have guessed it.
+        message: the rest. arrays: each tensor's bytes. key: of the external data's entries that give a tensor's place
+            in `arrays`; no file can have guessed it.
     """
 
     message: bytes
@@ -72,6 +79,7 @@ class _Walk:
     def __init__(self, descriptor: int, nbytes: int) -> None:
         self._descriptor, self._nbytes = descriptor, nbytes
         self._window, self._window_at = b"", 0
+        self._file: MappedFile | None = None
         self.key = f"parax {secrets.token_hex(16)}"
         self.arrays: list[np.ndarray] = []
 
@@ -95,15 +103,25 @@ class _Walk:
         return [*pieces, self._read(kept, end)]
 
     def _tensor(self, begin: int, end: int) -> list[bytes]:
-        fields = list(self._fields(begin, end))
-        raw = [f for f in fields if f.number == _RAW_DATA and f.wire == _BYTES]
-        elsewhere = any(f.number in (_EXTERNAL_DATA, _DATA_LOCATION) for f in fields)
-        if len(raw) != 1 or elsewhere or raw[0].end - raw[0].begin < LEAST_NBYTES:
+        raw = self._content(list(self._fields(begin, end)))
+        if raw is None:
             return [self._read(begin, end)]
         entry = StringStringEntryProto(key=self.key, value=str(len(self.arrays)))
         marks = TensorProto(external_data=[entry], data_location=TensorProto.EXTERNAL)
-        self.arrays.append(self._array(raw[0].begin, raw[0].end))
-        return [self._read(begin, raw[0].at), self._read(raw[0].end, end), marks.SerializeToString()]
+        self.arrays.append((self._mapped if raw.end - raw.begin >= MAPPED_NBYTES else self._array)(raw.begin, raw.end))
+        return [self._read(begin, raw.at), self._read(raw.end, end), marks.SerializeToString()]
+
+    def _content(self, fields: list[_Field]) -> _Field | None:
+        """The only field of a tensor that has its elements, if they are many and lie there as in memory."""
+        if any(f.number in (_EXTERNAL_DATA, _DATA_LOCATION) for f in fields):
+            return None
+        types = [self._number(f.begin, f.end)[0] for f in fields if f.number == _DATA_TYPE and f.wire == _VARINT]
+        packed, nbytes = _PACKED.get(types[0] if len(types) == 1 else 0, (_RAW_DATA, 1))
+        found = [f for f in fields if f.number in (_RAW_DATA, packed)]
+        if len(found) != 1 or found[0].wire != _BYTES:
+            return None
+        size = found[0].end - found[0].begin
+        return found[0] if size >= LEAST_NBYTES and (found[0].number == _RAW_DATA or size % nbytes == 0) else None
 
     def _fields(self, begin: int, end: int) -> Iterator[_Field]:
         at = begin
@@ -142,6 +160,13 @@ class _Walk:
 
     def _read(self, begin: int, end: int) -> bytes:
         return bytes(self._array(begin, end)) if end > begin else b""
+
+    def _mapped(self, begin: int, end: int) -> np.ndarray:
+        """Bytes of the file where they lie: in memory only while somebody looks at them."""
+        self._file = self._file or map_file(self._descriptor)
+        if end > len(self._file):
+            raise ValueError("the file became shorter")
+        return np.frombuffer(self._file, np.uint8, end - begin, begin)
 
     def _array(self, begin: int, end: int) -> np.ndarray:
         """Bytes of the file, aligned for every element type."""

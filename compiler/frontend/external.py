@@ -5,7 +5,6 @@ A location must stay inside the model's folder after symbolic links are resolved
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from pathlib import Path
 from onnx import StringStringEntryProto
 
 from ...errors import InvalidModel
+from ..ir.mapped import map_file
 from .apart import Apart
 from .parse import require_text
 
@@ -93,7 +93,7 @@ def _map_file(path: Path, where: str) -> memoryview:
                 raise InvalidModel("external data is not a regular file", where=where, found=path.name)
             if status.st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            return memoryview(map_file(descriptor))
         finally:
             os.close(descriptor)
     except OSError as error:

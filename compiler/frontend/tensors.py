@@ -12,6 +12,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
+from ..ir.mapped import is_mapped
 from ..ir.types import DType
 from .external import ExternalData
 from .limits import Limits
@@ -113,7 +114,7 @@ def _from_raw(raw: Any, dtype: DType, numel: int, where: str) -> np.ndarray:
     assert dtype.numpy is not None
     array = np.frombuffer(raw, dtype.numpy)
     if np.little_endian:
-        return array if array.flags.aligned else array.copy()
+        return array if array.flags.aligned or is_mapped(array) else array.copy()
     return array.byteswap()
 
 

@@ -42,6 +42,23 @@ def test_contents_stay_while_the_memory_grows() -> None:
     assert not blob[~kept].any()
 
 
+def test_what_is_made_in_place_is_stored_once() -> None:
+    store, content = WeightStore(), np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def fill(place: np.ndarray) -> None:
+        assert not place.any() and place.shape == (3, 4)
+        place[:] = content
+
+    first = store.add(content.astype(np.float16))
+    weight = store.make((3, 4), np.float32, fill)
+    assert weight.nbytes == 48 and weight != first
+    assert store.make((3, 4), np.float32, fill) == weight == store.add(np.asfortranarray(content))
+    after = store.make((2, 9), np.int8, lambda place: None)  # where the duplicates were for a while
+    blob = np.frombuffer(store.to_bytes(), np.uint8)
+    np.testing.assert_array_equal(blob[weight.offset :][:48].view(np.float32), content.ravel())
+    assert after.offset == weight.offset + WeightStore.ALIGN and not blob[weight.offset + 48 :].any()
+
+
 def test_an_empty_store() -> None:
     assert bytes(WeightStore().to_bytes()) == b""
 

@@ -14,10 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import parax
 from parax.compiler.frontend import apart
-from parax.compiler.frontend.apart import LEAST_NBYTES, read_apart
+from parax.compiler.frontend.apart import LEAST_NBYTES, MAPPED_NBYTES, read_apart
 from parax.compiler.frontend.importer import import_model
 from parax.compiler.frontend.limits import Limits
 from parax.compiler.frontend.parse import read_model
+from parax.compiler.ir.mapped import is_mapped
 
 LARGE = LEAST_NBYTES // 4
 WEIGHTS = np.random.default_rng(0).standard_normal((4, LARGE // 2), np.float32)
@@ -68,6 +69,46 @@ def test_the_rest_and_the_tensors_make_the_model(tmp_path: Path) -> None:
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
     assert rest == model
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_in_their_own_field_are_read_apart(tmp_path: Path, dtype: type) -> None:
+    array = np.random.default_rng(0).standard_normal((3, MAPPED_NBYTES // 8 + 1)).astype(dtype)
+    field = "float_data" if dtype is np.float32 else "double_data"
+    model = _model()
+    given = model.graph.initializer[0]
+    given.CopyFrom(TensorProto(name="w", data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape))
+    getattr(given, field).extend(array.ravel().tolist())
+    found = _apart(model.SerializeToString(), tmp_path / "m.onnx")
+    assert len(found.arrays) == 3 and is_mapped(found.arrays[2]) and not is_mapped(found.arrays[0])
+    np.testing.assert_array_equal(found.arrays[2].view(array.dtype), array.ravel())
+
+
+def test_a_field_of_another_type_is_left_to_the_parser(tmp_path: Path) -> None:
+    model = _model()
+    given = model.graph.initializer[0]
+    given.CopyFrom(TensorProto(name="w", data_type=TensorProto.DOUBLE, dims=[LARGE]))
+    given.float_data.extend([1.0] * LARGE)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(parax.errors.InvalidModel, match="wrong field"):
+        import_model(tmp_path / "m.onnx", limits=Limits())
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_mapped_constants_need_not_be_aligned(tmp_path: Path, shift: int) -> None:
+    """Kernels and the folding of sums get the same numbers, wherever in the file they are."""
+    w = np.random.default_rng(0).standard_normal((512, 1024), np.float32)
+    nodes = [helper.make_node("ReduceSum", ["w"], ["s"], keepdims=0), helper.make_node("MatMul", ["x", "w"], ["p"]),
+             helper.make_node("Add", ["p", "s"], ["y"])]  # fmt: skip
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 512])]
+    outputs, constants = [helper.make_empty_tensor_value_info("y")], [numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.producer_name = "p" * (shift + 1)  # moves what follows
+    onnx.save(model, tmp_path / "m.onnx")
+    options = parax.CompileOptions(cache=False)
+    found, expected = (parax.compile(m, options=options) for m in (tmp_path / "m.onnx", model))
+    assert bytes(found.weights) == bytes(expected.weights)
 
 
 def test_a_model_runs_the_same_read_from_a_file_and_from_memory(tmp_path: Path) -> None:

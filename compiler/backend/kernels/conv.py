@@ -126,7 +126,7 @@ def has_halves(s: ConvShape) -> bool:
 
 def by_strassen(ctx: LowerContext, fusion: Fusion, s: ConvShape, p: Product) -> KernelCall:
     """A layer that `has_halves` by Strassen's algorithm."""
-    product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0], constant_bias(s))
+    product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0, 0], constant_bias(s))
     return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols), [("a", F32PTR, s.x)],
                          lambda k: indirect_operands(k, ctx, s, p, False))  # fmt: skip
 

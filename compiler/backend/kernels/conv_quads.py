@@ -102,7 +102,7 @@ def quads_of(fusion: Fusion, s: ConvShape, target: Target) -> Quads | None:
 def packed_weights(s: ConvShape, q: Quads) -> np.ndarray:
     """[group][input][quads of outputs], zeros beyond the last output."""
     assert s.w.data is not None
-    w = s.w.data.astype(np.float32).reshape(s.groups, s.group_outputs, s.group_inputs)
+    w = s.w.data.reshape(s.groups, s.group_outputs, s.group_inputs)
     out = np.zeros((s.groups, s.group_inputs, q.quads * QUAD), np.float32)
     out[:, :, : s.group_outputs] = w.swapaxes(1, 2)
     return out

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...ir import bands
 from ...ir.graph import Node, Value
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
@@ -29,7 +30,7 @@ from .conv_narrow import lower_narrow, pays
 from .conv_weights import NamedOperand
 from .gemm import Operands, ProductEmitter
 from .narrow_shape import narrow_transposed
-from .pack import pack_panels, pad_vector
+from .pack import packed_panels, pad_vector
 from .plain import Term, decompose, emit_plain, strided_load
 from .tail import Tail, tail_of
 
@@ -74,7 +75,7 @@ class Transposed:
         last = (0, *range(2, self.geometry.rank + 2), 1)
         constant = all(v is None or (v.data is not None and v.producer is None) for v in (self.w, self.b))
         static = not any(isinstance(p, SymDim) for p in self.geometry.pads_begin)
-        finite = self.w.data is not None and bool(np.isfinite(self.w.data.astype(np.float32)).all())
+        finite = self.w.data is not None and bands.is_finite(self.w.data)
         return (
             constant
             and static
@@ -152,15 +153,14 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
     p = replace(p, rows_known=False, row_block=block, panels_per_item=p.n_panels)
     tail = tail_of(fusion, ctx.symbols)
     assert s.w.data is not None
-    w = s.w.data.astype(np.float32).reshape(s.groups, s.group_inputs, s.group_outputs, -1)
-    w = w[..., list(phases.order)].transpose(0, 3, 1, 2).reshape(s.groups, -1, s.group_outputs)
+    w = s.w.data.reshape(s.groups, s.group_inputs, s.group_outputs, -1).transpose(0, 3, 1, 2)
     bias = np.zeros(4 * ctx.lanes, np.float32)
     if s.b is not None and s.b.data is not None:
         bias = pad_vector(s.b.data.astype(np.float32), padded_columns(s.groups * s.group_outputs, ctx.lanes))
     operands: list[NamedOperand] = [
         ("a", F32PTR, s.x),
         ("zero", F32PTR, ctx.weights.add(np.zeros(s.group_inputs, np.float32))),
-        ("w", F32PTR, ctx.weights.add(pack_panels(w, p.kinds, p.lanes))),
+        ("w", F32PTR, packed_panels(ctx, w, p.kinds, p.lanes, order=phases.order)),
         ("bias", F32PTR, ctx.weights.add(bias)),
         ("starts", I64PTR, ctx.weights.add(phases.starts)),
         ("shifts", I64PTR, ctx.weights.add(phases.shifts)),

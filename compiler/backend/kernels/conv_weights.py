@@ -16,7 +16,7 @@ from ..fusion import Fusion
 from ..lowering import LowerContext, Operand, Scratch
 from .blocking import PanelKind, Product, padded_columns
 from .conv_tables import Walk
-from .pack import copy_function, pack_panels, pad_vector
+from .pack import copy_function, packed_panels, pad_vector
 
 NamedOperand = tuple[str, PtrType, Operand]
 
@@ -114,22 +114,30 @@ class ConvShape:
 
 
 def conv_weights(s: ConvShape, taps_outside: bool) -> np.ndarray:
-    """Constant weights as [group, k, output channel], k = (tap, channel) or (channel, tap)."""
+    """Constant weights as [group, tap, channel, output channel] or [group, channel, tap, output channel].
+
+    A view of the model's, but where groups are merged: those are small.
+    """
     assert s.w.data is not None
+    w = s.w.data if s.merged == 1 else _spread(s, s.w.data.astype(np.float32))
+    w = w.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
+    return w.transpose((0, 3, 2, 1) if taps_outside else (0, 2, 3, 1))
+
+
+def _spread(s: ConvShape, w: np.ndarray) -> np.ndarray:
+    """Merged groups' weights with zeros between them."""
     n = s.merged
-    own = s.w.data.astype(np.float32).reshape(s.groups, n, s.group_outputs // n, s.group_inputs // n, s.taps)
+    own = w.reshape(s.groups, n, s.group_outputs // n, s.group_inputs // n, s.taps)
     spread = np.zeros((s.groups, n, s.group_outputs // n, n, s.group_inputs // n, s.taps), np.float32)
     for i in range(n):
         spread[:, i, :, i] = own[:, i]
-    w = spread.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
-    order = (0, 3, 2, 1) if taps_outside else (0, 2, 3, 1)
-    return w.transpose(order).reshape(s.groups, s.taps * s.group_inputs, s.group_outputs)
+    return spread
 
 
 def weight_operands(ctx: LowerContext, s: ConvShape, p: Product, taps_outside: bool) -> list[NamedOperand]:
     """The packed weights, or the weights and scratch for one panel."""
     if s.constant:
-        return [("w", F32PTR, ctx.weights.add(pack_panels(conv_weights(s, taps_outside), p.kinds, p.lanes)))]
+        return [("w", F32PTR, packed_panels(ctx, conv_weights(s, taps_outside), p.kinds, p.lanes))]
     width = max(kind.vectors for kind in p.kinds) * p.lanes
     return [("w", PtrType(s.w.tensor.dtype), s.w), ("wpack", F32PTR, Scratch(s.taps * s.group_inputs * width * 4))]
 

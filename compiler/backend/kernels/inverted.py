@@ -28,7 +28,7 @@ from .blocking import Product, best_lanes, plan_product, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
 from .depthwise import Depthwise, depthwise_weights
 from .gemm import Operands, ProductEmitter
-from .pack import pack_panels
+from .pack import packed_panels
 from .separable import PAD, ScratchEpilogue
 from .spatial import Line, lines_of
 from .tail import tail_of
@@ -70,7 +70,7 @@ def lower_inverted(ctx: LowerContext, first: Fusion, depthwise: Fusion, fusion: 
     weights, padded = depthwise_weights(ctx, d)
     operands: list[NamedOperand] = [
         ("x", F32PTR, e.x),
-        ("spread", F32PTR, ctx.weights.add(pack_panels(conv_weights(e, True), q.kinds, q.lanes))),
+        ("spread", F32PTR, packed_panels(ctx, conv_weights(e, True), q.kinds, q.lanes)),
         ("before", *bias_operand(ctx, e)[1:]),
         ("x_table", I64PTR, ctx.weights.add(np.arange(static(q.rows), dtype=np.int64) * e.group_inputs)),
         ("ring", F32PTR, Scratch(ring_rows * static(line.input) * d.groups * 4)),

@@ -23,7 +23,7 @@ from .blocking import LEAST_SEGMENT, PanelKind, Product, padded_columns, plan_pr
 from .gemm import Operands, ProductEmitter
 from .matmul_plain import lower_plain_matmul
 from .matmul_shapes import Matrices, matrices_of
-from .pack import copy_function, pack_panels, pad_vector
+from .pack import copy_function, packed_panels, pad_vector
 from .plain import decompose
 from .tail import Addend, tail_of
 from .tile import LINE
@@ -92,7 +92,7 @@ def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> 
     rows, columns, matrix = plan_rows(y, m), static(y.dims[y.axis_order[-1]]), constant_matrix(m)
     assert matrix is not None
     addend = addend_of(m, columns)
-    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns))
+    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns), m.alpha)
     direct: list[tuple[str, PtrType, Operand]] = [("a", F32PTR, m.a)]
     if addend is not None:
         assert m.c is not None
@@ -117,13 +117,12 @@ def _is_fast(fusion: Fusion, m: Matrices) -> bool:
 
 
 def constant_matrix(m: Matrices) -> np.ndarray | None:
-    """B as [K, N] with alpha in it if it is known at compile time and shared by all rows."""
+    """B as [K, N], a view that alpha is not in yet, if it is known at compile time and shared by all rows."""
     if not is_packed(m):
         return None
     assert m.b.data is not None
-    data = m.b.data.astype(np.float32)
-    data = data.reshape(data.shape[-2:])
-    return (data.T if m.transposed_b else data) * np.float32(m.alpha)
+    data = m.b.data.reshape(m.b.data.shape[-2:])
+    return data.T if m.transposed_b else data
 
 
 @dataclass
@@ -189,7 +188,7 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
         ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64)),
     ]
     if matrix is not None:
-        operands.append(("b", F32PTR, ctx.weights.add(pack_panels(matrix, p.kinds, ctx.lanes))))
+        operands.append(("b", F32PTR, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, scale=m.alpha)))
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
         operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))

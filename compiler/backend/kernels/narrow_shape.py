@@ -94,7 +94,8 @@ class Narrow:
     """A layer as stride-1 convolutions, side by side.
 
     Attributes:
-        weights: [group, output, input, line tap, column tap]. bias: per channel. lines, columns: the axes' phases.
+        weights: the model's as [group, output, input, line tap, column tap]. bias: per channel. lines, columns: the
+            axes' phases.
         height, width: of the input; line_step, pixel_step: elements between its lines and its pixels.
         out_height, out_width: of the result, whose lines follow each other.
     """
@@ -181,7 +182,7 @@ def narrow_conv(fusion: Fusion, s: ConvShape) -> Narrow | None:
         return None
     phases = [conv_phase(*sizes) for sizes in zip(g.kernel, g.dilations, g.pads_begin)]  # type: ignore[arg-type]
     assert s.w.data is not None
-    w = s.w.data.astype(np.float32).reshape(s.groups, s.group_outputs, s.group_inputs, *g.kernel)
+    w = s.w.data.reshape(s.groups, s.group_outputs, s.group_inputs, *g.kernel)
     return _flattened(_narrow(s.x, s.y, s.b, g, w, phases), s.pointwise)
 
 
@@ -195,7 +196,7 @@ def narrow_transposed(
     phases = [transposed_phases(*n) for n in sizes]  # type: ignore[arg-type]
     assert w.data is not None
     n_in, n_out, *taps = w.data.shape
-    weights = w.data.astype(np.float32).reshape(groups, n_in // groups, n_out, *taps).swapaxes(1, 2)
+    weights = w.data.reshape(groups, n_in // groups, n_out, *taps).swapaxes(1, 2)
     return _narrow(x, fusion.result.tensor, b, g, weights, phases)
 
 

@@ -5,31 +5,72 @@ B is stored panel after panel, each [k][width] with the width of its panel and z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...ir import bands
 from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
 from ...ir.loops import INDEX, KFunc, KType, PtrType
 from ...ir.types import DType
 from ..fusion import load
-from ..lowering import LowerContext
-from .blocking import PanelKind
+from ..lowering import LowerContext, Weight
+from .blocking import PanelKind, static
 
 
-def pack_panels(matrix: np.ndarray, kinds: Sequence[PanelKind], lanes: int) -> np.ndarray:
-    """[..., K, N] → f32 [..., K · padded N]: for each leading index, panel after panel of [K][width]."""
-    *lead, depth, columns = matrix.shape
-    source = np.ascontiguousarray(matrix, np.float32).reshape(-1, depth, columns)
-    parts = []
+def packed_panels(
+    ctx: LowerContext,
+    source: np.ndarray,
+    kinds: Sequence[PanelKind],
+    lanes: int,
+    *,
+    scale: float = 1.0,
+    order: Sequence[int] | None = None,
+) -> Weight:
+    """[group, *K, N] · scale → a weight, f32 [group, K · padded N]: panel after panel of [K][width].
+
+    Args:
+        source: better a view of the model's constant than a copy: it is read band after band.
+        order: which indices of the second axis are packed, one after the other; None: all, as they are.
+    """
+    groups, *depth, _ = source.shape
+    depth[0] = depth[0] if order is None else len(order)
+    n_columns = sum(static(kind.count) * kind.vectors * lanes for kind in kinds)
+
+    def fill(place: np.ndarray) -> None:
+        for target, first in panels_of(place, depth, kinds, lanes):
+            columns = source[..., first:]
+            if order is None:
+                _fill(target, columns, scale)
+            for at, index in enumerate(order or ()):
+                _fill(target[:, at], columns[:, index], scale)
+
+    return ctx.weights.make((groups, math.prod(depth) * n_columns), np.float32, fill)
+
+
+def panels_of(
+    place: np.ndarray, depth: Sequence[int], kinds: Sequence[PanelKind], lanes: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """For each kind of panel its part of `place`, as [group, *K, panel, width], and the first column in it."""
+    at = 0
     for kind in kinds:
-        assert isinstance(kind.column, int) and isinstance(kind.count, int)
-        width = kind.vectors * lanes
-        part = source[:, :, kind.column : kind.column + kind.count * width]
-        if part.shape[2] < kind.count * width:
-            part = np.pad(part, ((0, 0), (0, 0), (0, kind.count * width - part.shape[2])))
-        parts.append(part.reshape(-1, depth, kind.count, width).transpose(0, 2, 1, 3).reshape(source.shape[0], -1))
-    return np.concatenate(parts, axis=1).reshape(*lead, -1)
+        count, width = static(kind.count), kind.vectors * lanes
+        size = math.prod(depth) * count * width
+        panels = place[:, at : at + size].reshape(len(place), count, *depth, width)
+        yield np.moveaxis(panels, 1, -2), static(kind.column)
+        at += size
+
+
+def _fill(target: np.ndarray, source: np.ndarray, scale: float) -> None:
+    """[..., panel, width] from columns that may be too few, or too many."""
+    count, width = target.shape[-2:]
+    whole = min(count, source.shape[-1] // width)
+    shape = (*source.shape[:-1], whole, width)
+    bands.copy(target[..., :whole, :], source[..., : whole * width].reshape(shape), scale)
+    if whole < count:
+        rest = source[..., whole * width :]
+        bands.copy(target[..., whole, : rest.shape[-1]], rest, scale)
 
 
 def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:

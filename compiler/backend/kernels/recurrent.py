@@ -46,17 +46,15 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
     used = {n: v for n, v in zip(OUTPUTS, node.outputs)}
     types = {n: v.tensor for n, v in (*given.items(), *used.items())}
     cell, lanes, x = cell_of(op), ctx.lanes, types["x"]
-    arrays = {n: packed_weights(n, given[n], cell, shape.hidden, lanes) for n in ("w", "r")}
-    weights = {n: a for n, a in arrays.items() if a is not None}
-    packed = len(weights) == 2
+    packed = all(given[n].data is not None and given[n].producer is None for n in ("w", "r"))
     rows, steps, shared = cut(shape, lanes)
     copied = x.dtype != F32 or x.strides[-1] != 1
     plan = RecurrentPlan(op, cell, shape, types, lanes, rows, steps, packed, copied, shared)
 
     operands: list[tuple[str, PtrType, Operand]] = []
     for name, v in given.items():
-        if packed and name in weights:
-            operands.append((name, F32PTR, ctx.weights.add(weights[name])))
+        if packed and name in ("w", "r"):
+            operands.append((name, F32PTR, packed_weights(ctx, name, v, cell, shape.hidden)))
         else:
             operands.append((name, PtrType(v.tensor.dtype), v))
     operands += [(n, PtrType(v.tensor.dtype), v) for n, v in used.items()]

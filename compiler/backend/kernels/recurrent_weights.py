@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ir import bands
 from ...ir.graph import Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import F32, Dim, ceil_div
 from ..fusion import load
+from ..lowering import LowerContext, Weight
 from .cells import Cell
 from .nest import strided_index
 from .recurrent_tile import part_vectors
@@ -35,21 +37,40 @@ def gate_parts(group: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [group[i : i + size] for i in range(0, len(group), size)]
 
 
-def packed_weights(name: str, v: Value, cell: Cell, hidden: int, lanes: int) -> np.ndarray | None:
-    """W or R packed, None if it is not a constant."""
-    if v.data is None or v.producer is not None:
-        return None
+def packed_weights(ctx: LowerContext, name: str, v: Value, cell: Cell, hidden: int) -> Weight:
+    """W or R, a constant, packed."""
+    assert v.data is not None
     directions, _, depth = v.data.shape
-    blocks = ceil_div(hidden, lanes)
-    gates = v.data.astype(np.float32).reshape(directions, -1, hidden, depth)
-    padded = np.pad(gates, ((0, 0), (0, 0), (0, blocks * lanes - hidden), (0, 0)))
-    split = padded.reshape(directions, -1, blocks, lanes, depth)
-    groups = []
-    for group in gate_groups(name, cell):
-        panels = [split[:, list(part)].transpose(0, 2, 4, 1, 3).reshape(directions, blocks, -1)
-                  for part in gate_parts(group)]
-        groups.append(np.concatenate(panels, axis=2).reshape(directions, -1))
-    return np.concatenate(groups, axis=1)
+    gates = v.data.reshape(directions, -1, hidden, depth)
+    groups = gate_groups(name, cell)
+    blocks, lanes = ceil_div(hidden, ctx.lanes), ctx.lanes
+
+    def fill(place: np.ndarray) -> None:
+        at = 0
+        for group in groups:
+            size = blocks * depth * len(group) * lanes
+            panels, first = place[:, at : at + size].reshape(directions, blocks, -1), 0
+            for part in gate_parts(group):
+                end = first + depth * len(part) * lanes
+                own = panels[:, :, first:end].reshape(directions, blocks, depth, len(part), lanes)
+                for j, gate in enumerate(part):
+                    _fill(own[:, :, :, j], gates[:, gate])
+                first = end
+            at += size
+
+    n_gates = sum(map(len, groups))
+    return ctx.weights.make((directions, blocks * depth * n_gates * lanes), np.float32, fill)
+
+
+def _fill(target: np.ndarray, gate: np.ndarray) -> None:
+    """[direction, block, k, lane] from [direction, unit, k]."""
+    directions, hidden, depth = gate.shape
+    lanes = target.shape[3]
+    whole = hidden // lanes
+    units = gate[:, : whole * lanes].reshape(directions, whole, lanes, depth)
+    bands.copy(target[:, :whole], units.transpose(0, 1, 3, 2))
+    if whole < target.shape[1]:
+        bands.copy(target[:, whole, :, : hidden - whole * lanes], gate[:, whole * lanes :].transpose(0, 2, 1))
 
 
 def pack_blocks(k: Builder, p: RecurrentPlan, direction: KValue, first: KValue, last: KValue) -> None:

@@ -96,7 +96,8 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
     pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
     weights, padded = depthwise_weights(ctx, d)
     halves = strassen.within(ctx, p) if constant_operands(s) else None
-    fast = strassen.Strassen(ctx, halves, conv_weights(s, taps_outside=True)[0], constant_bias(s)) if halves else None
+    matrix = conv_weights(s, taps_outside=True)[0, 0] if halves else None
+    fast = None if halves is None or matrix is None else strassen.Strassen(ctx, halves, matrix, constant_bias(s))
     operands: list[NamedOperand] = [
         ("x", F32PTR, d.x),
         ("filter", F32PTR, weights),

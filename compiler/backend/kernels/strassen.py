@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...ir import bands
 from ...ir import strassen as counts
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder
 from ...ir.loops import KFunc, PtrType
 from ...ir.types import ceil_div
 from ..fusion import Fusion
-from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch
+from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, Weight
 from .balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
 from .blocking import Product, panel_kinds, product_shape, static
 from .gemm import Operands
@@ -121,23 +122,38 @@ def within(ctx: LowerContext, p: Product) -> Product | None:
     return replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)
 
 
-def pair_weights(matrix: np.ndarray, p: Product, h: Halves) -> np.ndarray:
-    """[K, N] → pair of panels after pair: the MATRICES, each [K/2][width]."""
-    missing = 2 * h.columns - matrix.shape[1]
-    whole = np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
-    (b11, b12), (b21, b22) = [np.split(half, 2, axis=1) for half in np.split(whole, 2, axis=0)]
+def pair_weights(ctx: LowerContext, matrix: np.ndarray, p: Product, h: Halves, scale: float = 1.0) -> Weight:
+    """[K, N] · scale → pair of panels after pair: the MATRICES, each [K/2][width]."""
+
+    def fill(place: np.ndarray) -> None:
+        at = 0
+        for kind in p.kinds:
+            first, width = static(kind.column), kind.vectors * p.lanes
+            for column in range(first, first + static(kind.count) * width, width):
+                size = len(MATRICES) * h.depth * width
+                _fill_pair(place[at : at + size].reshape(len(MATRICES), h.depth, width), matrix, column, h, scale)
+                at += size
+
+    n_columns = sum(static(kind.count) * kind.vectors * p.lanes for kind in p.kinds)
+    return ctx.weights.make((len(MATRICES) * h.depth * n_columns,), np.float32, fill)
+
+
+def _fill_pair(place: np.ndarray, matrix: np.ndarray, column: int, h: Halves, scale: float) -> None:
+    """The MATRICES of the panels from `column` on in each half."""
+    width = place.shape[2]
+
+    def part(half: int, first: int) -> np.ndarray:
+        own = np.zeros((h.depth, width), np.float32)
+        given = matrix[half * h.depth : (half + 1) * h.depth, first : first + width]
+        bands.copy(own[:, : given.shape[1]], given, scale)
+        return own
+
+    (b11, b12), (b21, b22) = [[part(half, first) for first in (column, h.columns + column)] for half in (0, 1)]
     t1 = b12 - b11
     t2 = b22 - t1
     named = {"B11": b11, "B21": b21, "B22": b22, "T1": t1, "T2": t2, "T3": b22 - b12, "-T4": b21 - t2}
-    parts = []
-    for kind in p.kinds:
-        first, width, count = static(kind.column), kind.vectors * p.lanes, static(kind.count)
-        pairs = np.empty((count, len(MATRICES), h.depth, width), np.float32)
-        for n, name in enumerate(MATRICES):
-            own = named[name][:, first : first + count * width]
-            pairs[:, n] = own.reshape(h.depth, count, width).transpose(1, 0, 2)
-        parts.append(pairs.reshape(-1))
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    for target, name in zip(place, MATRICES, strict=True):
+        target[:] = named[name]
 
 
 def pair_bias(bias: np.ndarray | None, columns: int, left: int) -> np.ndarray:
@@ -151,16 +167,18 @@ class Strassen:
     """One product's plan, operands and emitter.
 
     Args:
-        p: a `plan_halves`. matrix: B, [K, N], K even. bias: of its columns.
+        p: a `plan_halves`. matrix: B, [K, N], K even, but for the factor `scale`. bias: of its columns.
     """
 
-    def __init__(self, ctx: LowerContext, p: Product, matrix: np.ndarray, bias: np.ndarray | None) -> None:
+    def __init__(
+        self, ctx: LowerContext, p: Product, matrix: np.ndarray, bias: np.ndarray | None, scale: float = 1.0
+    ) -> None:
         columns, left = matrix.shape[1], left_columns(matrix.shape[1], p.lanes)
         h = Halves(ceil_div(static(p.row_block), 2), static(p.kc), left, columns != 2 * left)
         self.p, self.halves = p, h
         width = max(kind.vectors for kind in p.kinds) * p.lanes
         self.named: list[tuple[str, PtrType, Operand]] = [
-            ("pairs", F32PTR, ctx.weights.add(pair_weights(matrix, p, h))),
+            ("pairs", F32PTR, pair_weights(ctx, matrix, p, h, scale)),
             ("bias", F32PTR, ctx.weights.add(pair_bias(bias, columns, left))),
             ("partial", F32PTR, Scratch(N_KEPT * h.rows * width * 4)),
             ("sums", F32PTR, Scratch(N_SUMS * h.rows * h.depth * 4)),

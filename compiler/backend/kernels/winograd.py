@@ -36,6 +36,7 @@ import numpy as np
 from ...ir import winograd as counts
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
+from ...ir.mapped import forget
 from ...ir.target import Target
 from ...ir.types import ceil_div
 from ..fusion import Fusion
@@ -146,21 +147,24 @@ def plan(s: ConvShape, target: Target, axes: tuple[Axis, Axis], rows: int = 1) -
     return Plan(axes, tiles, block, vectors, lanes, height, panels)
 
 
-def transform_weights(w: np.ndarray, p: Plan) -> np.ndarray:
-    """[Co, Ci, h, w] → G g Gᵀ as [panel, ξ, Ci, width], zeros beyond the last output channel."""
+def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
+    """[Co, Ci, h, w] → G g Gᵀ as [panel, ξ, Ci, width] into `result`, which has zeros beyond the last output channel.
+
+    A panel at a time: those are f64, and of more points than taps.
+    """
     inputs = w.shape[1]
-    result = np.zeros((p.panels, p.points, inputs, p.width), np.float32)
     pairs = itertools.product(*(axis.phases for axis in p.axes))
     taps = [(a.first, b.first, np.kron(as_array(a.g), as_array(b.g))) for a, b in pairs]
     for panel in range(p.panels):
-        part = w[panel * p.width : (panel + 1) * p.width].astype(np.float64).transpose(2, 3, 1, 0)
+        given = w[panel * p.width : (panel + 1) * p.width]
+        part = given.astype(np.float64).transpose(2, 3, 1, 0)
+        forget(given)
         point = 0
         for top, left, both in taps:  # vec(G g Gᵀ) = (G ⊗ G) vec(g)
             own = part[top :: p.axes[0].stride, left :: p.axes[1].stride]
             u = both @ own.reshape(both.shape[1], -1)
             result[panel, point : point + len(u), :, : part.shape[3]] = u.reshape(len(u), inputs, -1)
             point += len(u)
-    return result
 
 
 def lower_winograd(
@@ -180,7 +184,8 @@ def lower_winograd(
         bias = pad_vector(s.b.data.astype(np.float32), p.panels * p.width)
     operands = [
         s.x,
-        ctx.weights.add(transform_weights(s.w.data, p)),
+        ctx.weights.make((p.panels, p.points, s.group_inputs, p.width), np.float32,
+                         partial(transform_weights, s.w.data, p)),
         ctx.weights.add(bias) if constant_bias else s.b,
         ctx.weights.add(np.zeros(p.axes[1].inputs * static(s.x.tensor.pitch), np.float32)),
         Scratch(4 * p.points * p.block * s.group_inputs),

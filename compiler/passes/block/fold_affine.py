@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.bands import scaled
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import F32, F64, TensorType
 from ..base import BlockPass
@@ -143,7 +144,14 @@ def _scaled(w: Value, scale: np.ndarray, axis: int) -> np.ndarray | Value:
     if np.all(scale == 1):
         return w
     shape = [-1 if i == axis else 1 for i in range(w.data.ndim)]
-    return (w.data.astype(np.float64) * scale.reshape(shape)).astype(w.data.dtype)
+    return scaled(w.data, scale.reshape(shape))
+
+
+def _moved(w: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """What a shift [group, channel] of the input adds to each output channel of weights [Cout, Cin/group, ...]."""
+    per = len(w) // len(shift)
+    own = shift.reshape(len(shift), -1, *[1] * (w.ndim - 2))
+    return np.array([(channel.astype(np.float64) * own[i // per]).ravel().sum() for i, channel in enumerate(w)])
 
 
 def _fold_before(node: Node, rw: Rewriter) -> bool:
@@ -160,19 +168,17 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
     if convolution and a.shifts and not _unpadded(node):
         return rw.no_match("the shift does not reach the padding", node)
     assert w.data is not None
-    weights = w.data.astype(np.float64)
     operands: list[object] = [a.x]
     if not convolution:
-        operands.append((weights * a.scale[:, None]).astype(w.data.dtype))
+        operands.append(scaled(w.data, a.scale[:, None]))
     else:
         group = node.op.group  # type: ignore[attr-defined]
-        shape = (group, 1, weights.shape[1], *[1] * (weights.ndim - 2))
-        grouped = weights.reshape(group, -1, *weights.shape[1:])
-        operands.append((grouped * a.scale.reshape(shape)).reshape(weights.shape).astype(w.data.dtype))
-        shift = (grouped * a.shift.reshape(shape)).reshape(weights.shape[0], -1).sum(1)
+        shape = (group, 1, w.data.shape[1], *[1] * (w.data.ndim - 2))
+        grouped = w.data.reshape(group, -1, *w.data.shape[1:])
+        operands.append(scaled(grouped, a.scale.reshape(shape)).reshape(w.data.shape))
         if b is not None or a.shifts:
             old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
-            operands.append((old + shift).astype(w.data.dtype))
+            operands.append((old + _moved(w.data, a.shift.reshape(group, -1))).astype(w.data.dtype))
     rw.replace(node, rw.before(node).add(node.op, operands))
     rw.erase(first)
     return True

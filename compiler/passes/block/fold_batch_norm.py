@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.bands import scaled
 from ...ir.graph import Graph, Node
 from ...ir.types import TensorType
 from ..base import BlockPass
@@ -47,16 +48,15 @@ class FoldBatchNorm(BlockPass):
         if w is None or w.data is None or (b is not None and b.data is None):
             return rw.no_match("the convolution's weights are not constant", node)
         dtype = w.data.dtype
-        weights = w.data.astype(np.float64)
         if conv.op.name == "Conv":
-            weights = weights * factor.reshape(-1, *[1] * (weights.ndim - 1))
+            weights = scaled(w.data, factor.reshape(-1, *[1] * (w.data.ndim - 1)))
         else:  # [Cin, Cout/group, ...]: output channel = group·(Cout/group) + column
             group = conv.op.group  # type: ignore[attr-defined]
-            shaped = weights.reshape(group, -1, *weights.shape[1:])
-            weights = (shaped * factor.reshape(group, 1, -1, *[1] * (weights.ndim - 2))).reshape(weights.shape)
+            shaped = w.data.reshape(group, -1, *w.data.shape[1:])
+            weights = scaled(shaped, factor.reshape(group, 1, -1, *[1] * (w.data.ndim - 2))).reshape(w.data.shape)
         old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
         graph = rw.graph
-        new_w = graph.add_constant(weights.astype(dtype), w.name)
+        new_w = graph.add_constant(weights, w.name)
         new_b = graph.add_constant((old * factor + shift).astype(dtype), f"{node.output.name}.bias")
         folded = graph.add_node(conv.op, [conv.inputs[0], new_w, new_b], before=conv, name=conv.name)
         rw.replace(node, folded.output)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.bands import turned
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement, Relayout
 from ...ir.views import reshape_order
@@ -56,8 +57,8 @@ def _fold(node: Node, rw: Rewriter) -> bool:
 def _reordered(w: np.ndarray, sizes: list[int], order: tuple[int, ...], transposed: bool) -> np.ndarray:
     """The weights with the axis that the flattened tensor meets (the second if `transposed`) in memory order."""
     if transposed:
-        return w.reshape(-1, *sizes).transpose(order).reshape(w.shape)
-    return w.reshape(*sizes, -1).transpose(*[a - 1 for a in order[1:]], len(sizes)).reshape(w.shape)
+        return turned(w.reshape(-1, *sizes), order).reshape(w.shape)
+    return turned(w.reshape(*sizes, -1), (*[a - 1 for a in order[1:]], len(sizes))).reshape(w.shape)
 
 
 def _products(view: Node, x: Value) -> list[Node] | None:

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ...ir.bands import BAND_NBYTES
 from ...ir.graph import Graph, Node, Value
+from ...ir.mapped import forget
 from ...ir.types import F32, F64
 from ..base import BlockPass
 from ..rewrite import Rewriter
+
+LEAST_ROWS = 1024  # of a table that are multiplied at once
 
 
 @dataclass(frozen=True)
@@ -37,42 +42,67 @@ class FoldLookups(BlockPass):
         return changed
 
     def _fold(self, node: Node, rw: Rewriter) -> bool:
-        product = _constants(node)
-        if product is None:
+        if not _is_of_constants(node):
             return rw.no_match("not a product with constant weights and bias", node)
         lookups = _lookups(node.operands[0])
         if lookups is None:
             return rw.no_match("its rows are not looked up in constant tables for it alone", node)
-        weights, bias = product
         tables = [lookup.operands[0].data for lookup in lookups]
+        columns = _columns(node)
         old = sum(table.size for table in tables if table is not None)
-        new = sum(table.shape[0] * weights.shape[1] for table in tables if table is not None)
-        if new > self.max_growth * old or 2 * old * weights.shape[1] > self.max_flops:
+        new = sum(table.shape[0] * columns for table in tables if table is not None)
+        if new > self.max_growth * old or 2 * old * columns > self.max_flops:
             return rw.no_match("the tables would grow too much", node)
+        weights, bias = _constants(node)
         dtype, g = node.output.tensor.dtype.numpy, rw.before(node)
         parts, k = [], 0
         for lookup, table in zip(lookups, tables, strict=True):
             assert table is not None
-            rows = table.astype(np.float64) @ weights[k : k + table.shape[1]] + (bias if k == 0 else 0)
-            parts.append(g.Gather(rows.astype(dtype), lookup.operands[1]))
+            rows = _times(table, weights[k : k + table.shape[1]], bias if k == 0 else np.zeros(()), dtype)
+            parts.append(g.Gather(rows, lookup.operands[1]))
             k += table.shape[1]
         rw.replace(node, reduce(g.Add, parts))
         return True
 
 
-def _constants(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """The weights as f64 [K, N] and what is added to every row, as f64 [N]."""
+def _is_of_constants(node: Node) -> bool:
+    """Whether the weights are a constant matrix, and what is added to the result is a constant row or none."""
     op, w = node.op, node.operands[1]
     if w.data is None or w.tensor.rank != 2 or w.tensor.dtype not in (F32, F64):
-        return None
-    weights, bias = w.data.astype(np.float64), np.zeros(())
+        return False
+    c = node.inputs[2] if len(node.inputs) > 2 else None
+    row = c is None or (c.data is not None and c.data.size in (1, *c.data.shape[-1:]))
+    return op.name != "Gemm" or (row and not op.transA)  # type: ignore[attr-defined]
+
+
+def _columns(node: Node) -> int:
+    """Of the weights."""
+    w = node.operands[1].data
+    assert w is not None
+    return int(w.shape[0 if getattr(node.op, "transB", False) else 1])
+
+
+def _constants(node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """The weights as f64 [K, N] and what is added to every row, as f64 [N]."""
+    op, w = node.op, node.operands[1].data
+    assert w is not None
+    weights, bias = w.astype(np.float64), np.zeros(())
     if op.name == "Gemm":
         c = node.inputs[2] if len(node.inputs) > 2 else None
-        if op.transA or (c is not None and (c.data is None or c.data.size not in (1, *c.data.shape[-1:]))):  # type: ignore[attr-defined]
-            return None
         weights = (weights.T if op.transB else weights) * op.alpha  # type: ignore[attr-defined]
         bias = bias if c is None or c.data is None else c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]
     return weights, np.broadcast_to(bias, weights.shape[1:])
+
+
+def _times(table: np.ndarray, weights: np.ndarray, bias: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
+    """table · weights + bias, rounded once; some rows at a time, as all of them in f64 take twice the table."""
+    rows = max(LEAST_ROWS, BAND_NBYTES // max(1, table[:1].nbytes))
+    result = np.empty((len(table), weights.shape[1]), dtype)
+    for first in range(0, len(table), rows):
+        part = table[first : first + rows]
+        result[first : first + rows] = part.astype(np.float64) @ weights + bias
+        forget(part)
+    return result
 
 
 def _lookups(rows: Value) -> list[Node] | None:

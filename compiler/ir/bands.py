@@ -1,0 +1,73 @@
+"""Large constants read band after band, so that nobody holds a second copy of one on its way into a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .mapped import forget
+
+BAND_NBYTES = 4 << 20
+
+Band = tuple[slice, ...]
+
+
+def bands(array: np.ndarray, most: int = BAND_NBYTES) -> Iterator[Band]:
+    """Indices of parts of at most `most` bytes, each as close together in memory as can be.
+
+    >>> list(bands(np.zeros((2, 6)), 6 * 8)), list(bands(np.zeros((2, 6)).T, 3 * 8))[:2]
+    ([(slice(0, 1, None), slice(None, None, None)), (slice(1, 2, None), slice(None, None, None))], \
+[(slice(0, 3, None), slice(0, 1, None)), (slice(3, 6, None), slice(0, 1, None))])
+    """
+    whole = (slice(None),) * array.ndim
+    if array.nbytes <= max(most, array.itemsize):
+        yield whole
+        return
+    axis = max(range(array.ndim), key=lambda a: (array.shape[a] > 1, abs(array.strides[a])))
+    step = max(1, most * array.shape[axis] // array.nbytes)
+    for first in range(0, array.shape[axis], step):
+        own = slice(first, min(first + step, array.shape[axis]))
+        part = (*whole[:axis], own)
+        for inner in bands(array[part], most):
+            yield (*inner[:axis], own, *inner[axis + 1 :])
+
+
+def copy(target: np.ndarray, source: np.ndarray, scale: float = 1.0) -> None:
+    """target[...] = source · scale, in the target's element type; what was read of a mapped file is forgotten."""
+    for band in bands(source):
+        target[band] = source[band]
+        if scale != 1.0:
+            target[band] *= target.dtype.type(scale)
+        forget(source[band])
+
+
+def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """array · factor (of a shape that broadcasts to the array's) in f64, rounded to the array's element type."""
+    result = np.empty(array.shape, array.dtype)
+    factors = np.broadcast_to(factor, array.shape)
+    for band in bands(array):
+        result[band] = array[band].astype(np.float64) * factors[band]
+        forget(array[band])
+    return result
+
+
+def turned(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """A C-contiguous copy of the array with its axes in another order."""
+    result = np.empty([array.shape[axis] for axis in order], array.dtype)
+    copy(result, array.transpose(order))
+    return result
+
+
+def equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two vectors of one length hold the same numbers."""
+    return all(np.array_equal(a[i : i + BAND_NBYTES], b[i : i + BAND_NBYTES]) for i in range(0, a.size, BAND_NBYTES))
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether no element is infinite or not a number, as f32."""
+    for band in bands(array):
+        if not np.isfinite(array[band].astype(np.float32)).all():
+            return False
+        forget(array[band])
+    return True
