@@ -64,7 +64,7 @@ class Executor:
         self.signature = Signature(manifest)
         n_io = max((len(s.inputs) + len(s.outputs) for s in manifest.native_steps()), default=0)
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
-        self.n_instances = len(core_groups)
+        self.n_instances, self.n_cores_each = len(core_groups), len(core_groups[0])
         self.free: list[Instance] = list(reversed(self.instances))
         self.n_waiting = 0
         self._lock = threading.Lock()

@@ -6,7 +6,6 @@ arrays that fit, costs a few dict look-ups and one native call on the caller's t
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import weakref
@@ -25,20 +24,19 @@ from .manifest import Delay, ForRows, Scheduled
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .others import Arranged, Others
+from .others import Others
 from .plan import Plan
+from .router import Router
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
 from .tensors import caller_output, ordered_inputs, output_names, plain
 from .topology import choose_cores
-from .ways import MOST_NBYTES, Way, Ways
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .submissions import Submissions
 
-_MAX_BINDINGS = 1024
 _FIT = 0x101  # numpy's flags: C-contiguous, aligned
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -137,8 +135,8 @@ class Session:
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
-        self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
-        self._bindings: dict[tuple[tuple[int, ...], ...], Binding] = {}  # those that the fast path may take
+        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights))
+        self._ready, self._serve = self._router.ready, self._router.serve
         self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
         _SESSIONS.add(self)
         self._executor.start()
@@ -191,7 +189,7 @@ class Session:
         """The results, or None where the request needs the checked path. Measured by benchmarks/call_overhead.py."""
         try:
             arrays = [inputs[name] for name in self._names]
-            binding = self._bindings[tuple([array.shape for array in arrays])]
+            binding = self._ready[tuple([array.shape for array in arrays])]
         except Exception:  # whatever a caller's object raises: the checked path says what is wrong with it
             return None
         if len(inputs) != len(arrays):
@@ -205,61 +203,18 @@ class Session:
 
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
-        allowance = Allowance(self._limits, len(self.plan.weights))
+        allowance = self._router.allowance()
         with within(allowance):
             arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
         shapes = tuple(array.shape for array in arrays)
-        binding = self._known.get(shapes) or self._learn(shapes)
+        binding = self._router.binding(shapes)
         own = self._caller_outputs(out, binding, arrays)
-        if shapes not in self._bindings:
+        if shapes not in self._ready:
             results = self._run_steps(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
             self._serve(binding, arrays, results)
         return dict(zip(self._output_names, results, strict=True))
-
-    def _learn(self, shapes: tuple[tuple[int, ...], ...]) -> Binding:
-        """Check shapes not met before, and remember them."""
-        binding = self._executor.signature.bind(shapes)
-        n_cores = len(self.core_groups[0])
-        nbytes = binding.arena_nbytes + n_cores * binding.scratch_nbytes
-        nbytes += sum(math.prod(shape) * dtype.itemsize for shape, dtype in binding.outputs or ())
-        Allowance(self._limits, len(self.plan.weights)).afford(nbytes, f"a request of shapes {list(shapes)}")
-        if len(self._known) >= _MAX_BINDINGS:
-            self._known.clear()
-            self._bindings.clear()
-        self._known[shapes] = binding
-        binding.ways = self._ways(shapes, binding)
-        if self._executor.is_direct and binding.outputs is not None:
-            self._executor.prepare(binding)
-            self._bindings[shapes] = binding
-        return binding
-
-    def _ways(self, shapes: tuple[tuple[int, ...], ...], binding: Binding) -> Ways | None:
-        """The ways to serve a lone request; None: the session's own instances are the only one."""
-        own = self.instances, len(self.core_groups[0])
-        tried = self._others.worth_trying(binding.rows)
-        if binding.arena_nbytes > MOST_NBYTES:
-            tried = tried[:1]
-        if tried == [own]:
-            return None
-
-        def place(arranged: Arranged) -> tuple[Executor, Binding]:
-            if arranged == own:
-                return self._executor, binding
-            other = self._others.executor(arranged)
-            there = other.signature.bind(shapes)
-            if there.outputs is not None:
-                other.prepare(there)
-            return other, there
-
-        return Ways(self._executor, [Way(_words(*arranged), partial(place, arranged)) for arranged in tried])
-
-    def _serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """On the instances that suit the request; on the session's own if others may not run now."""
-        ways = binding.ways
-        if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
-            self._executor.run(binding, arrays, outputs)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -270,8 +225,7 @@ class Session:
         def run(executor: Executor, there: Binding) -> None:
             found.append(self._program.run(executor, there, arrays, own, allowance))
 
-        if binding.ways is None or not binding.ways.serve(run):
-            run(self._executor, binding)
+        self._router.route(binding, run)
         return found[0]
 
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -286,8 +240,7 @@ class Session:
             (None: still being timed), and `timed`: seconds of the quickest request, and requests timed, by instances.
             Shapes for which there is one way only are left out.
         """
-        known = [(shapes, binding) for shapes, binding in list(self._known.items()) if binding.ways is not None]
-        return [{"shapes": [list(s) for s in shapes], "rows": b.rows, **b.ways.statistics()} for shapes, b in known]
+        return self._router.statistics()
 
     def _caller_outputs(
         self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
@@ -370,10 +323,6 @@ def _kind(inputs: Any) -> object:
         return tuple([getattr(array, "shape", None) for array in inputs.values()])
     except Exception:  # whatever a caller's object raises: `run` says what is wrong with it
         return None
-
-
-def _words(instances: int, cores_each: int) -> str:
-    return f"{instances} × {cores_each} core{'' if cores_each == 1 else 's'}"
 
 
 def _close(executor: Executor, others: Others) -> None:

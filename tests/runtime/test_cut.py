@@ -94,4 +94,4 @@ def test_few_rows_use_few_instances(add_plan: Callable[..., Plan]) -> None:
     with add_plan(batch=batch).session() as session:
         for n, several in ((15, False), (16, session.instances > 1)):
             session.run({"x": np.zeros((n, 4), np.float32)})
-            assert bool(session._known[((n, 4),)].cuts) is several
+            assert bool(session._router.known[((n, 4),)].cuts) is several

@@ -238,11 +238,11 @@ def test_a_session_that_is_dropped_ends_its_threads(add_plan: Build) -> None:
 
 
 def test_new_shapes_beyond_the_cache(add_plan: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parax.runtime.session._MAX_BINDINGS", 4)
+    monkeypatch.setattr("parax.runtime.router._MAX_BINDINGS", 4)
     with add_plan().session(instances=1) as session:
         for n in (*range(1, 12), *range(1, 12)):
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
-        assert len(session._known) <= 4
+        assert len(session._router.known) <= 4
 
 
 def test_core_groups() -> None:
@@ -267,13 +267,13 @@ def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypa
     with add_plan().session(instances=1) as session:
         for n, brief in ((1, True), (500_000, False)):
             for _ in range(TIMED_CALLS):
-                assert not any(b.is_brief for b in session._known.values() if b.rows == n)
+                assert not any(b.is_brief for b in session._router.known.values() if b.rows == n)
                 session.run({"x": rows(n)})
-            (binding,) = (b for b in session._known.values() if b.rows == n)
+            (binding,) = (b for b in session._router.known.values() if b.rows == n)
             assert binding.is_brief is brief and binding.n_untimed == 0
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
         monkeypatch.setattr("parax.runtime.brief.LONG_SECONDS", 0.0)
-        (binding,) = (b for b in session._known.values() if b.rows == 1)
+        (binding,) = (b for b in session._router.known.values() if b.rows == 1)
         session.run({"x": rows(1)})
         assert not binding.is_brief and binding.n_untimed == TIMED_CALLS  # timed anew
     with add_plan(errors={"7": "too negative"}).session(instances=1) as session:

@@ -1,0 +1,122 @@
+"""The shapes that a session has met, and which of its instances serve requests of each.
+
+Owns the bindings, by shape, and the choice between the session's own instances and others of the same cores. Knows
+arrays that are checked; nothing of what callers hand in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .bindings import Binding, Shape
+from .executor import Executor
+from .limits import Allowance, Limits
+from .others import Arranged, Others
+from .ways import MOST_NBYTES, Way, Ways
+
+_MAX_BINDINGS = 1024
+
+
+class Router:
+    """Where requests of one session run.
+
+    Attributes:
+        known: binding by shapes of the inputs, in the manifest's order.
+        ready: those of them that run as one native request, for the fast path.
+    """
+
+    def __init__(self, executor: Executor, others: Others, limits: Limits, weights_nbytes: int) -> None:
+        """No shape is known yet.
+
+        Args:
+            executor: the session's own instances. others: those that may serve a request which is alone.
+            limits: of a request; weights_nbytes count towards them.
+        """
+        self.known: dict[tuple[Shape, ...], Binding] = {}
+        self.ready: dict[tuple[Shape, ...], Binding] = {}
+        self._executor, self._others = executor, others
+        self._limits, self._weights_nbytes = limits, weights_nbytes
+        self._own = executor.n_instances, executor.n_cores_each
+
+    def allowance(self) -> Allowance:
+        """What one request may take, from now on."""
+        return Allowance(self._limits, self._weights_nbytes)
+
+    def binding(self, shapes: tuple[Shape, ...]) -> Binding:
+        """The binding of requests of these shapes.
+
+        Raises:
+            InvalidInput: the plan does not allow them. ResourceLimit: not enough memory.
+        """
+        return self.known.get(shapes) or self._learn(shapes)
+
+    def _learn(self, shapes: tuple[Shape, ...]) -> Binding:
+        """Check shapes not met before, and remember them."""
+        binding = self._executor.signature.bind(shapes)
+        nbytes = binding.arena_nbytes + self._executor.n_cores_each * binding.scratch_nbytes
+        nbytes += sum(math.prod(shape) * dtype.itemsize for shape, dtype in binding.outputs or ())
+        self.allowance().afford(nbytes, f"a request of shapes {list(shapes)}")
+        if len(self.known) >= _MAX_BINDINGS:
+            self.known.clear()
+            self.ready.clear()
+        self.known[shapes] = binding
+        binding.ways = self._ways(shapes, binding)
+        if self._executor.is_direct and binding.outputs is not None:
+            self._executor.prepare(binding)
+            self.ready[shapes] = binding
+        return binding
+
+    def _ways(self, shapes: tuple[Shape, ...], binding: Binding) -> Ways | None:
+        """The ways to serve a lone request; None: the session's own instances are the only one."""
+        tried = self._others.worth_trying(binding.rows)
+        if binding.arena_nbytes > MOST_NBYTES:
+            tried = tried[:1]
+        if tried == [self._own]:
+            return None
+
+        def place(arranged: Arranged) -> tuple[Executor, Binding]:
+            if arranged == self._own:
+                return self._executor, binding
+            other = self._others.executor(arranged)
+            there = other.signature.bind(shapes)
+            if there.outputs is not None:
+                other.prepare(there)
+            return other, there
+
+        return Ways(self._executor, [Way(_words(*arranged), partial(place, arranged)) for arranged in tried])
+
+    def serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Run a native request on the instances that suit it; on the session's own if others may not run now.
+
+        Args:
+            binding: one of `ready`. arrays, outputs: in the order of the plan's inputs and outputs.
+
+        Raises:
+            InvalidInput: native code met a value out of range. UsageError: the session is closed.
+        """
+        ways = binding.ways
+        if ways is None or ways.stays or not ways.serve(lambda e, there: e.run(there, arrays, outputs)):
+            self._executor.run(binding, arrays, outputs)
+
+    def route(self, binding: Binding, run: Callable[[Executor, Binding], None]) -> None:
+        """Have a request of any kind run, likewise.
+
+        Raises:
+            What `run` raises.
+        """
+        if binding.ways is None or not binding.ways.serve(run):
+            run(self._executor, binding)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """A record per shape that may be served in several ways; see Session.statistics."""
+        known = [(shapes, binding) for shapes, binding in list(self.known.items()) if binding.ways is not None]
+        return [{"shapes": [list(s) for s in shapes], "rows": b.rows, **b.ways.statistics()} for shapes, b in known]
+
+
+def _words(instances: int, cores_each: int) -> str:
+    return f"{instances} × {cores_each} core{'' if cores_each == 1 else 's'}"
