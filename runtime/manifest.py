@@ -251,6 +251,12 @@ class Manifest(NamedTuple):
     defaults: Mapping[str, Constant] = MappingProxyType({})
     fixed: tuple[str, ...] = ()
 
+    @property
+    def not_split(self) -> tuple[str, ...]:
+        """Why rows of a request are not independent, symbol by symbol, as far as the compiler said."""
+        reasons = self.provenance.get("not_split")
+        return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
     def rescheduled(self) -> Manifest:
         """The same plan with the scheduled program as its only step."""
         assert self.scheduled is not None

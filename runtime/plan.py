@@ -189,6 +189,7 @@ class Plan:
         max_memory: int | None = None,
         max_seconds: float | None = None,
         adapt: bool = True,
+        batch_window: float | None = None,
     ) -> Session:
         """Start instances that run this plan; see Session for the meaning of the arguments.
 
@@ -199,7 +200,7 @@ class Plan:
         from .session import Session  # here: sessions know plans
 
         return Session(self, instances, cores, cores_per_instance, micro_batch, mode, delay, max_memory,
-                       max_seconds, adapt)  # fmt: skip
+                       max_seconds, adapt, batch_window)  # fmt: skip
 
     def _where(self, member: str) -> str:
         return f"{self.path or self.manifest.name or 'plan'}:{member}"

@@ -60,6 +60,10 @@ class Router:
         """
         return self.known.get(shapes) or self._learn(shapes)
 
+    def is_native(self, binding: Binding) -> bool:
+        """Whether requests of a binding run as one native request."""
+        return self._executor.is_direct and binding.outputs is not None
+
     def _learn(self, shapes: tuple[Shape, ...]) -> Binding:
         """Check shapes not met before, and remember them."""
         binding = self._executor.signature.bind(shapes)
@@ -71,7 +75,7 @@ class Router:
             self.ready.clear()
         self.known[shapes] = binding
         binding.ways = self._ways(shapes, binding)
-        if self._executor.is_direct and binding.outputs is not None:
+        if self.is_native(binding):
             self._executor.prepare(binding)
             self.ready[shapes] = binding
         return binding

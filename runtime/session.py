@@ -29,12 +29,14 @@ from .plan import Plan
 from .router import Router
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
-from .tensors import caller_output, ordered_inputs, output_names, plain
+from .tensors import caller_outputs, ordered_inputs, output_names
 from .topology import choose_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from .batching import Batches
+    from .requests import Submitted
     from .submissions import Submissions
 
 _FIT = 0x101  # numpy's flags: C-contiguous, aligned
@@ -43,6 +45,15 @@ _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
 class Session:
     """Runs a plan. Thread-safe; the GIL is released while kernels run.
+
+    With a batch_window, requests whose inputs have the same shapes but for the batch, and the same content where an
+    input has no batch axis, may run as one, of at most `micro_batch` rows (32 where neither plan nor caller give it).
+    A request that finds an instance free, nobody waiting, and no more requests in flight than there are instances
+    begins at once; so a request that is alone never waits. Any other joins those of its kind. They begin once an
+    instance is free and one of these holds: they are as many as each instance's share of the requests in flight, their
+    rows make a full batch, or batch_window seconds have passed since an instance was first free for them. In flight is
+    a request until its caller has the results (of `submit`: until the future has them). Results, errors and `out` are
+    those of a request that runs alone, bit for bit.
 
     Attributes:
         inputs, outputs: the plan's signature.
@@ -66,6 +77,7 @@ class Session:
         max_memory: int | None = None,
         max_seconds: float | None = None,
         adapt: bool = True,
+        batch_window: float | None = None,
     ) -> None:
         """Start the instances.
 
@@ -83,6 +95,7 @@ class Session:
             max_seconds: after which loops of a request give up, between two iterations; default never.
             adapt: time a few requests of each shape that run alone on other instances of the same cores, and take the
                 quickest from then on (`statistics` shows them); else the plan's prediction holds.
+            batch_window: seconds that a request may wait for others to run with it as one, see above; default never.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
@@ -94,7 +107,7 @@ class Session:
 
         Raises:
             UsageError: more cores than there are, or cores that this process may not use; a mode that the plan or the
-                number of cores does not allow.
+                number of cores does not allow; a batch_window that is no duration, or whose plan's rows mix.
             CorruptPlan, IncompatiblePlan: the plan's code cannot run here.
         """
         check_counts(instances=instances, cores_per_instance=cores_per_instance, micro_batch=micro_batch)
@@ -112,7 +125,7 @@ class Session:
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
         self._others = self._make_others(usable, rules, free and adapt)
-        self._start()
+        self._start(batch_window)
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
         manifest, code = self.plan.manifest, code_of(self.plan)
@@ -126,7 +139,13 @@ class Session:
         adapts = adapt and manifest.hint == "throughput" and self.mode == "sequential"
         return Others(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
 
-    def _start(self) -> None:
+    def _start(self, batch_window: float | None) -> None:
+        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights))
+        self._batches: Batches | None = None
+        if batch_window is not None:
+            from .batching import Batches  # here: as in _background
+
+            self._batches = Batches(self._executor, self._router, batch_window)
         code = self._executor.code
         self.target = code.target.name if code else None
         self._program = Program(self.plan, self._executor.signature)
@@ -136,8 +155,8 @@ class Session:
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
-        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights))
-        self._ready, self._serve = self._router.ready, self._router.serve
+        self._ready = self._router.ready
+        self._serve = self._batches.run if self._batches else self._router.serve
         self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
         _SESSIONS.add(self)
         self._executor.start()
@@ -205,17 +224,22 @@ class Session:
     def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
         allowance = self._router.allowance()
-        with within(allowance):
-            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
-        shapes = tuple(array.shape for array in arrays)
-        binding = self._router.binding(shapes)
-        own = self._caller_outputs(out, binding, arrays)
-        if shapes not in self._ready:
+        binding, arrays, own = self._checked(feeds, out, allowance)
+        if not self._router.is_native(binding):
             results = self._run_steps(binding, arrays, own, allowance)
         else:
             results = self._allocate(binding, own)
             self._serve(binding, arrays, results)
         return dict(zip(self._output_names, results, strict=True))
+
+    def _checked(
+        self, feeds: Any, out: Mapping[str, np.ndarray] | None, allowance: Allowance
+    ) -> tuple[Binding, list[np.ndarray], dict[str, np.ndarray]]:
+        """A request's binding, its inputs fit for native code, and the caller's memory for outputs."""
+        with within(allowance):
+            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
+        binding = self._router.binding(tuple(array.shape for array in arrays))
+        return binding, arrays, caller_outputs(out, self.outputs, binding.outputs, arrays)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
@@ -239,45 +263,77 @@ class Session:
         Returns:
             Record per shape: `shapes` of the inputs, `rows` of the batch (0: not split), `chosen` instances × cores
             (None: still being timed), and `timed`: seconds of the quickest request, and requests timed, by instances.
-            Shapes for which there is one way only are left out.
+            Shapes for which there is one way only are left out. Of a session with a batch_window, one more record
+            at the end: `batch_window` in seconds, `most_rows` of a batch, `batches` of several requests that ran, and
+            `requests_batched` in them.
         """
-        return self._router.statistics()
-
-    def _caller_outputs(
-        self, out: Mapping[str, np.ndarray] | None, binding: Binding, arrays: Sequence[np.ndarray]
-    ) -> dict[str, np.ndarray]:
-        if out is None:
-            return {}
-        out = plain(out, "out")
-        output_names(list(out), self.outputs)
-        if binding.outputs is None:
-            raise UsageError("out= needs outputs whose shapes follow from the inputs' shapes", where="out")
-        places = {name: i for i, name in enumerate(self._output_names)}
-        own = {k: caller_output(v, k, *binding.outputs[places[k]], arrays) for k, v in out.items()}
-        kept = list(own.values())
-        if any(np.may_share_memory(a, b) for i, a in enumerate(kept) for b in kept[:i]):
-            raise UsageError("two outputs share memory", where="out")
-        return own
+        return self._router.statistics() + (self._batches.statistics() if self._batches else [])
 
     def submit(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> Future[dict[str, np.ndarray]]:
         """Like `run`, in the background; at most as many requests run at once as there are instances.
 
         A request that takes less than handing it to another thread runs at once where an instance is free, and whoever
-        waits for the result of one that no thread has begun runs it himself.
+        waits for the result of one that no thread has begun runs it himself, or the batch that it is in.
         """
-        kind, background = _kind(inputs if feeds is None else feeds), self._background()
-        here = background.is_short(kind) and bool(self._executor.free)
-        return background.submit(partial(self.run, inputs, feeds, out=out), kind, here=here)
+        background = self._background()
+        kind = background.kind_of(inputs if feeds is None else feeds)
+        here = background.is_short(kind) and self._has_room()
+        if here or self._batches is None:
+            return background.submit(partial(self.run, inputs, feeds, out=out), kind, here=here)
+        from .requests import failed  # here: as in _background
+
+        try:
+            request = self._request(inputs, feeds, out, kind, is_late=False)
+        except ParaxError as error:
+            return failed(error)
+        return self._batches.submit(request, background)
 
     async def arun(self, inputs: Any, feeds: Any = None, *, out: Any = None) -> dict[str, np.ndarray]:
         """Like `run`, for coroutines; see `submit`."""
-        kind, background = _kind(inputs if feeds is None else feeds), self._background()
+        background = self._background()
+        kind = background.kind_of(inputs if feeds is None else feeds)
         work = partial(self.run, inputs, feeds, out=out)
-        if background.is_short(kind) and self._executor.free:
+        if background.is_short(kind) and self._has_room():
             return background.timed(work, kind)
         from asyncio import wrap_future  # here, as in _background
 
-        return await wrap_future(background.submit(work, kind, here=False))
+        if self._batches is None:
+            return await wrap_future(background.submit(work, kind, here=False))
+        future = self._batches.submit(self._request(inputs, feeds, out, kind, is_late=True), background)
+        try:
+            return await wrap_future(future)
+        finally:
+            self._batches.delivered()
+
+    def _has_room(self) -> bool:
+        """Whether one more request would begin at once."""
+        return self._batches.has_room if self._batches else bool(self._executor.free)
+
+    def _request(self, inputs: Any, feeds: Any, out: Any, kind: object, *, is_late: bool) -> Submitted:
+        """A request to be batched, its inputs checked; see requests.py.
+
+        Raises:
+            As `run`.
+        """
+        from .requests import Submitted  # here: as in _background
+
+        try:
+            wanted = None if feeds is None else output_names(inputs, self.outputs)
+            given = inputs if feeds is None else feeds
+            binding, arrays, own = self._checked(given, out, self._router.allowance())
+            outputs = self._allocate(binding, own)
+        except ParaxError:
+            raise
+        except Exception as error:
+            raise self._explained(error) from error
+
+        def results(error: Exception | None) -> dict[str, np.ndarray]:
+            if error is not None:
+                raise self._explained(error)
+            found = dict(zip(self._output_names, outputs, strict=True))
+            return found if wanted is None else {name: found[name] for name in wanted}
+
+        return Submitted(binding, arrays, outputs, results, kind, is_late)
 
     def _background(self) -> Submissions:
         """The threads that run what is submitted.
@@ -299,6 +355,8 @@ class Session:
     def close(self) -> None:
         """Finish submitted and running requests, then end the threads. Later requests raise UsageError."""
         with self._closing:
+            if self._batches is not None:
+                self._batches.close()
             if self._submissions is not None:
                 self._submissions.close()
             self._finalizer()
@@ -318,14 +376,6 @@ class Session:
         return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
 
 
-def _kind(inputs: Any) -> object:
-    """What tells how long a request takes: the shapes of its inputs."""
-    try:
-        return tuple([getattr(array, "shape", None) for array in inputs.values()])
-    except Exception:  # whatever a caller's object raises: `run` says what is wrong with it
-        return None
-
-
 def _close(executor: Executor, others: Others) -> None:
     executor.close()
     others.close()
@@ -338,6 +388,8 @@ def _after_fork() -> None:
         reason = "this session was made before a fork; make one in the child"
         session._executor.abandon(reason)
         session._others.abandon(reason)
+        if session._batches is not None:
+            session._batches.abandon()
         if session._submissions is not None:
             session._submissions.abandon()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidInput, ParaxError
+from ..errors import InvalidInput, ParaxError, UsageError
 from .limits import current
 from .manifest import TensorSpec
 
@@ -136,6 +136,34 @@ def caller_output(
     if value.nbytes and any(np.may_share_memory(value, array) for array in inputs):
         raise InvalidInput("an output overlaps an input", where=where, hint="give the output memory of its own")
     return value
+
+
+def caller_outputs(
+    out: Any, specs: Sequence[TensorSpec], expected: Sequence[tuple[tuple[int, ...], np.dtype]] | None,
+    inputs: Sequence[np.ndarray],
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The caller's memory for outputs, by name.
+
+    Args:
+        out: what the caller gave; None: nothing. specs: the plan's outputs. expected: (shape, type) of each; None where
+            only the run can tell.
+        inputs: which it must not overlap.
+
+    Raises:
+        InvalidInput: see `caller_output`, or no output has that name. UsageError: shapes unknown, or shared memory.
+    """
+    if out is None:
+        return {}
+    out = plain(out, "out")
+    output_names(list(out), specs)
+    if expected is None:
+        raise UsageError("out= needs outputs whose shapes follow from the inputs' shapes", where="out")
+    places = {spec.name: i for i, spec in enumerate(specs)}
+    own = {name: caller_output(value, name, *expected[places[name]], inputs) for name, value in out.items()}
+    kept = list(own.values())
+    if any(np.may_share_memory(a, b) for i, a in enumerate(kept) for b in kept[:i]):
+        raise UsageError("two outputs share memory", where="out")
+    return own
 
 
 def output_names(wanted: Sequence[str] | None, specs: Sequence[TensorSpec]) -> list[str] | None:

@@ -310,6 +310,17 @@ def test_bench_exports_everything(cli: Cli, tmp_path: Path) -> None:
     assert "throughput" in done.stdout
 
 
+def test_bench_of_requests_that_are_batched(cli: Cli, tmp_path: Path) -> None:
+    relu_model(tmp_path / "m.onnx")
+    done = cli("bench", "m.onnx", "--duration", "0.1", "--rounds", "1", "--cores-per-instance", "1", "--batch-window",
+               "0.1", "--format", "json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    setups = [contestant["setup"] for contestant in json.loads(done.stdout)["contestants"]]
+    assert len(setups) == 3 and setups[2] == f"{setups[1]}, batched" and "callers" in setups[1]
+    assert cli("run", "m.onnx", "--input", "x=random", "--batch-window", "1").returncode == 0
+    assert cli("run", "m.onnx", "--input", "x=random", "--batch-window", "-1").returncode == 2
+
+
 def test_the_bundled_model_reads_its_digits(cli: Cli) -> None:
     done = cli("run", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -207,6 +207,13 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     )  # fmt: skip
 
 
+def add_batch_window(parser: argparse._ActionsContainer) -> None:
+    """--batch-window: how long a request may wait for others."""
+    parser.add_argument("--batch-window", type=milliseconds, metavar="MS",
+                        help="batch requests that find no instance free, which may wait so many milliseconds for "
+                             "others; 0: only those that wait already (default: each runs alone)")  # fmt: skip
+
+
 def add_session(parser: argparse.ArgumentParser) -> None:
     """How a plan's session is set up: its instances and cores, --mode, when instances begin, and limits."""
     group = parser.add_argument_group("session")
@@ -216,6 +223,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mode", choices=MODES[1:], help="how the cores of an instance work together, where the "
                        "plan has a program for it (default: as it was compiled)")  # fmt: skip
     add_delay(group)
+    add_batch_window(group)
     group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help="the most memory for weights, arenas and all "
                        "that a request makes (default: the plan's, else what the machine leaves)")  # fmt: skip
     group.add_argument("--max-seconds", type=seconds, metavar="S",
@@ -224,7 +232,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 def session_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `plan.session` from the flags of `add_session`; what was not given is left out."""
-    names = ("instances", "cores_per_instance", "cores", "mode", "max_memory", "max_seconds")
+    names = ("instances", "cores_per_instance", "cores", "mode", "max_memory", "max_seconds", "batch_window")
     given = {name: getattr(args, name) for name in names}
     return {name: value for name, value in (given | {"delay": session_delay(args)}).items() if value is not None}
 

@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export-json", type=Path, metavar="FILE", help="write everything measured to a file")
     parser.add_argument("--cores-per-instance", type=arguments.positive, metavar="X",
                         help="cores of one instance (default: both 1 and all are tried)")  # fmt: skip
+    arguments.add_batch_window(parser)
     arguments.add_compile_options(parser)
 
 
@@ -114,7 +115,11 @@ def line_up(
     setups = [(args.instances or n // w, w) for w in widths]
     if any(instances * w > n or instances == 0 for instances, w in setups):
         raise UsageError("more cores wanted than there are", where="--instances, --cores-per-instance", found=n)
-    contestants = peers.parax(plan, inputs, rows, cores, setups, mode=None if args.mode == "auto" else args.mode)
+    mode = None if args.mode == "auto" else args.mode
+    contestants = peers.parax(plan, inputs, rows, cores, setups, mode=mode)
+    if args.batch_window is not None:  # the same crowd with and without
+        for window in (None, args.batch_window):
+            contestants += peers.parax(plan, inputs, rows, cores, setups, peers.CROWD * n, mode=mode, window=window)
     for peer in dict.fromkeys(args.vs):
         assert model is not None
         contestants += (peers.onnxruntime if peer == "onnxruntime" else peers.openvino)(model, inputs, rows, cores)

@@ -117,8 +117,8 @@ def _batch(plan: Plan) -> str:
     """Which symbol counts independent rows; if none does, the operator that is to blame."""
     if plan.manifest.batch is not None:
         return f"{plan.manifest.batch.symbol}: rows are independent"
-    reasons = plan.manifest.provenance.get("not_split")
-    return "not split" + (f": {'; '.join(map(str, reasons))}" if isinstance(reasons, list) and reasons else "")
+    reasons = "; ".join(plan.manifest.not_split)
+    return f"not split: {reasons}" if reasons else "not split"
 
 
 def _mode(plan: Plan) -> str:

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ...runtime.plan import Plan
 
 Inputs = Mapping[str, "np.ndarray"]
+CROWD = 8
+"""Callers for each core where requests shall be batched: more than any set-up has instances."""
 
 
 def parax(
     plan: Plan, inputs: Inputs, rows: int, cores: Sequence[int], setups: Sequence[tuple[int, int]],
-    callers: int | None = None, *, mode: str | None = None,
+    callers: int | None = None, *, mode: str | None = None, window: float | None = None,
 ) -> list[Contestant]:  # fmt: skip
     """One contestant per (instances, cores per instance) and mode; as many clients as instances, or `callers`.
 
@@ -35,20 +37,24 @@ def parax(
 
     Args:
         mode: only set-ups in this mode; None: in each that the plan has a program for.
+        window: seconds that requests may wait to be batched; None: they are not.
 
     Raises:
-        UsageError: the plan has no program of that mode for any set-up.
+        UsageError: the plan has no program of that mode for any set-up, or its requests cannot be batched.
     """
     program, contestants = wanted_program(plan.manifest, mode), []
     for instances, width in setups:
         fits = [program.mode] if program is not None and program.n_cores == width else []
         for each in dict.fromkeys((*(["sequential"] if mode in (None, "sequential") else []), *fits)):
             session = plan.session(
-                instances=instances, cores=cores[: instances * width], cores_per_instance=width, mode=each
-            )
+                instances=instances, cores=cores[: instances * width], cores_per_instance=width, mode=each,
+                batch_window=window,
+            )  # fmt: skip
             call, clients = partial(session.run, dict(inputs)), callers or instances
             setup = words(instances, width) + ("" if each == "sequential" else f", {each}")
             setup += ", one caller" if clients == 1 < instances else ""
+            setup += f", {clients} callers" if clients > instances else ""
+            setup += "" if window is None else ", batched"
             contestants.append(Contestant("parax", setup, [call] * clients, rows, session.close))
     if not contestants and program is not None:
         raise UsageError("no set-up suits the mode", where=f"--mode {mode}",
