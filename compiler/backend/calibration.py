@@ -48,8 +48,8 @@ KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of on
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
 L3_PROBES = (2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 48, 64)  # MiB in both buffers of a copy
-ROUNDS = 21  # of kernels, half a second in all: others share the machine
-FAR_REPEATS = 3
+ROUNDS = 15  # of kernels, a third of a second in all: others share the machine
+REPEATS = 3  # of a measurement on several cores, within a try
 TRIES = 3  # of a speed: one takes less time than many a disturbance
 DISTURBED = 1.5  # times as long as alone that all cores at once took over arithmetic: others were at work
 TRUSTED_SECONDS = 3600.0  # how long a disturbed measurement serves
@@ -262,7 +262,7 @@ def _copy_speed(copy: Callable[..., None], nbytes: int, cores: Sequence[int]) ->
 
         return run
 
-    least = min(seconds_side_by_side([one() for _ in cores], cores) for _ in range(TRIES))
+    least = min(seconds_side_by_side([one() for _ in cores], cores, REPEATS) for _ in range(TRIES))
     return 8 * n * times * len(cores) / least
 
 
@@ -274,7 +274,7 @@ def _far_speeds(target: Target, cores: Sequence[int]) -> tuple[float, float]:
     def speed(n: int) -> float:
         return statistics.geometric_mean(
             n * same[0].cost.far_nbytes
-            / min(seconds_side_by_side([b.run for b in same], cores[:n], FAR_REPEATS) for _ in range(TRIES))
+            / min(seconds_side_by_side([b.run for b in same], cores[:n], REPEATS) for _ in range(TRIES))
             for same in zip(*of_cores[:n])
         )
 
