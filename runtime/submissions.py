@@ -91,7 +91,7 @@ class Submissions:
         if here:
             future.run()
             return future
-        if not self._threads:
+        if len(self._threads) < self._n_threads:
             self._start()
         self._queue.put(future)
         return future
@@ -108,11 +108,10 @@ class Submissions:
 
     def _start(self) -> None:
         with self._lock:
-            if not self._threads:
-                self._threads = [threading.Thread(target=_serve, args=(self._queue,), name="parax-submit", daemon=True)
-                                 for _ in range(self._n_threads)]  # fmt: skip
-                for thread in self._threads:
-                    thread.start()
+            while len(self._threads) < self._n_threads:  # Ctrl-C may leave some for the next request to start
+                thread = threading.Thread(target=_serve, args=(self._queue,), name="parax-submit", daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def close(self) -> None:
         """Run what was submitted, then end the threads."""

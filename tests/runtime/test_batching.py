@@ -205,7 +205,7 @@ def test_ctrl_c_takes_nobody_along(add_plan: Build) -> None:
             def later() -> None:
                 gate.wait_for(2)
                 followers.extend((run({"x": rows(2)}), run({"x": rows(3)}), session.submit({"x": rows(1)})))
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # wakes this thread
 
             followers: list[Future[Any]] = []
             thread = threading.Thread(target=later)
@@ -223,7 +223,7 @@ def test_ctrl_c_reaches_one_that_sleeps(add_plan: Build) -> None:
 
             def later() -> None:
                 gate.wait_for(3)
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # wakes this thread
 
             leader = run({"x": rows(2)})
             thread = threading.Thread(target=later)
