@@ -45,6 +45,13 @@ class RowSums:
             thread.join()
         return b"".join(sums for _, sums in sorted(self._sums))
 
+    def abandon(self) -> None:
+        """Stop; afterwards nobody reads the bytes any more, which may be a file that somebody writes to."""
+        with self._lock:
+            self._next = self._bytes.size
+        for thread in self._others:
+            thread.join()
+
     def _work(self) -> None:
         while True:
             with self._lock:

@@ -41,12 +41,17 @@ def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
     weights = container.members.get(WEIGHTS)
     end_idle_blas_threads()
     sums = RowSums(weights) if verify == "fast" and weights is not None else None
-    from .plan import read_plan  # here: modules load while the sums are worked out
+    try:
+        from .plan import read_plan  # here: modules load while the sums are worked out
 
-    plan = read_plan(container)
-    if sums is not None:
-        import_module(".session", __package__)  # needed next, and there is time now
-        plan.check_weights(sums)
+        plan = read_plan(container)
+        if sums is not None:
+            import_module(".session", __package__)  # needed next, and there is time now
+            plan.check_weights(sums)
+    except BaseException:
+        if sums is not None:
+            sums.abandon()
+        raise
     if verify == "full":
         plan.verify()
     return plan

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from parax.errors import CorruptPlan
+from parax.runtime import loading
 from parax.runtime.checksums import RowSums
 
 ROW = 4096
@@ -18,3 +23,28 @@ def test_sums_of_every_row_and_the_rest_as_it_is(nbytes: int) -> None:
         rows = np.frombuffer(data[:whole], "<u8").reshape(-1, ROW // 8)
         expected = np.cumsum(rows, axis=1, dtype=np.uint64)[:, -1].tobytes() + data[whole:]
     assert RowSums(data).result() == expected
+
+
+def test_nobody_reads_what_was_abandoned() -> None:
+    sums = RowSums(bytes(64 << 20))
+    sums.abandon()
+    assert not any(thread.is_alive() for thread in sums._others)
+
+
+def test_a_plan_that_is_refused_is_not_read_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[RowSums] = []
+
+    class Noted(RowSums):
+        def __init__(self, data: memoryview) -> None:
+            super().__init__(data)
+            made.append(self)
+
+    path = tmp_path / "plan.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights.bin", bytes(64 << 20))
+        archive.writestr("manifest.json", "{")
+    monkeypatch.setattr(loading, "RowSums", Noted)
+    with pytest.raises(CorruptPlan):
+        loading.load(path)
+    assert not any(thread.is_alive() for sums in made for thread in sums._others)
+    path.write_bytes(b"")  # whoever read on would get a bus error
