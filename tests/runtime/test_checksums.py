@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from parax.errors import CorruptPlan
-from parax.runtime import loading
+from parax.runtime import Plan, loading
 from parax.runtime.checksums import RowSums
 
 ROW = 4096
@@ -31,20 +31,22 @@ def test_nobody_reads_what_was_abandoned() -> None:
     assert not any(thread.is_alive() for thread in sums._others)
 
 
-def test_a_plan_that_is_refused_is_not_read_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_is_refused_is_not_read_any_more(
+    add_plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.bin"
+    add_plan(weight=3).save(path)
     made: list[RowSums] = []
 
-    class Noted(RowSums):
-        def __init__(self, data: memoryview) -> None:
-            super().__init__(data)
-            made.append(self)
+    def noted(data: memoryview) -> RowSums:
+        made.append(RowSums(bytes(64 << 20)))
+        return made[0]
 
-    path = tmp_path / "plan.bin"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("weights.bin", bytes(64 << 20))
-        archive.writestr("manifest.json", "{")
-    monkeypatch.setattr(loading, "RowSums", Noted)
-    with pytest.raises(CorruptPlan):
+    def refuse(container: object) -> Plan:
+        raise CorruptPlan("refused")
+
+    monkeypatch.setattr(loading, "RowSums", noted)
+    monkeypatch.setattr("parax.runtime.plan.read_plan", refuse)
+    with pytest.raises(CorruptPlan, match="refused"):
         loading.load(path)
-    assert not any(thread.is_alive() for sums in made for thread in sums._others)
-    path.write_bytes(b"")  # whoever read on would get a bus error
+    assert made and not any(thread.is_alive() for thread in made[0]._others)
