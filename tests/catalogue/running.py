@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from catalogue.cases import Case, Constant
+from fuzz import exact
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
@@ -19,6 +21,8 @@ from parax.compiler.ir.types import DType, TensorType, evaluate, parse_type
 
 NEWEST = {"reference": onnx.defs.onnx_opset_version(), "onnxruntime": 23}
 TOLERANCE = {"f32": (1e-4, 2e-5), "f64": (1e-9, 1e-11), "f16": (4e-3, 2e-3), "bf16": (4e-2, 2e-2)}
+IN_SINGLE = ("Erf", "Gelu")
+"""What onnx.reference computes in float32, whatever the type."""
 _SYMBOL = re.compile(r"([A-Za-z_]\w*)=(\d+)")
 
 
@@ -78,7 +82,8 @@ def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
     model = helper.make_model(helper.make_graph([node], "case", inputs, results, fixed), opset_imports=imports,
                               ir_version=10)
     feeds = {n: c for n, c, f in zip(names, contents, constant) if c is not None and not f}
-    return list(oracle(model, case.oracle)(feeds).values())
+    run = partial(exact.run, model) if case.op in IN_SINGLE else oracle(model, case.oracle)
+    return list(run(feeds).values())
 
 
 def _attribute(value: Any) -> Any:
