@@ -23,6 +23,18 @@ class Erf(OpRun):  # type: ignore[misc]
         return (np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),)
 
 
+class Gelu(OpRun):  # type: ignore[misc]
+    """The body that defines it has constants in float32."""
+
+    def _run(self, x: np.ndarray, approximate: str = "none") -> tuple[np.ndarray]:
+        wide = x.astype(np.float64)
+        if approximate == "tanh":
+            gate = np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+        else:
+            gate = np.asarray(_erf(wide / math.sqrt(2)))
+        return (np.asarray(0.5 * wide * (1 + gate)).astype(x.dtype),)
+
+
 class LRN(OpRun):  # type: ignore[misc]
     """onnx.reference's own counts images instead of channels."""
 
@@ -259,7 +271,7 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 
 OPERATORS = (
-    Erf, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
+    Erf, Gelu, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
     exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1,
     DynamicQuantizeLinear, QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
