@@ -32,6 +32,14 @@ def repeating(name: str, args: argparse.Namespace, defaults: argparse.Namespace,
     return shlex.join(words)
 
 
+def add_compiling(parser: argparse.ArgumentParser) -> None:
+    """The options of whatever compiles models of the list and measures them in processes of their own."""
+    parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
+    parser.add_argument("--flags", nargs="*", default=[], metavar="FLAG", help="for paraxc (default: none)")
+    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of each process (default 900)")
+    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
+
+
 def new_file(text: str) -> Path:
     """An argument's type: a file to write, refused before the work where it cannot be written."""
     path = Path(text)

@@ -31,7 +31,7 @@ from parax.files import write_whole
 from parax.runtime.topology import choose_cores
 
 from .answering import Answering
-from .command import command_line, finish, new_file, repeating
+from .command import add_compiling, command_line, finish, repeating
 from .defaults_side import LOADS, SIDES
 from .neighbour import NEIGHBOURS, neighbour
 from .open_models import feed_options, open_model
@@ -182,10 +182,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
                              "runtime (ONNX Runtime, whose threads spin) or session (of parax) (default nothing)")
     parser.add_argument("--quota", type=quota, metavar="CORES",
                         help="put each side into a control group of so much processor time, say 1.5 (default: none)")
-    parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
-    parser.add_argument("--flags", nargs="*", default=[], metavar="FLAG", help="for paraxc (default: none)")
-    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of a compilation (default 900)")
-    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
+    add_compiling(parser)
     return parser.parse_args(argv)
 
 

@@ -27,7 +27,7 @@ from parax.runtime.cpu import cpu_name
 from parax.runtime.loading import load
 
 from .answering import Answering
-from .command import command_line, finish, new_file
+from .command import add_compiling, command_line, finish
 from .defaults import LISTED
 from .defaults_side import LOADS
 from .open_models import feed_options, open_model
@@ -148,10 +148,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
                         help=f"of {', '.join(LOADS)} (default: {', '.join(SHOWN)})")
     parser.add_argument("--rounds", type=int, default=5, metavar="R", help="in which each side runs once (default 5)")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="of a side in a round (default 0.5)")
-    parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
-    parser.add_argument("--flags", nargs="*", default=[], metavar="FLAG", help="for paraxc (default: none)")
-    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of a compilation (default 900)")
-    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
+    add_compiling(parser)
     return parser.parse_args(argv)
 
 

@@ -25,7 +25,7 @@ from parax.files import write_whole
 from parax.runtime.cpu import cpu_name
 
 from .children import records_of
-from .command import command_line, finish, new_file
+from .command import add_compiling, command_line, finish
 from .defaults_side import SIDES
 from .open_models import feed_options, open_model
 from .peers import show
@@ -170,10 +170,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--visit", type=float, default=0.1, metavar="S", help="from change to change (default 0.1)")
     parser.add_argument("--least", type=int, default=3, metavar="N",
                         help="requests of each caller from change to change (default 3)")
-    parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
-    parser.add_argument("--flags", nargs="*", default=[], metavar="FLAG", help="for paraxc (default: none)")
-    parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of each process (default 900)")
-    parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
+    add_compiling(parser)
     return parser.parse_args(argv)
 
 
