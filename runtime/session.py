@@ -95,15 +95,14 @@ class Session:
             max_seconds: after which loops of a request give up, between two iterations; default never.
             adapt: time a few requests of each shape that run alone on other instances of the same cores, and take the
                 quickest from then on (`statistics` shows them); else the plan's prediction holds.
-            batch_window: seconds that a request may wait for others to run with it as one, see above; default never.
+            batch_window: seconds a request may wait for others, see above; default never.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
         for, by what its planner chose for so many cores, by the cores that its mode needs, else by its hint: "latency"
         gives one instance all cores, "throughput" gives every core an instance. Where a plan for throughput decides,
         and neither `mode` nor `micro_batch` is given, a request that finds no other running takes other instances of
         the same cores if they suit its size better; requests side by side take an instance each, or, where there are
-        more instances than requests, an equal share of their cores.
-        With one of them, the other follows (cores_per_instance 1).
+        more instances than requests, an equal share. With one of them, the other follows (cores_per_instance 1).
 
         Raises:
             UsageError: more cores than there are, or cores that this process may not use; a mode that the plan or the

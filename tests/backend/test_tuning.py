@@ -144,8 +144,8 @@ def test_the_key_holds_what_times_depend_on(monkeypatch: pytest.MonkeyPatch) -> 
         key_of(context(), conv(), names[1:]), key_of(context(l2_nbytes=1 << 19), conv(), names),
         key_of(context(tune="other"), conv(), names),
     ]  # fmt: skip
-    others = [("kernels_digest", "another text"), ("cpu_identity", ("another CPU",)), ("host_features", {"mmx"})]
-    for name, value in others:
+    facts = [("kernels_digest", "another text"), ("cpu_identity", ("another CPU",)), ("host_features", {"mmx"})]
+    for name, value in facts:
         with monkeypatch.context() as patch:
             patch.setattr(tuning, name, lambda value=value: value)
             others.append(key_of(context(), conv(), names))

@@ -14,8 +14,6 @@ import pytest
 import parax
 from examples.models import build
 from parax import CompileOptions, UsageError
-from parax.compiler.ir.machine import Machine
-from parax.compiler.planner.here import guessed
 from parax.runtime.topology import choose_cores
 
 Cli = Callable[..., "CompletedProcess[str]"]
@@ -46,22 +44,6 @@ def test_a_plan_of_every_mode(model: onnx.ModelProto, mode: str, hint: str) -> N
     with plan.session(mode="sequential", instances=1) as plain, plan.session(cores=choose_cores(None)[:2]) as session:
         assert session.mode == mode
         assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
-
-
-@pytest.mark.parametrize(("mode", "cache", "measured"), [("layered", True, True), ("pipelined", True, True),
-                                                        ("layered", False, False), ("auto", True, False)])  # fmt: skip
-def test_who_asks_for_layers_or_stages_has_the_machine_calibrated(
-    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, mode: str, cache: bool, measured: bool
-) -> None:
-    asked: list[bool] = []
-
-    def known(options: CompileOptions, cores: tuple[int, ...], *, measure: bool) -> Machine:
-        asked.append(measure)
-        return guessed(len(cores))
-
-    monkeypatch.setattr("parax.compiler.driver.machine_here", known)
-    parax.compile(model, options=CompileOptions(mode=mode, cache=cache, cores=(0, 1), hint="latency"))
-    assert asked == [measured]
 
 
 def test_layers_write_what_is_concatenated_in_place() -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -198,6 +198,15 @@ def test_a_callback_may_run_requests_itself(add_plan: Build) -> None:
         assert [len(y) for y in found] == [1, 2] and np.array_equal(found[1], rows(2) + 2)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """As in a terminal: a shell has its background jobs ignore the signal, and so their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_takes_nobody_along(add_plan: Build) -> None:
     """The main thread leads the others' group when the signal comes."""
     with add_plan().session(instances=1, batch_window=0.0) as session:
@@ -217,6 +226,7 @@ def test_ctrl_c_takes_nobody_along(add_plan: Build) -> None:
         assert gate.rows == [1, 6]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_reaches_one_that_sleeps(add_plan: Build) -> None:
     with add_plan().session(instances=1, batch_window=0.0) as session:
         with held_up(session) as (gate, run):
