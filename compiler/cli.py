@@ -6,7 +6,6 @@ Owns the way out of the process; knows nothing of what the verbs do (they are in
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -106,6 +105,8 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
             if args.verb is not doctor:  # which reports them instead
                 env.check()
             if args.quiet:
+                import logging  # here: commands that only run plans need not wait for it
+
                 logging.getLogger("parax").setLevel(logging.ERROR)
             code: int = args.verb.execute(args, Console(args.format, args.quiet, args.verbose))
             sys.stdout.flush()

@@ -7,7 +7,6 @@ their cores. Owns who holds what; knows nothing of what runs there.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,8 +26,7 @@ class Teams:
         n = own.n_instances
         self.widths = [width for width in range(n // 2, 1, -1) if n % width == 0]
         self._groups = {w: [own.instances[i : i + w] for i in range(0, n, w)] for w in self.widths}
-        self._counting = threading.Lock()
-        self._n_joined = 0  # instances that are held beside the one of each request
+        self._beside: set[Instance] = set()  # held beside the one of each request; changed by atomic calls only
 
     @contextmanager
     def share(self) -> Iterator[list[Instance]]:
@@ -42,17 +40,15 @@ class Teams:
         own = self._own
         held = [own.take_one()]
         try:
-            in_flight = own.n_instances - len(own.free) - self._n_joined + own.n_waiting
+            in_flight = own.n_instances - len(own.free) - len(self._beside) + own.n_waiting
             for width in self.widths:
                 if width * max(2, in_flight) <= own.n_instances and (joined := self._joined(held[0], width)):
                     held = joined
                     break
-            with self._counting:
-                self._n_joined += len(held) - 1
+            self._beside.update(held[1:])
             yield held
         finally:
-            with self._counting:
-                self._n_joined -= len(held) - 1
+            self._beside.difference_update(held[1:])
             own.give(held)
 
     def _joined(self, first: Instance, width: int) -> list[Instance]:

@@ -56,7 +56,7 @@ def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
                 assert places == list(range(places[0], places[0] + len(share))) and places[0] % len(share) == 0
             if len(held) == n:
                 break
-        assert session._executor.is_idle() and teams._n_joined == 0
+        assert session._executor.is_idle() and not teams._beside
 
 
 def test_many_in_flight_get_one_each(session: Session) -> None:
@@ -99,7 +99,7 @@ def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
     executor.give(held)
     thread.join(10)
     assert sizes == [max(teams.widths)]
-    assert executor.is_idle() and teams._n_joined == 0
+    assert executor.is_idle() and not teams._beside
 
 
 @pytest.mark.parametrize("callers", [1, 2, 3, 7])
@@ -122,7 +122,7 @@ def test_results_are_the_same_for_any_number_of_callers(session: Session, caller
     for thread in threads:
         thread.join(60)
     assert not wrong
-    assert session._executor.is_idle() and teams_of(session)._n_joined == 0
+    assert session._executor.is_idle() and not teams_of(session)._beside
 
 
 def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
