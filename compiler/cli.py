@@ -104,11 +104,9 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
             verbose = args.verbose
             if args.verb is not doctor:  # which reports them instead
                 env.check()
-            if args.quiet:
-                import logging  # here: commands that only run plans need not wait for it
-
-                logging.getLogger("parax").setLevel(logging.ERROR)
-            code: int = args.verb.execute(args, Console(args.format, args.quiet, args.verbose))
+            console = Console(args.format, args.quiet, args.verbose)
+            console.silence_warnings()
+            code: int = args.verb.execute(args, console)
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:

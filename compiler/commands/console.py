@@ -46,6 +46,13 @@ class Console:
     verbose: int = 0
     started: dict[str, float] = field(default_factory=dict)
 
+    def silence_warnings(self) -> None:
+        """Where only errors are wanted, the package's logged warnings stay silent too."""
+        if self.quiet:
+            import logging  # here: commands that only run plans need not wait for it
+
+            logging.getLogger("parax").setLevel(logging.ERROR)
+
     def result(self, document: dict[str, Any], *tables: Table) -> None:
         """Print the result on stdout: the document with --format json, else the tables."""
         if self.form == "json":
