@@ -38,6 +38,9 @@ TIE_UNITS = 6.0
 FAR = 1e3
 """Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
+SUMS = (*PRODUCTS, "Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum", "Einsum", "ConvTranspose",
+        "AveragePool", "GlobalAveragePool")  # fmt: skip
+"""Operators that add terms, which may cancel; what is not a float only says which."""
 
 
 def _finite(x: Any) -> np.ndarray:
@@ -78,9 +81,10 @@ def _wild_channels(node: Any, inputs: list[Any], like: np.ndarray) -> Any:
     return wild.reshape(-1, *[1] * (like.ndim - 2)) if wild.any() else False
 
 
-def _cancels(inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
+def _cancels(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     """Where a sum is so small beside its terms that their rounding errors may make it 0."""
-    terms = np.maximum(_finite(inputs[0]), _finite(inputs[1]))
+    sizes = [np.abs(x) if _is_floats(x) else x for x in inputs]
+    (terms,) = (np.add(*sizes),) if node.op_type in ("Add", "Sub") else node.run(*sizes)
     return np.asarray(np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms)
 
 
@@ -92,6 +96,8 @@ def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | 
         return ~(np.abs(inputs[1]) < FAR).all(-1)[:, None] | ~np.isfinite(value)
     if node.op_type in CENTRED:
         return _overflows(inputs[0], dtype)
+    if node.op_type in POWERS:
+        return _overflows(inputs[0], dtype, getattr(node, "p", 2) or 2)
     if node.op_type in PRODUCTS or node.op_type == "ReduceProd":
         return _partly_overflows(node, inputs, dtype)
     return False
@@ -135,13 +141,15 @@ BOUNDED = {"Tanh": -1.0, "Erf": -1.0, "Sin": -1.0, "Cos": -1.0, "Sigmoid": 0.0, 
 """Operators whose results lie between this and 1, however they are rounded."""
 
 CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization",
-           "RMSNormalization", "LRN", "LpNormalization")  # fmt: skip
+           "RMSNormalization", "LRN")  # fmt: skip
 """Operators that sum squares, which may overflow where the result does not."""
+POWERS = ("LpNormalization", "LpPool", "GlobalLpPool", "ReduceL2")
+"""Operators that sum p-th powers, which may likewise."""
 
 
-def _overflows(x: np.ndarray, dtype: np.dtype | None) -> bool:
+def _overflows(x: np.ndarray, dtype: np.dtype | None, power: int = 2) -> bool:
     most = 1e300 if dtype is not None and dtype == F64 else 1e38  # numpy takes None for float64
-    return float(_finite(x).max(initial=0)) > (most / max(x.size, 1)) ** 0.5
+    return float(_finite(x).max(initial=0)) > (most / max(x.size, 1)) ** (1 / power)
 
 
 class NoOracle(Exception):
@@ -269,8 +277,8 @@ class Rounding:
                 value = self._overflown(value, inputs[0])
             if noise and node.op_type == "MaxPool" and not _is_floats(value):
                 value = np.where(value == NOWHERE, NOWHERE if self.blank == 0 else -NOWHERE - 1, value)
-            if noise and node.op_type in ("Add", "Sub") and self.blank == 0 and _is_floats(value):
-                value = np.where(_cancels(inputs, value, dtype), 0.0, value)
+            if noise and node.op_type in SUMS and self.blank == 0 and _is_floats(value):
+                value = np.where(_cancels(node, inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
                 value = np.where(_is_open(node, inputs, value, dtype), self.blank, value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):

@@ -88,6 +88,27 @@ def test_a_rounding_near_a_half_may_go_either_way() -> None:
     assert expected.problem({"y": np.array([found[0], 3.0], np.float32)}) != ""
 
 
+@pytest.mark.parametrize("sums", ["s = ReduceSum<keepdims = 0>(x)", "s = ReduceMean<keepdims = 0>(x)",
+                                  "t = MatMul(x, ones) s = Squeeze(t)"])  # fmt: skip
+def test_what_cancels_may_vanish_in_another_order(sums: str) -> None:
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x) => (bool y) <float[3] ones = {{1, 1, 1}}> {{ {sums} y = Cast<to = 9>(s) }}""")
+    for small, either in ((0.25, True), (1e12, False)):
+        expected = Expected(model, {"x": np.array([2.6e15, small, -2.6e15], np.float32)})
+        assert expected.problem({"y": np.array(True)}) == ""
+        assert (expected.problem({"y": np.array(False)}) == "") == either
+
+
+@pytest.mark.parametrize(("p", "overflows"), [(2, False), (3, True)])
+def test_a_power_may_overflow_where_its_root_does_not(p: int, overflows: bool) -> None:
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,2] x) => (float[1,1,2] y) {{ y = LpPool<p = {p}, kernel_shape = [1]>(x) }}""")
+    x = np.array([[[2.6e15, 3.0]]], np.float32)
+    expected = Expected(model, {"x": x})
+    assert expected.problem({"y": x}) == ""
+    assert (expected.problem({"y": np.array([[[np.inf, 3.0]]], np.float32)}) == "") == overflows
+
+
 def test_a_trial_runs_the_plan() -> None:
     assert try_case(_case(), [PLAIN]).status == "pass"
 
