@@ -149,6 +149,21 @@ class ReduceL1(_Integers):
         return np.abs(x)
 
 
+class ReduceMean(_Integers):
+    """Of integers, towards 0. onnx.reference's own divides in float64, which has no room for large ones."""
+
+    def _run(self, x: np.ndarray, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        (total,) = super()._run(x, axes, keepdims, noop_with_empty_axes)
+        n = x.size // total.size if total.size else 1
+        if x.dtype.kind not in "iu" or n == 0:
+            with np.errstate(all="ignore"):
+                return (np.asarray(total.astype(np.float64) / n).astype(x.dtype),)
+        wide = total if x.dtype == np.uint64 else total.astype(np.int64)
+        whole = wide // wide.dtype.type(n)
+        return ((whole + ((whole < 0) & (whole * n != wide)).astype(wide.dtype)).astype(x.dtype),)
+
+
 class DynamicQuantizeLinear(OpRun):  # type: ignore[misc]
     """ONNX's formula, in float32. Others give what is all zeros a scale of their own."""
 
@@ -272,7 +287,7 @@ class Gemm(OpRun):  # type: ignore[misc]
 
 OPERATORS = (
     Erf, Gelu, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
-    exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceSum, ReduceSumSquare, ReduceL1,
+    exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceMean, ReduceSum, ReduceSumSquare, ReduceL1,
     DynamicQuantizeLinear, QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip

@@ -159,6 +159,19 @@ def test_quantisation(axis: int) -> None:
     _compare("DequantizeLinear", {**feeds, "x": (x * 9).astype(np.int8)}, list(feeds), ["y"], axis=axis)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint64])
+def test_means_of_integers_are_cut_towards_0(dtype: type) -> None:
+    large = np.iinfo(dtype).max
+    x = np.array([[large, 0], [1, 2], [7, 4], [large - 1, 1]], dtype)
+    model = _model("ReduceMean", {"x": x, "a": np.array([1])}, ["x", "a"], ["y"], {"keepdims": 0})
+    assert exact.run(model, {"x": x, "a": np.array([1])})["y"].tolist() == [large // 2, 1, 5, large // 2]
+    itself = _model("ReduceMean", {"x": x}, ["x"], ["y"], {"noop_with_empty_axes": 1})
+    assert (exact.run(itself, {"x": x})["y"] == x).all()
+    if dtype != np.uint64:
+        below = exact.run(model, {"x": np.array([[-3, 0], [-1, 0], [-4, 0]], dtype), "a": np.array([1])})
+        assert below["y"].tolist() == [-1, 0, -2]
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_the_logarithm_of_softmax_of_far_numbers(axis: int) -> None:
     x = _normal(3, 4, 5) * np.float32(1e3)
