@@ -76,7 +76,7 @@ def evaluate_node(node: Node, arrays: Sequence[np.ndarray | None]) -> list[np.nd
 
     Raises EvaluationError if onnx.reference cannot run the operator on them, or is known to run it wrongly.
     """
-    mistake = mistake_of(node)
+    mistake = mistake_of(node, arrays)
     if mistake:
         raise EvaluationError(f"onnx.reference {mistake}", where=node.where)
     model = export_node(node)

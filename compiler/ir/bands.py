@@ -47,7 +47,8 @@ def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
     result = np.empty(array.shape, array.dtype)
     factors = np.broadcast_to(factor, array.shape)
     for band in bands(array):
-        result[band] = array[band].astype(np.float64) * factors[band]
+        with np.errstate(over="ignore"):  # who asks looks at what there is
+            result[band] = array[band].astype(np.float64) * factors[band]
         forget(array[band])
     return result
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 
 import parax
+from parax import CompileOptions
 
 RNG = np.random.default_rng(1)
 
@@ -56,6 +57,9 @@ CASES = {
     "ReduceLogSumExp -inf": ("ReduceLogSumExp", [np.full((2, 3), -np.inf, np.float32), np.array([1])], {}),
     **{f"{op} far": (op, [FAR], {}) for op in ("LogSoftmax", "Softmax", "Softplus", "Sigmoid", "Mish", "Gelu", "Elu",
                                                "Celu", "Selu", "HardSwish", "Tanh", "Softsign", "Hardmax")},
+    "PRelu 0": ("PRelu", [np.array([-2, -0.0, 0, 3], np.float32), np.array([np.inf], np.float32)], {}),
+    "ReduceMean u64": ("ReduceMean", [np.array([[2**64 - 2]], np.uint64)], {"noop_with_empty_axes": 1}),
+    "LpNormalization f16": ("LpNormalization", [np.array([[6e-8, 6e-8], [6e4, 6e4]], np.float16)], {}),
     "GRU reverse": ("GRU", [normal(4, 2, 3), normal(1, 12, 3), normal(1, 12, 4)],
                     {"hidden_size": 4, "direction": "reverse"}),
     "LSTM reverse": ("LSTM", [normal(4, 2, 3), normal(1, 16, 3), normal(1, 16, 4)],
@@ -86,6 +90,63 @@ def test_constants_and_inputs_give_the_same(name: str) -> None:
     assert (folded.shape, folded.dtype) == (run.shape, run.dtype)
     rtol = 1e-13 if run.dtype == np.float64 else 1e-5
     np.testing.assert_allclose(folded, run, rtol, rtol)
+
+
+EXTREMES = np.array([np.inf, -np.inf, 3e9, -3e9, 1e30, -1e30, 0.3, -0.3], np.float32)
+
+
+@pytest.mark.parametrize("to", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("x", [EXTREMES, EXTREMES[6:]], ids=["extremes", "small"])
+def test_constants_saturate(x: np.ndarray, to: type) -> None:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]> g () => (y)
+        <float scale = {{0.1}}> {{ y = QuantizeLinear<output_dtype = {code}>(x, scale) }}""")
+    model.graph.initializer.append(numpy_helper.from_array(x, "x"))
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({})["y"]
+    with np.errstate(over="ignore"):
+        wanted = np.clip(np.rint(x.astype(np.float64) / 0.1), np.iinfo(to).min, np.iinfo(to).max)
+    np.testing.assert_array_equal(found, wanted.astype(to))
+
+
+def test_what_is_all_zeros_has_the_same_scale() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (a, b, c, d, e, f)
+        <float[3] zeros = {0, 0, 0}> { a, b, c = DynamicQuantizeLinear(x) d, e, f = DynamicQuantizeLinear(zeros) }""")
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({"x": np.zeros(3, np.float32)})
+    for run, folded in ("ad", "be", "cf"):
+        np.testing.assert_array_equal(found[run], found[folded])
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("statistics", ["constant", "inputs"])
+def test_halves_are_normalised_where_their_shift_is_none(statistics: str, level: int) -> None:
+    """mean · scale / √var = 170,000 is beyond f16, the results are not."""
+    given = {"s": [200, 200], "b": [1, 2], "m": [600, 600], "v": [0.5, 0.25]}
+    arrays = {name: np.array(values, np.float16) for name, values in given.items()}
+    inputs = "" if statistics == "constant" else "".join(f", float16[2] {name}" for name in given)
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]> g (float16[1,2] x{inputs}) => (y)
+        {{ y = BatchNormalization(x, s, b, m, v) }}""")
+    if statistics == "constant":
+        model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items())
+    feeds = {"x": np.array([[600, 601]], np.float16), **({} if statistics == "constant" else arrays)}
+    with parax.compile(model, options=CompileOptions(opt_level=level)).session(instances=1) as session:
+        np.testing.assert_allclose(session.run(feeds)["y"], [[1, 402]], atol=0.1)
+
+
+@pytest.mark.parametrize("factor", [3e-5, 1.0, 3e5])
+def test_halves_scaled_into_a_convolution_keep_their_digits(factor: float) -> None:
+    x, w = np.full((1, 1, 1, 4), 0.25, np.float16), np.array([1, 0.01], np.float16).reshape(2, 1, 1, 1)
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> g (float16[1,1,1,4] x) => (y)
+        { c = Conv(x, w) y = BatchNormalization<epsilon = 0.0>(c, one, zero, m, v) }""")
+    parts = {"w": w, "one": np.ones(2, np.float16), "zero": np.zeros(2, np.float16), "m": np.zeros(2, np.float32),
+             "v": np.full(2, factor**-2, np.float32)}  # fmt: skip
+    model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in parts.items())
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({"x": x})["y"].astype(np.float64)
+    wanted = np.broadcast_to(w.reshape(1, 2, 1, 1).astype(np.float64) * 0.25 * factor, found.shape)
+    inside = np.abs(wanted) < 65504
+    np.testing.assert_allclose(found[inside], wanted[inside], rtol=2e-3, atol=6e-8)
 
 
 def test_indices_count_all_images() -> None:

@@ -39,7 +39,7 @@ FAR = 1e3
 """Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 SUMS = (*PRODUCTS, "Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum", "Einsum", "ConvTranspose",
-        "AveragePool", "GlobalAveragePool")  # fmt: skip
+        "AveragePool", "GlobalAveragePool", "BatchNormalization")  # fmt: skip
 """Operators that add terms, which may cancel; what is not a float only says which."""
 
 
@@ -84,6 +84,8 @@ def _wild_channels(node: Any, inputs: list[Any], like: np.ndarray) -> Any:
 def _cancels(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     """Where a sum is so small beside its terms that their rounding errors may make it 0."""
     sizes = [np.abs(x) if _is_floats(x) else x for x in inputs]
+    if node.op_type == "BatchNormalization":  # which takes a mean away
+        sizes[3] = -sizes[3]
     (terms,) = (np.add(*sizes),) if node.op_type in ("Add", "Sub") else node.run(*sizes)
     return np.asarray(np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms)
 

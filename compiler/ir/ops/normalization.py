@@ -46,12 +46,18 @@ class BatchNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:
-        wide = max((v.type.dtype for v in (x, scale, mean)), key=lambda dtype: dtype.bits)
+        wide = max((F32, *(v.type.dtype for v in (x, scale, mean))), key=lambda dtype: dtype.bits)
         scale, b, mean, var = (cast_to(g, v, wide) for v in (scale, b, mean, var))
         s = g.Div(scale, g.Sqrt(g.Add(var, self.epsilon)))
-        t = cast_to(g, g.Sub(b, g.Mul(mean, s)), x.type.dtype)
-        s = cast_to(g, s, x.type.dtype)
-        return g.Add(g.Mul(x, along_channels(g, s, x)), along_channels(g, t, x))
+        t = g.Sub(b, g.Mul(mean, s))
+        return scaled_and_shifted(g, x, *(along_channels(g, v, x) for v in (s, t)))
+
+
+def scaled_and_shifted(g: PyAny, x: PyAny, s: PyAny, t: PyAny) -> PyAny:
+    """x · s + t, where both broadcast to x; halves in f32, as they may be beyond f16 where the result is not."""
+    dtype = x.type.dtype
+    work = F32 if dtype in (F16, BF16) else dtype
+    return cast_to(g, g.Add(g.Mul(cast_to(g, x, work), cast_to(g, s, work)), cast_to(g, t, work)), dtype)
 
 
 def per_channel(ctx: InferContext, i: int, channels: Dim, name: str) -> None:
@@ -214,9 +220,11 @@ class LpNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        norm = (g.ReduceL1 if self.p == 1 else g.ReduceL2)(x, [self.axis])
-        zero = np.zeros((), x.type.dtype.numpy)
-        return g.Where(g.Equal(norm, zero), zero, g.Div(x, norm))
+        dtype = x.type.dtype
+        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # where every norm has its digits
+        norm = (g.ReduceL1 if self.p == 1 else g.ReduceL2)(wide, [self.axis])
+        zero = np.zeros((), wide.type.dtype.numpy)
+        return cast_to(g, g.Where(g.Equal(norm, zero), zero, g.Div(wide, norm)), dtype)
 
 
 @op(since=13)

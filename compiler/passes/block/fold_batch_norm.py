@@ -8,7 +8,8 @@ import numpy as np
 
 from ...ir.bands import scaled
 from ...ir.graph import Graph, Node
-from ...ir.types import TensorType
+from ...ir.ops.normalization import scaled_and_shifted
+from ...ir.types import F64, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -55,9 +56,12 @@ class FoldBatchNorm(BlockPass):
             shaped = w.data.reshape(group, -1, *w.data.shape[1:])
             weights = scaled(shaped, factor.reshape(group, 1, -1, *[1] * (w.data.ndim - 2))).reshape(w.data.shape)
         old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
+        bias = old * factor + shift
+        if not _fits(weights, w.data, bias):
+            return rw.no_match("scaled weights are beyond f16", node)
         graph = rw.graph
         new_w = graph.add_constant(weights, w.name)
-        new_b = graph.add_constant((old * factor + shift).astype(dtype), f"{node.output.name}.bias")
+        new_b = graph.add_constant(bias.astype(dtype), f"{node.output.name}.bias")
         folded = graph.add_node(conv.op, [conv.inputs[0], new_w, new_b], before=conv, name=conv.name)
         rw.replace(node, folded.output)
         rw.erase(conv)
@@ -67,7 +71,16 @@ class FoldBatchNorm(BlockPass):
         x = node.inputs[0]
         assert x is not None and isinstance(x.type, TensorType)
         shape = (-1, *[1] * (x.type.rank - 2))
-        dtype = x.type.dtype.numpy
+        work = np.float64 if x.type.dtype == F64 else np.float32
+        factors = [v.astype(work).reshape(shape) for v in (factor, shift)]
         g = rw.before(node)
-        scaled = g.Mul(x, factor.astype(dtype).reshape(shape))
-        rw.replace(node, g.Add(scaled, shift.astype(dtype).reshape(shape)))
+        rw.replace(node, scaled_and_shifted(g, x, *map(g.const, factors)))
+
+
+def _fits(scaled: np.ndarray, given: np.ndarray, bias: np.ndarray) -> bool:
+    """Whether f16 holds scaled weights and a bias as well as it did the model's: none too large, no more too small."""
+    if scaled.dtype != np.float16:
+        return True
+    tiny = np.finfo(np.float16).tiny
+    fewer = (np.abs(scaled) < tiny) & (np.abs(given) >= tiny)
+    return bool(np.isfinite(scaled).all() and (np.abs(bias) < np.finfo(np.float16).max).all() and not fewer.any())
