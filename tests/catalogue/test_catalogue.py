@@ -38,3 +38,10 @@ def test_every_operator_has_a_case(key: tuple[str, str]) -> None:
     if key[0] == "parax" or key in ELSEWHERE:
         return
     assert any((c.domain, c.op) == key for c in CASES), "add one: see the top of cases.py"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_sign_of_minus_0_is_plain_0(dtype: type) -> None:
+    graph, feeds, symbols, _ = build(Case("Sign", (np.array([-0.0, 0.0, -1.0], dtype),)))
+    (found,) = run_graph(graph, feeds, symbols)
+    assert found.tolist() == [0, 0, -1] and not np.signbit(found[:2]).any()

@@ -95,12 +95,12 @@ class Round(Elementwise):
 
 @op(since=13)
 class Sign(Elementwise):
-    """-1, 0 or 1; NaN stays NaN."""
+    """-1, 0 (of -0 too) or 1; NaN stays NaN."""
 
     x: In[Numeric]
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
-        positive = e.select(x > 0, 1, x)
+        positive = e.select(x > 0, 1, e.select(x == 0, 0, x) if x.dtype.is_float else x)
         return e.select(x < 0, -1, positive) if x.dtype.is_signed else positive
 
 
