@@ -6,6 +6,7 @@ that never traps, saturating conversions, half precision on CPUs without it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,13 +81,13 @@ def _power(e: FunctionEmitter, o: KOp) -> str:
 
 def _float_extreme(e: FunctionEmitter, opcode: str, a: Any, b: Any) -> str:
     """min/max that pass NaN on, as NumPy's do. `a > b ? a : b` is one x86 instruction and returns b when either is NaN,
-    so a constant goes first and only two unknown operands need a second look at the first."""
+    so a constant that is a number goes first; any other first operand needs a second look."""
     if b.const is not None:
         a, b = b, a
     t, i1 = llvm_type(a.type), mask_type(a.type)
     wins = e.assign(f"fcmp {'ogt' if opcode == 'max' else 'olt'} {t} {e.ref(a)}, {e.ref(b)}")
     result = e.assign(f"select {i1} {wins}, {t} {e.ref(a)}, {t} {e.ref(b)}")
-    if a.const is not None:
+    if a.const is not None and not math.isnan(a.const):
         return result
     nan = e.assign(f"fcmp uno {t} {e.ref(a)}, {e.ref(a)}")
     return e.assign(f"select {i1} {nan}, {t} {e.ref(a)}, {t} {result}")

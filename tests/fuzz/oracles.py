@@ -98,6 +98,10 @@ def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | 
         return ~(np.abs(inputs[1]) < FAR).all(-1)[:, None] | ~np.isfinite(value)
     if node.op_type in CENTRED:
         return _overflows(inputs[0], dtype)
+    if node.op_type == "BatchNormalization":  # x·s + t has no place for infinite factors
+        factors = [np.asarray(x, F64).reshape(-1) for x in inputs[1:]]
+        wild = ~np.logical_and.reduce([np.isfinite(x) for x in factors])
+        return wild.reshape(-1, *[1] * (value.ndim - 2)) & np.ones(value.shape, bool)
     if node.op_type in POWERS:
         return _overflows(inputs[0], dtype, getattr(node, "p", 2) or 2)
     if node.op_type in PRODUCTS or node.op_type == "ReduceProd":
