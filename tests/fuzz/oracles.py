@@ -41,6 +41,8 @@ PRODUCTS = ("Conv", "MatMul", "Gemm")
 SUMS = (*PRODUCTS, "Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum", "Einsum", "ConvTranspose",
         "AveragePool", "GlobalAveragePool", "BatchNormalization")  # fmt: skip
 """Operators that add terms, which may cancel; what is not a float only says which."""
+TAKEN_AWAY = {"Sub": 1, "BatchNormalization": 3}
+"""The operand of those that is not added."""
 
 
 def _finite(x: Any) -> np.ndarray:
@@ -78,16 +80,22 @@ def _partly_overflows(node: Any, inputs: list[Any], dtype: np.dtype | None) -> n
 def _wild_channels(node: Any, inputs: list[Any], like: np.ndarray) -> Any:
     """Channels of a convolution by weights that are not finite: they may be multiplied by the padding's zeros."""
     wild = ~np.isfinite(inputs[1]).all(axis=tuple(range(1, inputs[1].ndim))) if node.op_type == "Conv" else np.zeros(1)
-    return wild.reshape(-1, *[1] * (like.ndim - 2)) if wild.any() else False
+    return _by_channel(wild, like) if wild.any() else False
+
+
+def _by_channel(vector: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A vector so that it broadcasts along axis 1."""
+    return vector.reshape(-1, *[1] * (like.ndim - 2))
 
 
 def _cancels(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     """Where a sum is so small beside its terms that their rounding errors may make it 0."""
     sizes = [np.abs(x) if _is_floats(x) else x for x in inputs]
-    if node.op_type == "BatchNormalization":  # which takes a mean away
-        sizes[3] = -sizes[3]
-    (terms,) = (np.add(*sizes),) if node.op_type in ("Add", "Sub") else node.run(*sizes)
-    return np.asarray(np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms)
+    if node.op_type in TAKEN_AWAY:
+        sizes[TAKEN_AWAY[node.op_type]] = -sizes[TAKEN_AWAY[node.op_type]]
+    (terms,) = node.run(*sizes)
+    few = np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms
+    return np.asarray(few & np.isfinite(terms))  # an infinity is no error of rounding
 
 
 def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> Any:
@@ -99,9 +107,7 @@ def _is_open(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | 
     if node.op_type in CENTRED:
         return _overflows(inputs[0], dtype)
     if node.op_type == "BatchNormalization":  # x·s + t has no place for infinite factors
-        factors = [np.asarray(x, F64).reshape(-1) for x in inputs[1:]]
-        wild = ~np.logical_and.reduce([np.isfinite(x) for x in factors])
-        return wild.reshape(-1, *[1] * (value.ndim - 2)) & np.ones(value.shape, bool)
+        return _by_channel(~np.isfinite(np.stack(inputs[1:])).all(axis=0), value)
     if node.op_type in POWERS:
         return _overflows(inputs[0], dtype, getattr(node, "p", 2) or 2)
     if node.op_type in PRODUCTS or node.op_type == "ReduceProd":

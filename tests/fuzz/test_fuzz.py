@@ -99,6 +99,18 @@ def test_what_cancels_may_vanish_in_another_order(sums: str) -> None:
         assert (expected.problem({"y": np.array(False)}) == "") == either
 
 
+@pytest.mark.parametrize("sums", ["ReduceSum<keepdims = 0>(x)", "ReduceMean<keepdims = 0>(x)", "Add(x, x)",
+                                  "Sub(x, c)"])  # fmt: skip
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_what_is_not_finite_never_vanishes(sums: str, number: float) -> None:
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x) => (y) <float[3] c = {{1, 1, 1}}> {{ y = {sums} }}""")
+    expected = Expected(model, {"x": np.full(3, number, np.float32)})
+    right = expected.others["onnxruntime"]["y"]
+    assert expected.problem({"y": right}) == ""
+    assert expected.problem({"y": np.zeros_like(right)}) != ""
+
+
 @pytest.mark.parametrize(("p", "overflows"), [(2, False), (3, True)])
 def test_a_power_may_overflow_where_its_root_does_not(p: int, overflows: bool) -> None:
     model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
