@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,12 @@ def values(text: str, case: Case, rng: np.random.Generator) -> tuple[TensorType,
     if type_.dtype.is_int:
         return type_, rng.integers(int(case.low), int(case.high), shape).astype(numpy)
     return type_, rng.uniform(case.low, case.high, shape).astype(numpy)
+
+
+def sprinkled(array: np.ndarray, numbers: Sequence[object], share: float, rng: np.random.Generator) -> np.ndarray:
+    """The array with that share of its elements, anywhere, replaced by some of the numbers."""
+    with np.errstate(over="ignore"):
+        return np.where(rng.random(array.shape) < share, rng.choice(numbers, array.shape), array).astype(array.dtype)
 
 
 def build(case: Case) -> tuple[Graph, dict[str, np.ndarray], dict[str, int], list[np.ndarray | None]]:

@@ -8,8 +8,9 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import BF16, F16, F32, Dim, DType, TensorType, Type
+from ..types import F32, Dim, TensorType, Type
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
+from .casting import as_float, cast_to
 
 
 class Statistic(Float):
@@ -55,9 +56,9 @@ class BatchNormalization(Composite):
 
 def scaled_and_shifted(g: PyAny, x: PyAny, s: PyAny, t: PyAny) -> PyAny:
     """x · s + t, where both broadcast to x; halves in f32, as they may be beyond f16 where the result is not."""
-    dtype = x.type.dtype
-    work = F32 if dtype in (F16, BF16) else dtype
-    return cast_to(g, g.Add(g.Mul(cast_to(g, x, work), cast_to(g, s, work)), cast_to(g, t, work)), dtype)
+    wide = as_float(g, x)
+    s, t = (cast_to(g, v, wide.type.dtype) for v in (s, t))
+    return cast_to(g, g.Add(g.Mul(wide, s), t), x.type.dtype)
 
 
 def per_channel(ctx: InferContext, i: int, channels: Dim, name: str) -> None:
@@ -66,11 +67,6 @@ def per_channel(ctx: InferContext, i: int, channels: Dim, name: str) -> None:
     if len(shape) != 1:
         ctx.fail(f"{name} must be a vector", expected=f"[{channels}]", found=ctx.tensor(i))
     ctx.equal(channels, shape[0], f"{name} needs one element per channel")
-
-
-def cast_to(g: PyAny, v: PyAny, dtype: DType) -> PyAny:
-    """`v` itself if it has the element type already."""
-    return v if v.type.dtype == dtype else g.Cast(v, to=dtype)
 
 
 def along_channels(g: PyAny, v: PyAny, x: PyAny) -> PyAny:
@@ -220,11 +216,10 @@ class LpNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        dtype = x.type.dtype
-        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # where every norm has its digits
+        wide = as_float(g, x)  # where every norm has its digits
         norm = (g.ReduceL1 if self.p == 1 else g.ReduceL2)(wide, [self.axis])
         zero = np.zeros((), wide.type.dtype.numpy)
-        return cast_to(g, g.Where(g.Equal(norm, zero), zero, g.Div(wide, norm)), dtype)
+        return cast_to(g, g.Where(g.Equal(norm, zero), zero, g.Div(wide, norm)), x.type.dtype)
 
 
 @op(since=13)
@@ -251,12 +246,11 @@ class LRN(Composite):
         before, after = (self.size - 1) // 2, self.size // 2
         rest = [0] * (x.type.rank - 2)
         window = {"kernel_shape": [self.size] + [1] * len(rest), "pads": [before, *rest, after, *rest]}
-        dtype = x.tensor.dtype
-        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # rounded once
+        wide = as_float(g, x)
         mean = g.AveragePool(g.Unsqueeze(g.Mul(wide, wide), [1]), count_include_pad=1, **window)
         beta = g.const(self.beta, wide.tensor.dtype)
         y = g.Div(wide, g.Pow(g.Add(g.Mul(g.Squeeze(mean, [1]), self.alpha), self.bias), beta))
-        return g.Cast(y, to=dtype) if dtype in (F16, BF16) else y
+        return cast_to(g, y, x.type.dtype)
 
 
 @op(since=13)
@@ -271,9 +265,8 @@ class MeanVarianceNormalization(Composite):
         return [ctx.tensor(0)]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        dtype = x.type.dtype
-        wide = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # where 1e-9 is not 0
+        wide = as_float(g, x)  # where 1e-9 is not 0
         centred = g.Sub(wide, g.ReduceMean(wide, list(self.axes)))
         variance = g.ReduceMean(g.Mul(centred, centred), list(self.axes))
         y = g.Div(centred, g.Add(g.Sqrt(variance), 1e-9))
-        return g.Cast(y, to=dtype) if dtype in (F16, BF16) else y
+        return cast_to(g, y, x.type.dtype)

@@ -27,6 +27,7 @@ from .base import (
     TypeGroup,
     op,
 )
+from .casting import as_float
 from .contraction import Conv, Convolution
 
 STORED = frozenset({U8, I8, U16, I16})
@@ -115,11 +116,6 @@ class QuantizeLinear(Composite):
             to = self.target(None)
         ratio = g.Div(as_float(g, x), as_float(g, scale))
         return g.RoundTo(ratio, zero_point, to=to) if zero_point is not None else g.RoundTo(ratio, to=to)
-
-
-def as_float(g: PyAny, v: PyAny) -> PyAny:
-    """`v` in f32; f64 stays."""
-    return v if v.type.dtype in (F32, F64) else g.Cast(v, to=F32)
 
 
 @op(since=23)

@@ -9,7 +9,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import BF16, BOOL, F16, F32, I64, DType, TensorType, Type
+from ..types import BOOL, I64, DType, TensorType, Type
 from .base import (
     Attr,
     Composite,
@@ -26,6 +26,7 @@ from .base import (
     Reduce,
     op,
 )
+from .casting import as_float, cast_to
 
 
 def lowest(dtype: DType) -> float | int:
@@ -191,16 +192,15 @@ class ReduceLogSumExp(Composite):
     noop_with_empty_axes: Attr[int] = 0
 
     def expand(self, g: PyAny, x: PyAny, axes: PyAny = None) -> PyAny:
-        noop, dtype = self.noop_with_empty_axes, x.type.dtype
-        x = g.Cast(x, to=F32) if dtype in (F16, BF16) else x  # sums of many have more digits
-        greatest = g.ReduceMax(x, axes, noop_with_empty_axes=noop)
-        m = g.Where(g.IsInf(greatest), np.zeros((), x.type.dtype.numpy), greatest)
-        total = g.ReduceSum(g.Exp(g.Sub(x, m)), axes, noop_with_empty_axes=noop)
+        noop, wide = self.noop_with_empty_axes, as_float(g, x)  # where sums of many have their digits
+        greatest = g.ReduceMax(wide, axes, noop_with_empty_axes=noop)
+        m = g.Where(g.IsInf(greatest), np.zeros((), wide.type.dtype.numpy), greatest)
+        total = g.ReduceSum(g.Exp(g.Sub(wide, m)), axes, noop_with_empty_axes=noop)
         result = g.Add(g.Log(total), m)
         # a sum over axes of size 1 drops them and leaves the values alone
         if not self.keepdims:
             result = g.ReduceSum(result, axes, keepdims=0, noop_with_empty_axes=noop)
-        return g.Cast(result, to=dtype) if dtype in (F16, BF16) else result
+        return cast_to(g, result, x.type.dtype)
 
 
 class ArgReduce(Operator):
