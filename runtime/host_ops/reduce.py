@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +29,42 @@ def _greatest(x: np.ndarray) -> Any:
     return True if x.dtype == bool else np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
 
 
+def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Integers wrap around in their own type, as in kernels; numpy would widen them."""
+    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+
+
+def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Sum by count; integers round towards zero, and the mean of none is 0."""
+    total, n = _sum(x, axes, keepdims), math.prod(x.shape[a] for a in axes)
+    if x.dtype.kind not in "iu":
+        return np.asarray(total / x.dtype.type(n))
+    count = x.dtype.type(max(1, n))
+    whole = total // count
+    return np.asarray(whole + ((whole < 0) & (whole * count != total)).astype(x.dtype))
+
+
+def _through_float(function: Callable[[Any], Any], total: np.ndarray) -> np.ndarray:
+    """A float function of sums: of integers it is computed in f64, cut, and kept in the type's range; NaN is 0."""
+    if total.dtype.kind not in "iu":
+        return np.asarray(function(total))
+    y = np.nan_to_num(function(total.astype(np.float64)), posinf=np.inf, neginf=-np.inf)
+    limits = np.iinfo(total.dtype)
+    low, high = y <= float(limits.min), y >= float(limits.max)
+    inside = np.where(low | high, 0, y).astype(total.dtype)
+    return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(total.dtype)
+
+
 _KINDS: dict[str, Callable[[np.ndarray, Axes, bool], np.ndarray]] = {
-    "ReduceSum": lambda x, axes, keep: np.sum(x, axis=axes, keepdims=keep),
-    "ReduceMean": lambda x, axes, keep: np.mean(x, axis=axes, keepdims=keep),
-    "ReduceProd": lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep),
+    "ReduceSum": _sum,
+    "ReduceMean": _mean,
+    "ReduceProd": lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep, dtype=x.dtype),
     "ReduceMax": lambda x, axes, keep: np.max(x, axis=axes, keepdims=keep, initial=_least(x)),
     "ReduceMin": lambda x, axes, keep: np.min(x, axis=axes, keepdims=keep, initial=_greatest(x)),
-    "ReduceL1": lambda x, axes, keep: np.sum(np.abs(x), axis=axes, keepdims=keep),
-    "ReduceL2": lambda x, axes, keep: np.sqrt(np.sum(x * x, axis=axes, keepdims=keep)),
-    "ReduceSumSquare": lambda x, axes, keep: np.sum(x * x, axis=axes, keepdims=keep),
-    "ReduceLogSum": lambda x, axes, keep: np.log(np.sum(x, axis=axes, keepdims=keep)),
+    "ReduceL1": lambda x, axes, keep: _sum(np.abs(x), axes, keep),
+    "ReduceL2": lambda x, axes, keep: _through_float(np.sqrt, _sum(x * x, axes, keep)),
+    "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
+    "ReduceLogSum": lambda x, axes, keep: _through_float(np.log, _sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from ...errors import InvalidInput
 from ..limits import afford
+
+Real = type[np.float32] | type[np.float64]
 
 
 def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, sizes: Any) -> np.ndarray:
@@ -20,16 +23,17 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     given = np.asarray(scales if sizes is None else sizes).reshape(-1)
     if given.size != len(axes) or not (np.isfinite(given).all() and (given > 0 if sizes is None else given >= 0).all()):
         raise InvalidInput("Resize: impossible scales or sizes", expected=f"{len(axes)} numbers", found=given.tolist())
-    factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None)
+    real: Real = np.float64 if x.dtype == np.float64 else np.float32
+    factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None, real)
     afford(math.prod(lengths) * x.nbytes // max(1, math.prod(x.shape[a] for a in axes)), "Resize")
     crop = settings.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     ends = np.asarray(roi, np.float64).reshape(2, -1) if crop else np.zeros((2, len(axes)))
     out = x if x.dtype.kind in "fiub" and x.dtype.itemsize > 2 else x.astype(np.float32)
     outside: list[tuple[int, np.ndarray]] = []
     for i, (axis, scale, length) in enumerate(zip(axes, factors, lengths)):
-        if scale == 1 and length == x.shape[axis] and not crop:
+        if scale == 1 and length == x.shape[axis] and (not crop or tuple(ends[:, i]) == (0, 1)):
             continue
-        at = _positions(settings, x.shape[axis], length, scale, ends[:, i])
+        at = _positions(settings, x.shape[axis], length, scale, ends[:, i], real)
         if crop:
             outside.append((axis, (at < 0) | (at > x.shape[axis] - 1)))
         out = _resample(settings, out, axis, at, scale)
@@ -38,40 +42,45 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     return out.astype(x.dtype)
 
 
-def _factors(settings: Mapping[str, Any], have: list[int], given: np.ndarray, are_scales: bool) -> tuple[Any, Any]:
+def _factors(settings: Mapping[str, Any], have: list[int], given: np.ndarray, are_scales: bool, real: Real
+             ) -> tuple[Any, Any]:  # fmt: skip
     """Scale and length of every axis."""
     if are_scales:
         lengths = [math.floor(float(np.float32(n) * np.float32(s))) for n, s in zip(have, given)]
-        return [float(s) for s in given.astype(np.float32)], lengths
-    ratios = [int(w) / h for h, w in zip(have, given)]
+        return [real(s) for s in given.astype(np.float32)], lengths
     policy = settings.get("keep_aspect_ratio_policy", "stretch")
+    if any(h == 0 and (w > 0 or policy != "stretch") for h, w in zip(have, given)):
+        raise InvalidInput("Resize: an empty axis cannot be resized", expected="1 element or more", found=have)
+    ratios = [Fraction(int(w), max(h, 1)) for h, w in zip(have, given)]
     if policy == "stretch":
-        return ratios, [int(w) for w in given]
+        return [real(float(ratio)) for ratio in ratios], [int(w) for w in given]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [scale] * len(have), [math.floor(scale * h + 0.5) for h in have]
+    return [real(float(scale))] * len(have), [math.floor(scale * h + Fraction(1, 2)) for h in have]
 
 
-def _positions(settings: Mapping[str, Any], size: int, length: int, scale: float, roi: np.ndarray) -> np.ndarray:
-    """The coordinate in x of every output position."""
-    i = np.arange(length, dtype=np.float64)
+def _positions(settings: Mapping[str, Any], size: int, length: int, scale: Any, roi: np.ndarray, real: Real
+               ) -> np.ndarray:  # fmt: skip
+    """The coordinate in x of every output position; step by step as the kernels (kernels/resize.py) and in their type,
+    so that ties fall to the same side."""
+    i, n, resized, one, half = np.arange(length, dtype=real), real(size), real(length), real(1), real(0.5)
     mode = settings.get("coordinate_transformation_mode", "half_pixel")
-    half = (i + 0.5) / scale - 0.5
+    centred = (i + half) / scale - half
     if mode == "asymmetric":
-        return i / scale
+        return np.asarray(i / scale)
     if mode == "tf_half_pixel_for_nn":
-        return (i + 0.5) / scale
+        return np.asarray((i + half) / scale)
     if mode == "align_corners":
-        return i * (size - 1) / ((scale * size - 1) or 1)
+        return np.asarray(i * (n - one) / ((scale * n - one) or one))
     if mode == "pytorch_half_pixel":
-        return half if length > 1 else np.zeros(length)
+        return centred if length > 1 else np.zeros(length, real)
     if mode == "half_pixel_symmetric":
-        return half + size / 2 * (1 - length / (scale * size))
+        return np.asarray(centred + n / real(2) * (one - resized / (scale * n)))
     if mode == "tf_crop_and_resize":
         start, end = float(roi[0]), float(roi[1])
         if length == 1:
-            return np.full(1, (start + end) * (size - 1) / 2)
-        return start * (size - 1) + i * (end - start) * (size - 1) / max(length - 1, 1)
-    return half
+            return np.full(1, (n - one) * real(0.5 * (start + end)))
+        return np.asarray((n - one) * real(start) + i * real(end - start) * (n - one) / max(resized - one, one))
+    return np.asarray(centred)
 
 
 def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndarray, scale: float) -> np.ndarray:

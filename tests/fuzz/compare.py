@@ -24,6 +24,9 @@ KINDS = ("onnxruntime", "nodes", "reference")
 NOISE, FACTOR = 3.0, 6.0
 FEW, MANY, MOST = 4, 40, 200
 """Noisy runs; most for integers, which may name any of several places that are equal but for rounding."""
+SEVERAL = 8
+"""Jumps of an integer among the noisy runs from which on it is a sum of many that jump each by itself: few runs do not
+meet its extremes."""
 ROUNDED = 2
 """The run that is only rounded: its ties are those of the narrow types."""
 
@@ -227,7 +230,9 @@ def within_spread(found: np.ndarray, runs: list[np.ndarray], other: np.ndarray |
         return (found == middle) | (stack != stack[0]).any(0)
     if not is_float(found.dtype):
         low, high = stack.min(0).astype(np.int64), stack.max(0).astype(np.int64)
-        inside = (found.astype(np.int64) >= low) & (found.astype(np.int64) <= high)
+        several = (np.diff(np.sort(stack, axis=0), axis=0) != 0).sum(0) >= SEVERAL
+        margin = np.where(several, high - low, 0)
+        inside = (found.astype(np.int64) >= low - margin) & (found.astype(np.int64) <= high + margin)
         return (found == middle) | (inside & (low != high))
     with np.errstate(all="ignore"):
         b = middle.astype(F64)

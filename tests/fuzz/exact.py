@@ -164,6 +164,22 @@ class ReduceMean(_Integers):
         return ((whole + ((whole < 0) & (whole * n != wide)).astype(wide.dtype)).astype(x.dtype),)
 
 
+class ReduceLogSumExp(OpRun):  # type: ignore[misc]
+    """onnx.reference's own makes no arrays of scalars, and NaN of -inf alone."""
+
+    def _run(self, x: np.ndarray, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+             ) -> tuple[np.ndarray]:  # fmt: skip
+        if axes is None or np.size(axes) == 0:
+            if noop_with_empty_axes:
+                return (np.asarray(x),)
+            axes = range(x.ndim)
+        over, wide = tuple(int(a) for a in np.asarray(list(axes)).ravel()), np.asarray(x, np.float64)
+        greatest = wide.max(over, keepdims=True, initial=-np.inf)
+        shift = np.where(np.isfinite(greatest), greatest, 0.0)
+        total = np.log(np.exp(wide - shift).sum(over, keepdims=True)) + shift
+        return (np.asarray(total if keepdims else np.squeeze(total, over)).astype(x.dtype),)
+
+
 class DynamicQuantizeLinear(OpRun):  # type: ignore[misc]
     """ONNX's formula, in float32. Others give what is all zeros a scale of their own."""
 
@@ -288,7 +304,7 @@ class Gemm(OpRun):  # type: ignore[misc]
 OPERATORS = (
     Erf, Gelu, LRN, LogSoftmax, MeanVarianceNormalization, Softsign, GlobalMaxPool, Gemm, exact_control.Loop,
     exact_control.Scan, PRelu, Mean, LpNormalization, GlobalLpPool, ReduceMean, ReduceSum, ReduceSumSquare, ReduceL1,
-    DynamicQuantizeLinear, QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
+    ReduceLogSumExp, DynamicQuantizeLinear, QuantizeLinear, DequantizeLinear, Pad, Slice, GatherElements, QLinearConv,
     *exact_recurrent.OPERATORS, *exact_sampling.OPERATORS, *exact_windows.OPERATORS,
 )  # fmt: skip
 

@@ -172,6 +172,21 @@ def test_means_of_integers_are_cut_towards_0(dtype: type) -> None:
         assert below["y"].tolist() == [-1, 0, -2]
 
 
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
+              "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions_of_scalars_of_nothing_and_of_infinities(op: str, keepdims: int) -> None:
+    scalar = {"x": np.array(0.5, np.float32)}
+    _compare(op, scalar, ["x"], ["y"], keepdims=keepdims)
+    assert exact.run(_model(op, scalar, ["x"], ["y"], {"noop_with_empty_axes": 1}), scalar)["y"].shape == ()
+    infinite = {"x": np.array([[-np.inf, -np.inf], [1, -np.inf], [2, 3]], np.float32), "a": np.array([1])}
+    if op != "ReduceLogSum":
+        _compare(op, infinite, ["x", "a"], ["y"], keepdims=keepdims)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_the_logarithm_of_softmax_of_far_numbers(axis: int) -> None:
     x = _normal(3, 4, 5) * np.float32(1e3)

@@ -13,7 +13,7 @@ from onnx import parser
 
 from fuzz import candidates
 from fuzz.candidates import Failing
-from fuzz.compare import Expected, strict_difference
+from fuzz.compare import Expected, strict_difference, within_spread
 from fuzz.configurations import Arrangement, Configuration, draw
 from fuzz.generate import Case
 from fuzz.pool import Pool
@@ -55,6 +55,14 @@ def test_integers_and_infinities_are_compared_exactly() -> None:
     assert strict_difference(np.array([np.inf]), np.array([-np.inf]))
     assert strict_difference(np.array([1.0]), np.array([np.inf]))
     assert strict_difference(np.array([1.0]), np.array([np.nan]))
+
+
+def test_sums_of_many_jumps_may_lie_beyond_the_few_that_were_met() -> None:
+    """tanh of large numbers, cast to integers, is 1 or 0; convolved, a sum of many such."""
+    sums = [np.array([n, 7, n % 2]) for n in range(100, 120)]
+    for found, right in ((95, True), (135, True), (80, False), (140, False)):
+        assert within_spread(np.array([found, 7, 0]), sums).tolist() == [right, True, True]
+    assert within_spread(np.array([100, 8, 2]), sums).tolist() == [True, False, False]  # nothing jumps, or one thing
 
 
 def test_float64_is_judged_in_float64() -> None:

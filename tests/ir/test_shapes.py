@@ -56,6 +56,20 @@ def test_inferred_shapes(op: str, types: tuple[str, ...], attributes: dict[str, 
     assert str(output(op, *types, **attributes).type) == expected
 
 
+@pytest.mark.parametrize("shape", ["N,0", "0,N", "N,0,M", "0,0", "2,3", "N,3"])
+def test_content_is_known_of_numbers_alone(shape: str) -> None:
+    """A product of 0 may have symbols beside the 0."""
+    graph = Graph("g")
+    g = GraphBuilder(graph, name="node")
+    sizes = g.Shape(graph.add_input("x", parse_type(f"f32[{shape}]")))
+    made = [g.ConstantOfShape(sizes, value=np.array([7])), g.Expand(g.const(np.array(7)), sizes)]
+    if "0" in shape:
+        made.append(g.Reshape(g.const(np.zeros(0, np.int64)), sizes, allowzero=1))
+    for value in made:
+        assert str(value.type) == f"i64[{shape}]"
+        assert (value.known is None) == any(letter in shape for letter in "NM")
+
+
 REFUSED = [
     ("Reshape", ("f32[2,3]", np.array([4, -1])), {}, "do not divide evenly"),
     ("Reshape", ("f32[2,3]", np.array([5])), {}, "number of elements"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -16,6 +17,12 @@ KNOWN_LIMIT = 1024
 """Integer contents of tensors with more elements than this are not tracked."""
 
 Constraint = tuple[Dim, Dim, str]
+
+
+def known_sizes(shape: Shape) -> tuple[int, ...] | None:
+    """A shape that content can be known of: numbers alone (a product of 0 may have symbols beside the 0), and small."""
+    sizes = tuple(d for d in shape if isinstance(d, int))
+    return sizes if len(sizes) == len(shape) and math.prod(sizes) <= KNOWN_LIMIT else None
 
 
 class InferContext:

@@ -25,7 +25,7 @@ from .base import (
     Opt,
     op,
 )
-from .context import KNOWN_LIMIT
+from .context import KNOWN_LIMIT, known_sizes
 
 
 def requested_shape(ctx: InferContext, i: int, what: str) -> Dims:
@@ -50,10 +50,8 @@ class Expand(Movement):
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         content = ctx.known(0)
-        shape = ctx.broadcast(ctx.shape(0), requested_shape(ctx, 1, "shape"))
-        if content is None or isinstance(prod(shape), SymDim) or prod(shape) > KNOWN_LIMIT:  # type: ignore[operator]
-            return None
-        return np.broadcast_to(content, shape)  # type: ignore[arg-type]
+        sizes = known_sizes(ctx.broadcast(ctx.shape(0), requested_shape(ctx, 1, "shape")))
+        return None if content is None or sizes is None else np.broadcast_to(content, sizes)
 
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         shape = ctx.shape(0)
@@ -109,9 +107,8 @@ class ConstantOfShape(Operator):
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         shape, value = requested_shape(ctx, 0, "shape"), self.element()[0]
-        if isinstance(prod(shape), SymDim) or prod(shape) > KNOWN_LIMIT or value.dtype.kind not in "iub":  # type: ignore[operator]
-            return None
-        return np.full(shape, value.item(), object)  # type: ignore[arg-type]
+        sizes = known_sizes(shape)
+        return None if sizes is None or value.dtype.kind not in "iub" else np.full(sizes, value.item(), object)
 
 
 @op(since=11)

@@ -12,6 +12,7 @@ import numpy as np
 from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Variadic, op
+from .context import known_sizes
 
 MAX_TRIED_SYMBOLS = 5
 """With so many symbols or fewer, all patterns of zeros are tried."""
@@ -32,7 +33,8 @@ class View(Movement):
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         content = ctx.known(0)
-        return None if content is None else content.reshape([int(d) for d in self.view_shape(ctx)])  # type: ignore[arg-type]
+        sizes = None if content is None else known_sizes(self.view_shape(ctx))
+        return None if content is None or sizes is None else content.reshape(sizes)
 
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         linear: PyAny = 0

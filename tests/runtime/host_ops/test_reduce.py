@@ -8,9 +8,12 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from backend.harness import run_graph
 from parax.compiler import onnx_backend
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.importer import import_model
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.types import DType
 from parax.errors import InvalidInput
 from parax.runtime.host_ops import HOST_OPS
 
@@ -36,6 +39,32 @@ def test_agrees_with_the_reference(kind: str, keepdims: int) -> None:
         (wanted,), (found,) = reference.run(None, feeds), reduce([X, feeds["axes"]])
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(found, wanted, 1e-5)
+
+
+def extremes(dtype: type, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Integers of any size, so that sums of them wrap around; and small ones."""
+    limits = np.iinfo(dtype)
+    large = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, large, rng.integers(0, 9, shape).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ReduceLogSumExp"])
+def test_integers_are_what_kernels_make_of_them(kind: str, dtype: type) -> None:
+    rng = np.random.default_rng(5)
+    reduce = HOST_OPS["parax", "ReduceAtRuntime"]({"kind": kind})
+    for shape in ((20, 3, 20), (3, 2, 1), (1, 2, 1), (2, 4, 0)):
+        for _ in range(4):
+            x = extremes(dtype, shape, rng)
+            text = f"""graph @g(%x: {DType.from_numpy(x.dtype).name}[{",".join(map(str, shape))}]) {{
+              %a = const i64[2] [0, 2]
+              %y = {kind}(%x, %a)
+              return %y
+            }}"""
+            (kernels,) = run_graph(parse_graph(text), {"x": x})
+            (host,) = reduce([x, np.array([0, 2])])
+            assert host.dtype == kernels.dtype
+            np.testing.assert_array_equal(host, kernels)
 
 
 @pytest.mark.parametrize("axes", [[0, 0], [4, 1], [-5, 0], [1, -3]])

@@ -1,0 +1,111 @@
+"""Operators whose parameters only the run knows give what kernels give where the same parameters are constants.
+
+Numpy computes the former (runtime/host_ops), in a text of its own for each operator; this holds both against each other
+over the whole catalogue.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import parax
+from catalogue.cases import Case, all_cases
+from catalogue.running import build
+from parax.compiler.frontend.exporter import to_onnx
+from parax.compiler.ir.ops.resize import COORDINATES, ROUNDINGS
+
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
+              "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
+PARAMETERS: dict[str, tuple[int, ...]] = {
+    "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Reshape": (1,), "Squeeze": (1,),
+    "Unsqueeze": (1,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Split": (1,), "Resize": (1, 2, 3),
+    "Col2Im": (1, 2), "MaxUnpool": (2,), "ConstantOfShape": (0,), **dict.fromkeys(REDUCTIONS, (1,)),
+}  # fmt: skip
+"""Operator → the operands that the run may bring."""
+ROUNDED = ("Resize", "Col2Im", *REDUCTIONS)
+"""Operators that add numbers: in another order here and there."""
+EPSILON = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+Feeds = dict[str, np.ndarray]
+
+
+def cases() -> list[Case]:
+    """Those whose parameters are constants."""
+    return [case for case in all_cases() if case.op in PARAMETERS and "const" in str(case)]
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_the_catalogue(case: Case) -> None:
+    graph, feeds, _, _ = build(case)
+    model = to_onnx(graph)
+    nodes = [node for node in model.graph.node if node.op_type == case.op]
+    assert len(nodes) == 1
+    later, parameters = _opened(model, [nodes[0].input[i] for i in PARAMETERS[case.op] if i < len(nodes[0].input)])
+    assert parameters
+    _assert_agree(case.op, _run(model, feeds), _run(later, feeds | parameters))
+
+
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_nearest_positions_fall_to_the_same_side(coordinates: str, rounding: str, by: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(f"{coordinates}{rounding}".encode()))
+    x = rng.standard_normal((1, 1, 9, 12)).astype(np.float32)
+    for pair in ((0.3, 2.6), (1.5, 0.7), (1.0, 0.5)):
+        scales = np.array([1, 1, *pair], np.float32)
+        sizes = np.floor(scales * x.shape).astype(np.int64)
+        given = scales if by == "scales" else sizes
+        model = _resize(x, given, coordinates, rounding)
+        later, parameters = _opened(model, [by, "roi"])
+        _assert_agree("nearest", _run(model, {"x": x}), _run(later, {"x": x} | parameters))
+
+
+def _resize(x: np.ndarray, given: np.ndarray, coordinates: str, rounding: str) -> onnx.ModelProto:
+    crop = coordinates == "tf_crop_and_resize"
+    names = ["x", "roi" if crop else "", *(("scales", "") if given.dtype == np.float32 else ("", "sizes"))]
+    node = helper.make_node("Resize", names, ["y"], mode="nearest", nearest_mode=rounding,
+                            coordinate_transformation_mode=coordinates)  # fmt: skip
+    constants = {"scales" if given.dtype == np.float32 else "sizes": given}
+    constants |= {"roi": np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7], np.float32)} if crop else {}
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, x.shape)],
+                              [helper.make_tensor_value_info("y", 1, None)],
+                              [numpy_helper.from_array(a, name) for name, a in constants.items()])  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def _opened(model: onnx.ModelProto, names: list[str]) -> tuple[onnx.ModelProto, Feeds]:
+    """The model with constants of these names as inputs, and their contents."""
+    later, parameters = onnx.ModelProto.FromString(model.SerializeToString()), {}
+    for tensor in [t for t in later.graph.initializer if t.name in names]:
+        parameters[tensor.name] = numpy_helper.to_array(tensor)
+        later.graph.initializer.remove(tensor)
+    for node in [n for n in later.graph.node if n.op_type == "Constant" and n.output[0] in names]:
+        parameters[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        later.graph.node.remove(node)
+    for name, array in parameters.items():
+        code = helper.np_dtype_to_tensor_dtype(array.dtype)
+        later.graph.input.append(helper.make_tensor_value_info(name, code, array.shape))
+    for output in later.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return later, parameters
+
+
+def _run(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
+    plan = parax.compile(model, options=parax.CompileOptions(opt_level=0, cache=False, calibrate=False))
+    with plan.session(instances=1, cores_per_instance=1) as session:
+        return list(session.run(feeds).values())
+
+
+def _assert_agree(op: str, kernels: list[np.ndarray], host: list[np.ndarray]) -> None:
+    for a, b in zip(kernels, host, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        if op in ROUNDED and a.dtype.name in EPSILON:
+            epsilon = EPSILON[a.dtype.name]
+            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), epsilon, epsilon)
+        else:
+            np.testing.assert_array_equal(a, b)
