@@ -74,7 +74,7 @@ def reduce_(m: Maker, op: str) -> None:
         "ReduceMean": x.bound,
         "ReduceProd": 1.5 ** min(count, 60.0),
         "ReduceL2": x.bound * count**0.5,
-        "ReduceSumSquare": x.bound**2 * count,
+        "ReduceSumSquare": x.bound * x.bound * count,  # ** would not make an infinity
         "ReduceLogSum": 20.0,
         "ReduceLogSumExp": x.bound + 10,
     }.get(op, x.bound * count)
