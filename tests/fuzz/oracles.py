@@ -250,6 +250,7 @@ class Rounding:
         self.fp = fp if noise > 0 else "strict"
         self.bounded: dict[str, float] = {}  # value → what it is no less than
         self.blank = 0.0 if seed % 2 else np.nan  # what nobody can say: not the same in any two runs
+        self.mixed_blanks = seed % 4 == 3  # some of each: a maximum may be any of several that nobody can say
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
         results.update({k: _wide(v) for k, v in feeds.items()})
         with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -292,7 +293,7 @@ class Rounding:
             if noise and node.op_type in SUMS and self.blank == 0 and _is_floats(value):
                 value = np.where(_cancels(node, inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
-                value = np.where(_is_open(node, inputs, value, dtype), self.blank, value)
+                value = np.where(_is_open(node, inputs, value, dtype), self._blanks(value.shape, rng), value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
                 amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
                 value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
@@ -304,6 +305,10 @@ class Rounding:
             if dtype is not None and is_float(dtype) and dtype != F64 and _is_floats(value):
                 value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
             results[name] = value
+
+    def _blanks(self, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+        """What stands where nobody can say."""
+        return np.where(rng.random(shape) < 0.5, 0.0, np.nan) if self.mixed_blanks else self.blank
 
     def _mixed(self, node: Any, inputs: list[Any], value: Any, noise: float, rng: np.random.Generator) -> Any:
         """A product off by units of the sum of its terms' magnitudes; of a convolution, of the image's greatest sum."""

@@ -119,6 +119,17 @@ def test_what_is_not_finite_never_vanishes(sums: str, number: float) -> None:
     assert expected.problem({"y": np.zeros_like(right)}) != ""
 
 
+def test_the_greatest_of_what_nobody_can_say_is_any_of_its_window() -> None:
+    """Padding times an infinite weight is NaN or left out: which, decides where the greatest is."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,1,4] x, float[1,1,1,3] w) => (int64[1,1,1,2] i) {
+            c = Conv<pads = [0, 1, 0, 1]>(x, w) y, i = MaxPool<kernel_shape = [1, 3]>(c) }""")
+    x, w = np.array([[[[1, -2, 3, -4]]]], np.float32), np.array([[[[np.inf, 1, 2]]]], np.float32)
+    expected = Expected(model, {"x": x, "w": w})
+    for first, second, right in ((0, 1, True), (2, 3, True), (1, 2, True), (3, 1, False), (0, 0, False)):
+        assert (expected.problem({"i": np.array([[[[first, second]]]])}) == "") == right
+
+
 @pytest.mark.parametrize(("p", "overflows"), [(2, False), (3, True)])
 def test_a_power_may_overflow_where_its_root_does_not(p: int, overflows: bool) -> None:
     model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
