@@ -12,7 +12,7 @@ from ..ir.graph import Value
 from .calls import Call
 from .upgrades import ALWAYS, Results, upgrade
 
-_PARAMETERS: dict[str, Sequence[int]] = {
+PARAMETERS: dict[str, Sequence[int]] = {
     "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Reshape": (1,), "Squeeze": (1,),
     "Unsqueeze": (1,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Split": (1,), "Resize": (1, 2, 3),
     "Col2Im": (1, 2), "MaxUnpool": (2,),
@@ -24,12 +24,12 @@ def _is_open(value: Value | None) -> bool:
     return value is not None and value.known is None and value.data is None
 
 
-@upgrade(*_PARAMETERS, up_to=ALWAYS)
+@upgrade(*PARAMETERS, up_to=ALWAYS)
 def at_runtime(call: Call, g: GraphBuilder) -> Results:
     """Parameters that are neither constant nor arithmetic on shapes."""
     if call.op == "Resize" and str(call.attributes.get("coordinate_transformation_mode")) != "tf_crop_and_resize":
         call.set_input(1, None)
-    if not any(_is_open(call.input(i)) for i in _PARAMETERS[call.op]) and not _is_antialiased(call):
+    if not any(_is_open(call.input(i)) for i in PARAMETERS[call.op]) and not _is_antialiased(call):
         return None
     settings = {name: _plain(value) for name, value in call.attributes.items()}
     made = g.AtRuntime(*call.inputs, n_outputs=call.n_outputs, kind=call.op, settings=json.dumps(settings))

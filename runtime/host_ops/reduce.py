@@ -55,7 +55,7 @@ def _through_float(function: Callable[[Any], Any], total: np.ndarray) -> np.ndar
     return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(total.dtype)
 
 
-_KINDS: dict[str, Callable[[np.ndarray, Axes, bool], np.ndarray]] = {
+KINDS: dict[str, Callable[[np.ndarray, Axes, bool], np.ndarray]] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
     "ReduceProd": lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep, dtype=x.dtype),
@@ -79,4 +79,4 @@ def reduce_at_runtime(attributes: Attributes, inputs: list[Any]) -> list[Any]:
                            found=[int(a) for a in given])
     wide = x.astype(np.float32) if x.dtype.kind not in "iub" and x.dtype.itemsize == 2 else x
     with np.errstate(all="ignore"):
-        return [np.asarray(_KINDS[attributes["kind"]](wide, axes, bool(attributes.get("keepdims", 1)))).astype(x.dtype)]
+        return [np.asarray(KINDS[attributes["kind"]](wide, axes, bool(attributes.get("keepdims", 1)))).astype(x.dtype)]

@@ -16,16 +16,12 @@ from onnx import helper, numpy_helper
 import parax
 from catalogue.cases import Case, all_cases
 from catalogue.running import build
+from parax.compiler.frontend import upgrade_runtime
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.ir.ops.resize import COORDINATES, ROUNDINGS
+from parax.runtime.host_ops.reduce import KINDS as REDUCTIONS
 
-REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
-              "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")  # fmt: skip
-PARAMETERS: dict[str, tuple[int, ...]] = {
-    "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Reshape": (1,), "Squeeze": (1,),
-    "Unsqueeze": (1,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Split": (1,), "Resize": (1, 2, 3),
-    "Col2Im": (1, 2), "MaxUnpool": (2,), "ConstantOfShape": (0,), **dict.fromkeys(REDUCTIONS, (1,)),
-}  # fmt: skip
+PARAMETERS = {**upgrade_runtime.PARAMETERS, "ConstantOfShape": (0,), **dict.fromkeys(REDUCTIONS, (1,))}
 """Operator → the operands that the run may bring."""
 ROUNDED = ("Resize", "Col2Im", *REDUCTIONS)
 """Operators that add numbers: in another order here and there."""

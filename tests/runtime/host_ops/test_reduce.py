@@ -16,9 +16,8 @@ from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import DType
 from parax.errors import InvalidInput
 from parax.runtime.host_ops import HOST_OPS
+from parax.runtime.host_ops.reduce import KINDS
 
-KINDS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-         "ReduceLogSum", "ReduceLogSumExp")
 X = np.random.default_rng(2).uniform(0.5, 2, (2, 3, 1, 4)).astype(np.float32)
 
 
