@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from parax.compiler.cli import TERMINATED
 from parax.errors import ParaxError, UsageError
-from parax.files import check_writable
+from parax.files import check_writable, write_whole
+
+from .children import Record
 
 
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -38,6 +42,17 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flags", nargs="*", default=[], metavar="FLAG", help="for paraxc (default: none)")
     parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of each process (default 900)")
     parser.add_argument("--json", type=new_file, metavar="OUT", help="write every figure there")
+
+
+def measure_each(args: argparse.Namespace, document: Record, measure: Callable[[str, Path], Record]) -> None:
+    """Every model of the list that is asked for, in a folder of its own, into document["models"]; --json is written
+    after each, so that what was measured is kept whatever comes."""
+    for name in args.models:
+        with tempfile.TemporaryDirectory(prefix=f"parax-{name}-") as folder:
+            document["models"][name] = measure(name, Path(folder))
+        print(f"{name}: {document['models'][name].get('problem') or 'measured'}", file=sys.stderr, flush=True)
+        if args.json:
+            write_whole(args.json, json.dumps(document, indent=1))
 
 
 def new_file(text: str) -> Path:

@@ -13,9 +13,6 @@ neighbour is busy on the same cores meanwhile; with `--quota` each side has a co
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,11 +24,11 @@ import numpy as np
 
 from examples.models import MODELS
 from parax.compiler.contest import quantile_of
-from parax.files import write_whole
 from parax.runtime.topology import choose_cores
 
 from .answering import Answering
-from .command import add_compiling, command_line, finish, repeating
+from .children import Record
+from .command import add_compiling, command_line, finish, measure_each, repeating
 from .defaults_side import LOADS, SIDES
 from .neighbour import NEIGHBOURS, neighbour
 from .open_models import feed_options, open_model
@@ -40,7 +37,6 @@ from .peers_case import disagreement
 from .peers_table import Table
 from .quota import cpu_quota, quota
 
-Record = dict[str, Any]
 LISTED = ("resnet50", "resnet18", "vgg16", "mobilenet-v1", "mobilenet-v2", "inception-v3", "inception-bn", "unet",
           "bert-base", "vit", "gnmt", "word-lm", "ncf")  # fmt: skip
 
@@ -157,12 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         "machine": machine(choose_cores(None)), "versions": versions(args.sides), "sides": args.sides,
         "seconds": args.seconds, "rounds": args.rounds, "beside": args.beside, "quota": args.quota, "models": {},
     }  # fmt: skip
-    for name in args.models:
-        with tempfile.TemporaryDirectory(prefix=f"parax-{name}-") as folder:
-            document["models"][name] = measure_model(name, Path(folder), args)
-        print(f"{name}: {document['models'][name]['problem'] or 'measured'}", file=sys.stderr, flush=True)
-        if args.json:
-            write_whole(args.json, json.dumps(document, indent=1))
+    measure_each(args, document, lambda name, folder: measure_model(name, folder, args))
     show(tables(document))
     return int(any(record["problem"] for record in document["models"].values()))
 

@@ -38,6 +38,7 @@ from fuzz.reduce import reduce_record  # noqa: E402
 from fuzz.trial import FAILURES, NO_ORACLE, PASS, UNSUPPORTED  # noqa: E402
 
 MANY = 1_000_000_000
+QUIET_SECONDS = 60  # between two lines of progress where no bar can be drawn: in a log
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     began, records, failures = time.monotonic(), [], []
     columns = (TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("starting", total=count)
+        task, said = progress.add_task("starting", total=count), began
         for record in pool:
             if record.number in args.leave_out:
                 continue
@@ -64,7 +65,11 @@ def main(argv: list[str] | None = None) -> int:
                                        markup=False)  # fmt: skip
                 if args.json:
                     _write(args, records, time.monotonic() - began)
-            progress.update(task, description=_state(records, time.monotonic() - began, count))
+            state = _state(records, time.monotonic() - began, count)
+            progress.update(task, description=state)
+            if not progress.console.is_terminal and time.monotonic() - said >= QUIET_SECONDS:
+                progress.console.print(state, highlight=False, markup=False)
+                said = time.monotonic()
     seconds = time.monotonic() - began
     _report(records, seconds)
     if args.json:

@@ -320,6 +320,19 @@ def attention_cases(target: Target) -> list[Case]:
     ]
 
 
+def pool_case(target: Target, op: str, h: int, channels: int, window: int, stride: int, pad: int) -> Case:
+    """A square pool over a map that lies with its channels innermost."""
+    name = f"{op} {window}x{window}/{stride} {h}²x{channels}"
+    attributes = {"kernel_shape": [window] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    return node_case(name, target, op, [(1, channels, h, h)], {0: LAST}, (), LAST, **attributes)
+
+
+def pool_cases(target: Target) -> list[Case]:
+    """Pools of ResNet, Inception-BN and VGG."""
+    shapes = [(112, 64, 3, 2, 1), (56, 192, 3, 2, 1), (28, 320, 3, 2, 1), (7, 1024, 3, 1, 1), (56, 256, 2, 2, 0)]
+    return [pool_case(target, op, *s) for op in ("MaxPool", "AveragePool") for s in shapes]
+
+
 GROUPS = {
     "gemm": gemm_cases,
     "conv": conv_cases,
@@ -327,6 +340,7 @@ GROUPS = {
     "odd": odd_cases,
     "depthwise": depthwise_cases,
     "attention": attention_cases,
+    "pool": pool_cases,
 }
 
 

@@ -11,30 +11,25 @@ share of the time that all nodes with a choice take.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from examples.models import MODELS
-from parax.files import write_whole
 from parax.runtime.cpu import cpu_name
 from parax.runtime.loading import load
 
 from .answering import Answering
-from .command import add_compiling, command_line, finish
+from .children import Record
+from .command import add_compiling, command_line, finish, measure_each
 from .defaults import LISTED
 from .defaults_side import LOADS
 from .open_models import feed_options, open_model
 from .peers import show
 from .peers_table import Table
 
-Record = dict[str, Any]
 LEVELS = ("2", "3")
 SHOWN = ("1 × B=1", "1 × B=8", "4 × B=1")
 """The loads that are measured by default."""
@@ -130,12 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point."""
     args = _arguments(argv)
     document: Record = {"cpu": cpu_name(), "seconds": args.seconds, "rounds": args.rounds, "models": {}}
-    for name in args.models:
-        with tempfile.TemporaryDirectory(prefix=f"parax-{name}-") as folder:
-            document["models"][name] = measure_model(name, Path(folder), args)
-        print(f"{name}: measured", file=sys.stderr, flush=True)
-        if args.json:
-            write_whole(args.json, json.dumps(document, indent=1))
+    measure_each(args, document, lambda name, folder: measure_model(name, folder, args))
     show(tables(document["models"]))
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,7 @@ def test_debug_levels_tell_more_and_more(capfd: pytest.CaptureFixture[str], monk
     for level in range(6):
         monkeypatch.setenv("PARAX_DEBUG", str(level))
         parax.compile(relu())
-        told.append(capfd.readouterr().err)
+        told.append(re.sub(r"[0-9.]+", "#", capfd.readouterr().err))  # times have more digits or fewer
     assert told[0] == ""
     assert "import:" in told[1]
     assert "refused" in told[3]

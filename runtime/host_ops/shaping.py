@@ -45,7 +45,8 @@ def _slice(settings: Settings, x: Any, starts: Any, ends: Any, axes: Any = None,
         raise InvalidInput("Slice: bad bounds", expected="equal lengths, no step of 0", found=[first, last, step])
     index = [slice(None)] * x.ndim
     for a, s, e, p in zip(where, first, last, step):
-        index[a] = slice(s, e, p)
+        # backward from before the first element, ONNX begins at that one, numpy nowhere
+        index[a] = slice(max(s, -x.shape[a]) if p < 0 else s, e, p)
     return x[tuple(index)]
 
 
@@ -92,6 +93,8 @@ def _reshape(settings: Settings, x: Any, shape: Any) -> Any:
         if any(d == 0 and i >= x.ndim for i, d in enumerate(wanted)):
             raise InvalidInput("Reshape: 0 has no dimension to copy", found=wanted)
         wanted = [x.shape[i] if d == 0 else d for i, d in enumerate(wanted)]
+    if any(d < -1 for d in wanted):
+        raise InvalidInput("Reshape: a size is negative", expected="-1 at most once, else 0 or more", found=wanted)
     try:
         return x.reshape(wanted)
     except ValueError:

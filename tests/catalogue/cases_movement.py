@@ -24,7 +24,10 @@ def _pads(mode: str) -> list[Case]:
 
 def _negative() -> list[Case]:
     return [case("Pad", ["f32[6,20]", const([-1, -2, 2, 3]), const(1.5)], oracle="onnxruntime"),
-            case("Pad", ["f32[6,20]", const([1, -2, -3, -4])], oracle="onnxruntime")]
+            case("Pad", ["f32[6,20]", const([1, -2, -3, -4])], oracle="onnxruntime"),
+            *(case("Pad", [f"f32[6,5,{last}]", const(pads)], {"mode": mode}, oracle="onnxruntime")
+              for mode in ("reflect", "edge", "wrap")  # margins repeat what is kept
+              for last, pads in (("H=7", [1, 0, -3, -3, 0, 3]), ("7", [-4, 3, -1, 1, -1, -2])))]
 
 
 CASES = [

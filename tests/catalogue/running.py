@@ -45,6 +45,15 @@ def sprinkled(array: np.ndarray, numbers: Sequence[object], share: float, rng: n
         return np.where(rng.random(array.shape) < share, rng.choice(numbers, array.shape), array).astype(array.dtype)
 
 
+def assert_alike(a: np.ndarray, b: np.ndarray, epsilons: Mapping[str, float]) -> None:
+    """Type and shape the same, and every element: within an epsilon, relative and absolute, where its type has one."""
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    if (epsilon := epsilons.get(a.dtype.name)) is None:
+        np.testing.assert_array_equal(a, b)
+    else:
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), epsilon, epsilon)
+
+
 def build(case: Case) -> tuple[Graph, dict[str, np.ndarray], dict[str, int], list[np.ndarray | None]]:
     """The case as a graph, its feeds by input name, the symbols' values, and every operand's content."""
     graph, operands, feeds, contents = Graph("case"), [], {}, []

@@ -14,7 +14,7 @@ import pytest
 
 from backend.harness import run_graph
 from catalogue.cases import Case, all_cases
-from catalogue.running import build, sprinkled
+from catalogue.running import assert_alike, build, sprinkled
 from parax.compiler.frontend.evaluate import EvaluationError, evaluate_node
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Contraction, Control, Host, Reduce
@@ -57,13 +57,4 @@ def test_constants_and_inputs_agree(case: Case) -> None:
     except EvaluationError:
         return  # left to the kernel
     for a, b in zip(folded, run_graph(graph, odd, symbols), strict=True):
-        _assert_agree(np.asarray(a), np.asarray(b))
-
-
-def _assert_agree(folded: np.ndarray, run: np.ndarray) -> None:
-    assert (folded.dtype, folded.shape) == (run.dtype, run.shape)
-    if run.dtype.name not in EPSILON:
-        np.testing.assert_array_equal(folded, run)
-        return
-    epsilon = EPSILON[run.dtype.name]
-    np.testing.assert_allclose(folded.astype(np.float64), run.astype(np.float64), epsilon, epsilon)
+        assert_alike(np.asarray(a), np.asarray(b), EPSILON)

@@ -85,7 +85,8 @@ class _Recurrent(OpRun):  # type: ignore[misc]
         for d, backward in enumerate(directions):
             weights = {"w": w[d], "r": r[d]}
             weights["b"] = np.zeros(2 * self.gates * hidden) if b is None else b[d]
-            weights["p"] = np.zeros(3 * hidden) if p is None else p[d]
+            if p is not None:
+                weights["p"] = p[d]
             start = [np.zeros((batch, hidden)) if s is None else s[d] for s in (h, c)[: self.states]]
             own = functions[d * per : (d + 1) * per]
             found.append(self._direction(x, start, lengths, bool(backward), weights, own, given))
@@ -147,11 +148,12 @@ class LSTM(_Recurrent):
         h, c = state
         wb, rb = np.split(w["b"], 2)
         i, o, forget, cell = np.split(x @ w["w"].T + h @ w["r"].T + wb + rb, 4, -1)
-        pi, po, pf = np.split(w["p"], 3)
-        i = f[0](i + pi * c)
-        forget = 1.0 - i if own.get("input_forget") else f[0](forget + pf * c)
+        peephole = np.split(w["p"], 3) if "p" in w else None  # none is not zeros: c may be infinite
+        i = f[0](i if peephole is None else i + peephole[0] * c)
+        past = forget if peephole is None else forget + peephole[2] * c
+        forget = 1.0 - i if own.get("input_forget") else f[0](past)
         c = forget * c + i * f[1](cell)
-        return [f[0](o + po * c) * f[2](c, False), c]  # type: ignore[call-arg]
+        return [f[0](o if peephole is None else o + peephole[1] * c) * f[2](c, False), c]  # type: ignore[call-arg]
 
 
 OPERATORS = (RNN, GRU, LSTM)

@@ -317,15 +317,16 @@ class Rounding:
             size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True, initial=0)
         dtype = self.types.get(node.output[0], F64)
         amount = noise * MIXING * 2.0 ** -MANTISSA[dtype] * _finite(size)
+        blank = amount if self.blank == 0 else np.nan  # every other run rounds only, so that what that does is met too
         if node.op_type != "Gemm" and self.fp == "fast":
             wild = ~np.isfinite(inputs[0]).all(axis=tuple(range(1, inputs[0].ndim)), keepdims=True)
-            amount = np.where(wild, np.nan, amount) if inputs[0].ndim == value.ndim else amount
+            amount = np.where(wild, blank, amount) if inputs[0].ndim == value.ndim else amount
         if node.op_type == "Conv" and dtype == F32 and value.ndim == 4:
             greatest = _finite(np.abs(inputs[0])).max(axis=(1, 2, 3), keepdims=True, initial=0)
             weights = np.sqrt((_finite(inputs[1]) ** 2).sum(axis=(1, 2, 3)))[:, None, None]
             amount = np.maximum(amount, TILE_ERROR / 2 * greatest * weights)
             wild = ~np.isfinite(inputs[0]).all(axis=(1, 2, 3), keepdims=True)  # reaches its whole tile
-            amount = np.where(wild | (greatest * np.maximum(weights, 1) > TILE_MOST), np.nan, amount)
+            amount = np.where(wild | (greatest * np.maximum(weights, 1) > TILE_MOST), blank, amount)
         return value + amount * _signs(rng, value)
 
     def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:

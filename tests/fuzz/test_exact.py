@@ -76,6 +76,12 @@ def test_recurrent_operators(op: str, extra: list[str], given: dict[str, Any]) -
     _compare(op, feeds, names, ["y", "", "y_c"] if op == "LSTM" else ["", "y_h"], **attributes)
 
 
+def test_an_infinite_cell_meets_no_peepholes_where_there_are_none() -> None:
+    feeds, names, attributes = _recurrent("LSTM", ["b", "c"], direction="forward")
+    feeds["c"][0, 0, :2] = np.inf, -np.inf
+    _compare("LSTM", feeds, names, ["y", "y_h", "y_c"], **attributes)
+
+
 def test_batches_may_come_first_and_there_may_be_no_step() -> None:
     feeds, names, attributes = _recurrent("LSTM", ["b", "lengths", "h", "c"], direction="bidirectional")
     outputs = ["y", "y_h", "y_c"]

@@ -168,3 +168,16 @@ def test_reduction_keeps_what_fails() -> None:
     assert [n.op_type for n in found.model.graph.node] == ["Tanh"]
     assert [o.name for o in found.model.graph.output] == ["y"]
     assert candidates.size_of(found)[2] == 1
+
+
+def test_what_rounding_does_is_met_beside_what_nobody_can_say() -> None:
+    """A tile with an infinity leaves its neighbours open; Gelu of one of them rounds to 0 or to less, which has no
+    logarithm: -Inf and NaN are both right, and must not be taken for NaN alone because the neighbour may be NaN."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,1,4] x) => (float[1,1,1,4] y) <float[1,1,1,1] w = {1}> {
+            c = Conv(x, w) e = Gelu(c) y = Log(e) }""")
+    expected = Expected(model, {"x": np.array([[[[np.inf, -5.53, 1, 2]]]], np.float32)})
+    right = expected.others["nodes" if "onnxruntime" not in expected.others else "onnxruntime"]["y"].copy()
+    for value in (np.nan, -np.inf):
+        right[0, 0, 0, 1] = value
+        assert expected.problem({"y": right}, "default") == ""

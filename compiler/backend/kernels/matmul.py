@@ -15,6 +15,7 @@ from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.contraction import Gemm, MatMul
+from ...ir.ops.quantization import IntegralMatMul
 from ...ir.types import BF16, F16, Dim, SymDim, TensorType, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
@@ -48,7 +49,7 @@ def candidates(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Candidates:
     if not _is_fast(fusion, m):
         return {"plain": lambda c: lower_plain_matmul(c, fusion, m)}
     direct: Candidates = {"direct": lambda c: _fast(c, fusion, m)}
-    if not _has_plain_rows(m):
+    if not _has_plain_rows(m) or isinstance(fusion.root.op, IntegralMatMul):
         return direct
     p = replace(blocks(ctx, fusion, m), segment=item_rows(fusion.result.tensor, plan_rows(fusion.result.tensor, m)))
     return strassen.candidates(ctx, p, direct, lambda c, p: _by_strassen(c, fusion, m, p))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...ir.dim import exact_max
 from ...ir.graph import Node
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc, PtrType
-from ...ir.ops.slicing import Pad
+from ...ir.ops.slicing import Pad, kept_size
 from ...ir.types import Dim, TensorType, prod
 from ..lowering import KernelCall, LowerContext, lowers
 from .nest import decode, emit_span, strided_index
@@ -43,10 +44,15 @@ class PadAxis:
 
 
 def pad_axes(x: TensorType, y: TensorType, widths: Sequence[tuple[Dim, Dim]], constant: bool) -> list[PadAxis]:
-    """The axes in y's memory order, joined where possible."""
+    """The axes in y's memory order, joined where possible; without what is cropped, where margins repeat the rest."""
     axes: list[PadAxis] = []
     for a in y.axis_order:
-        axis = PadAxis(x.dims[a], y.dims[a], widths[a][0], x.strides[a], y.strides[a])
+        before, after = widths[a]
+        size = x.dims[a]
+        if not constant:
+            size = kept_size(size, before, after)
+            before = exact_max(before, 0)
+        axis = PadAxis(size, y.dims[a], before, x.strides[a], y.strides[a])
         if axis.x == 1 and not axis.is_padded:
             continue
         if axes and axes[-1].joins(axis, constant):
@@ -54,6 +60,11 @@ def pad_axes(x: TensorType, y: TensorType, widths: Sequence[tuple[Dim, Dim]], co
         else:
             axes.append(axis)
     return axes or [PadAxis(1, 1, 0, 1, 1)]
+
+
+def first_kept(x: TensorType, widths: Sequence[tuple[Dim, Dim]]) -> Dim:
+    """The offset of the first element that is not cropped."""
+    return sum((exact_max(-before, 0) * stride for (before, _), stride in zip(widths, x.strides)), start=0)
 
 
 def source_position(k: Builder, mode: str, i: KValue, n: KValue) -> KValue:
@@ -72,7 +83,9 @@ def lower_pad(ctx: LowerContext, node: Node) -> KernelCall:
     mode, context = node.op.mode, node.context()
     x, y = node.operands[0], node.output
     value = node.inputs[2] if len(node.inputs) > 2 else None
-    axes = pad_axes(x.tensor, y.tensor, node.op.widths(context), mode == "constant")
+    widths = node.op.widths(context)
+    axes = pad_axes(x.tensor, y.tensor, widths, mode == "constant")
+    origin = 0 if mode == "constant" else first_kept(x.tensor, widths)
     bits = bits_of(x.tensor.dtype)
     lanes = ctx.lanes * 4 // max(4, bits.nbytes)
 
@@ -80,16 +93,18 @@ def lower_pad(ctx: LowerContext, node: Node) -> KernelCall:
         names = ("x", "y", "value") if value is not None else ("x", "y")
         k = ctx.kernel(name, [(n, PtrType(bits)) for n in names])
         fill = k.load(k["value"], 0) if value is not None else k.const(0, bits)
-        k.for_(k["begin"], k["end"], 1, [], lambda work, _: _row(k, axes, mode, lanes, fill, work))
+        k.for_(k["begin"], k["end"], 1, [], lambda work, _: _row(k, axes, origin, mode, lanes, fill, work))
         return k.func
 
-    func = ctx.function("pad", node, build, tuple(axes))
+    func = ctx.function("pad", node, build, (*axes, origin))
     operands = (x, y, value) if value is not None else (x, y)
     return KernelCall(func, operands, prod(a.y for a in axes[:-1]), node.name, nbytes=2 * y.tensor.nbytes)
 
 
-def _row(k: Builder, axes: list[PadAxis], mode: str, lanes: int, fill: KValue, work: KValue) -> None:
-    x_at, y_at = k.index(0), k.index(0)
+def _row(
+    k: Builder, axes: list[PadAxis], origin: Dim, mode: str, lanes: int, fill: KValue, work: KValue
+) -> None:  # fmt: skip
+    x_at, y_at = k.index(origin), k.index(0)
     inside: KValue | None = None
     for a, i in zip(axes[:-1], decode(k, work, [a.y for a in axes[:-1]]) if len(axes) > 1 else ()):
         y_at = y_at + i * k.index(a.y_stride)

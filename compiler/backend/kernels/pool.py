@@ -32,6 +32,7 @@ from .pool_taps import (
     finish,
     fold_taps,
     initial,
+    is_written_out,
     load_vector,
     spatial_stride,
     window_count,
@@ -163,7 +164,7 @@ class _Window:
                 out += combine(k, plan, state[v * m : v * m + m], element, k.splat(position, lanes))
             return out
 
-        init = initial(k, plan)
+        init = initial(k, plan, is_written_out(self.ranges, self.unroll))
         m = len(init)
         state = fold_taps(k, self.ranges, init * len(vectors), self.unroll, visit)
         count = window_count(k, plan, self.taps, self.ranges)

@@ -25,6 +25,7 @@ from .pool_taps import (
     finish,
     fold_taps,
     initial,
+    is_written_out,
     load_vector,
     padded_count,
     spatial_stride,
@@ -88,7 +89,8 @@ class ImageRow:
             offset, where = self._at_tap(lane, taps, start)
             return combine(k, plan, state, load_vector(k, k["x"], offset, self.step, plan.lanes, None), where)
 
-        state = fold_taps(k, self.ranges, initial(k, plan), self.unroll, visit)
+        init = initial(k, plan, is_written_out(self.ranges, self.unroll))
+        state = fold_taps(k, self.ranges, init, self.unroll, visit)
         taps = [self.outer.get(i) or Taps(k.index(0), k.index(g.kernel[i]), start >= 0, start) for i in range(g.rank)]
         count = window_count(k, plan, taps, self.ranges)
         finish(k, plan, lane, {**self.index, plan.vector_axis: lane.index}, state, count)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.ops.geometry import WindowGeometry
 from ...ir.ops.pool import AveragePool, LpPool, MaxPool, Pool
-from ...ir.types import I64, Dim, DType, TensorType, prod
+from ...ir.types import BOOL, I64, Dim, DType, TensorType, prod
 from .line_tail import LineOperands
 from .nest import Lane, strided_index
 
@@ -123,13 +123,27 @@ def every_other(k: Builder, halves: list[KValue]) -> KValue:
     return k.shuffle(halves[0], halves[1], [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
 
 
-def initial(k: Builder, plan: PoolPlan) -> State:
-    """The neutral element for a vector, and a position if it is asked for."""
+def is_written_out(ranges: Sequence[tuple[KValue, KValue]], unroll: bool) -> bool:
+    """Whether `fold_taps` makes no loop of a window."""
+    return unroll and all(low.const is not None and high.const is not None for low, high in ranges)
+
+
+def initial(k: Builder, plan: PoolPlan, written_out: bool = False) -> State:
+    """The neutral element for a vector; with it what sums lost, or a position if it is asked for.
+
+    Args:
+        written_out: whether the window is. Then a maximum passes over NaN and a mask of the lanes that have met none
+            goes with it: LLVM makes one comparison of two taps, where each would take two instructions more. `finish`
+            puts NaN in. In a loop such a mask of few lanes is widened and narrowed again at every turn.
+    """
     lanes = plan.lanes
     value = k.splat(k.const(plan.op.init(k, plan.dtype), plan.dtype), lanes)
     if plan.compensated:
         return [value, k.splat(k.const(0, plan.dtype), lanes)]
-    return [value, k.splat(k.const(-1, I64), lanes)] if plan.indices else [value]
+    if plan.indices:
+        return [value, k.splat(k.const(-1, I64), lanes)]
+    is_maximum = isinstance(plan.op, MaxPool) and plan.dtype.is_float
+    return [value, k.splat(k.const(1, BOOL), lanes)] if is_maximum and written_out else [value]
 
 
 def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position: KValue) -> State:
@@ -140,8 +154,10 @@ def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position:
         total = state[0] + added
         lost = (total - state[0]) - added
         return [total, k.select(lost == lost, lost, 0)]  # of infinities nothing is lost
-    if not plan.indices:
+    if len(state) == 1:
         return [plan.op.combine(k, state[0], element)]
+    if not plan.indices:
+        return [k.select(element > state[0], element, state[0]), state[1] & (element == element)]
     wins = (element > state[0]) | (state[1] < 0)
     if plan.dtype.is_float:
         wins = wins | (k.is_nan(element) & (state[0] == state[0]))
@@ -186,7 +202,10 @@ def padded_count(k: Builder, plan: PoolPlan, starts: dict[int, KValue]) -> KValu
 
 def finish(k: Builder, plan: PoolPlan, lane: Lane, index: dict[int, KValue], state: State, count: KValue) -> None:
     """Store one vector of results, and their positions in the whole tensor."""
-    plan.operands.finish(k, lane, plan.op.finish(k, state[0], k.splat(count, plan.lanes)))
+    value = state[0]
+    if len(state) == 2 and state[1].dtype == BOOL:
+        value = k.select(state[1], value, math.nan)
+    plan.operands.finish(k, lane, plan.op.finish(k, value, k.splat(count, plan.lanes)))
     if plan.indices:
         x, axis = plan.x, plan.vector_axis
         image = [k.splat(index.get(a, k.index(0)), plan.lanes) for a in (0, 1)]

@@ -71,7 +71,7 @@ class MaxPool(Pool):
         return lowest(dtype)
 
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return e.max(acc, x)
+        return e.max(x, acc)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         (y,) = super().infer(ctx)

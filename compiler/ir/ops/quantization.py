@@ -28,7 +28,7 @@ from .base import (
     op,
 )
 from .casting import as_float
-from .contraction import Conv, Convolution
+from .contraction import Conv, Convolution, MatMul
 
 STORED = frozenset({U8, I8, U16, I16})
 EXACT = 2**24
@@ -52,7 +52,14 @@ class RoundTo(Elementwise):
 
 @op(domain="parax")
 class IntegralConv(Conv):
-    """A convolution of whole numbers: no algorithm may be used that rounds on the way (Winograd)."""
+    """A convolution of whole numbers, exact: no algorithm may be used that rounds on the way (Winograd), and no scale
+    may be folded into an operand."""
+
+
+@op(domain="parax")
+class IntegralMatMul(MatMul):
+    """A product of matrices of whole numbers, exact: no algorithm may be used that rounds on the way (Strassen), and
+    no scale may be folded into an operand."""
 
 
 def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> PyAny:
@@ -217,13 +224,13 @@ def integer_matmul(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -
     fa, fb = centred(g, a, a_zero_wide), centred(g, b, b_zero)
     length = a.tensor.dims[-1]
     if isinstance(length, SymDim):
-        product = g.MatMul(g.Cast(fa, to=F64), g.Cast(fb, to=F64))
+        product = g.IntegralMatMul(g.Cast(fa, to=F64), g.Cast(fb, to=F64))
         return g.Cast(product, to=I32), True
     least = max(1, EXACT // max(1, magnitude(a, a_zero) * magnitude(b, b_zero)))
     rows = max(0, b.tensor.rank - 2)
 
     def product_of(first: int, last: int) -> PyAny:
-        return g.MatMul(_part(g, fa, a.tensor.rank - 1, first, last), _part(g, fb, rows, first, last))
+        return g.IntegralMatMul(_part(g, fa, a.tensor.rank - 1, first, last), _part(g, fb, rows, first, last))
 
     return exact_sum(g, length, least, product_of)
 

@@ -215,10 +215,15 @@ class Pad(Operator):
         return [TensorType(t.dtype, shape, t.layout)]
 
 
+def kept_size(size: Dim, before: Dim, after: Dim) -> Dim:
+    """What an axis keeps of `size` elements where negative widths crop it."""
+    return size + exact_min(before, 0) + exact_min(after, 0)
+
+
 def _repeatable(ctx: InferContext, size: Dim, before: Dim, after: Dim) -> None:
     """Sees to it that an axis has an element that a margin can repeat, after what is cropped."""
     margin = exact_max(before, 0) + exact_max(after, 0)
-    kept = size + exact_min(before, 0) + exact_min(after, 0)
+    kept = kept_size(size, before, after)
     if margin == 0 or at_least(kept, 1):
         return
     message = "an empty axis has nothing to repeat"

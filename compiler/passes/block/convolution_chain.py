@@ -20,6 +20,16 @@ def reader(node: Node) -> Node:
     return next(iter(node.output.users))
 
 
+def is_read_once(node: Node) -> bool:
+    """Whether a single operand of a single node is the node's result, inside that node's block too."""
+    result = node.output
+    if result.output_uses or len(result.uses) != 1:
+        return False
+    body, operands = reader(node).body, reader(node).operands
+    return body is None or all(len(v.uses) + v.output_uses == 1
+                               for v, given in zip(body.inputs, operands) if given is result)
+
+
 def root(node: Node) -> Node:
     """The node, or the first one of its block."""
     return next(iter(node.body)) if isinstance(node.op, Fused) and node.body is not None else node

@@ -17,6 +17,7 @@ from .convolution_chain import (
     CHANNELS_LAST,
     is_depthwise,
     is_pointwise,
+    is_read_once,
     merge_with_readers,
     outer,
     reader,
@@ -53,7 +54,7 @@ class FuseDepthwise(BlockPass):
     def _refusal(self, node: Node) -> str | None:
         """Why `node` may not join its reader, None if it may."""
         between = node.output
-        if between.output_uses or len(between.uses) != 1:
+        if not is_read_once(node):
             return "the depthwise result has other readers"
         second = reader(node)
         pointwise = root(second)

@@ -16,6 +16,7 @@ from ..rewrite import Rewriter
 from .convolution_chain import (
     CHANNELS_LAST,
     is_pointwise,
+    is_read_once,
     merge_with_readers,
     outer,
     reader,
@@ -51,7 +52,7 @@ class FuseExpansion(BlockPass):
     def _refusal(self, node: Node) -> str | None:
         """Why `node` may not join its reader, None if it may."""
         between = node.output
-        if between.output_uses or len(between.uses) != 1:
+        if not is_read_once(node):
             return "the expanded tensor has other readers"
         second = reader(node)
         if not (isinstance(second.op, Fused) and second.op.kind == "DepthwisePointwise"):

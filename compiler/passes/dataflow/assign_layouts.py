@@ -16,10 +16,9 @@ from ...ir.types import STR, TensorType
 from ...ir.views import is_row_major, physical_axes, reshape_order
 from ..base import DataflowPass
 from ..rewrite import Rewriter
-from .layout_wishes import PLAIN_CHANNELS, Order, channels_last, layout_wishes
+from .layout_wishes import CONVOLUTIONS, PLAIN_CHANNELS, PRODUCTS, Order, channels_last, layout_wishes
 
 Layout = tuple[int, ...] | None
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "IntegralConv"})
 FOLLOW_FIRST = frozenset({"BatchNormalization", "InstanceNormalization", "LRN", "Resize", "Softmax", "LogSoftmax"})
 COPIES = frozenset({"Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "DepthToSpace", "SpaceToDepth"})
 LINES = frozenset({"LayerNormalization", "RMSNormalization"})
@@ -63,7 +62,7 @@ class AssignLayouts(DataflowPass):
             _copy(node, wishes)
         elif name in LINES:
             _lines(node, rw)
-        elif name == "MatMul":
+        elif name in PRODUCTS:
             _inner_axis_kept(node, wishes, node.operands[1].tensor.rank > 1)
         elif name in RECURRENT or name == "DotProductAttention":
             _inner_axis_kept(node, wishes, True)

@@ -18,8 +18,8 @@ CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "IntegralConv"})
 LIKE_RESULT = frozenset({"Concat", "Split", "Slice", "Pad", "Softmax", "LogSoftmax", "InstanceNormalization", "Resize",
                          "BatchNormalization", "LRN"})
 LAST_AXIS_INNERMOST = frozenset({"LayerNormalization", "RMSNormalization"})
-NO_OPINION = frozenset({"MatMul", "DotProductAttention", "Gather", "LSTM", "GRU", "RNN", "GlobalAveragePool",
-                        "GlobalMaxPool"})  # fmt: skip
+PRODUCTS = frozenset({"MatMul", "IntegralMatMul"})
+NO_OPINION = PRODUCTS | {"DotProductAttention", "Gather", "LSTM", "GRU", "RNN", "GlobalAveragePool", "GlobalMaxPool"}
 PLAIN_CHANNELS = 4  # a convolution reads an ONNX-ordered input directly up to this many channels
 
 

@@ -268,5 +268,5 @@ _RULES: dict[str, Rule] = {
     "DotProductAttention": _attention, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
     "CumSum": _cumulative, "GatherElements": _by_elements, "ScatterElements": _by_elements, "GatherND": _gather_nd,
     "Hardmax": _along_axis, "OneHot": _one_hot, "ReverseSequence": _reverse_sequence, "Trilu": _triangle,
-    "TreeEnsembleClassifier": _classifier,
+    "TreeEnsembleClassifier": _classifier, "IntegralMatMul": _matmul,
 }

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from backend.harness import op, run_node
+from parax.compiler.ir.target import Target
 
 LAST = (0, 2, 3, 1)
 
 
-def windows(x: np.ndarray, kernel: tuple[int, int], pad: int) -> np.ndarray:
+def windows(x: np.ndarray, kernel: tuple[int, int], pad: int, stride: int = 1) -> np.ndarray:
     """Each window's elements along a last axis, padding as -Inf."""
     padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=-np.inf)
-    found = np.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3))
+    found = np.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3))[:, :, ::stride, ::stride]
     return found.reshape(*found.shape[:4], -1)
 
 
@@ -28,6 +29,23 @@ def test_max_pool_passes_nan_on(dtype: type, channels: int, layout: tuple[int, .
     for kernel, pad in (((2, 3), 0), ((3, 3), 1)):
         (found,) = run_node(op("MaxPool", kernel_shape=kernel, pads=(pad,) * 4), [x], layouts=[layout])
         np.testing.assert_array_equal(found, windows(x, kernel, pad).max(-1))
+
+
+@pytest.mark.parametrize("layout", [None, LAST])
+@pytest.mark.parametrize("kernel", [(1, 1), (1, 3), (3, 3), (2, 2), (7, 7), (8, 8)])  # loops from 50 taps on
+def test_one_nan_reaches_its_windows_and_no_others(kernel: tuple[int, int], layout: tuple[int, ...] | None,
+                                                   target: Target) -> None:
+    """An item for each tap of a window, on every target; an infinity, of either sign, is no NaN."""
+    taps = np.arange(kernel[0] * kernel[1])
+    x = np.full((taps.size, 18, 18, 18), -np.inf, np.float32)
+    x[:, ::3] = np.inf
+    x[:, 1::3] = np.arange(18)
+    x[taps, taps % 18, 8 + taps // kernel[1], 8 + taps % kernel[1]] = np.nan
+    pad = (kernel[0] - 1) // 2
+    for stride in (1, 2):
+        operator = op("MaxPool", kernel_shape=kernel, pads=(pad,) * 4, strides=(stride,) * 2)
+        (found,) = run_node(operator, [x], layouts=[layout], target=target)
+        np.testing.assert_array_equal(found, windows(x, kernel, pad, stride).max(-1))
 
 
 @pytest.mark.parametrize("channels", [1, 19])

@@ -98,3 +98,20 @@ def test_a_tail_that_reads_another_tensor_stays() -> None:
     FuseElementwise().run(graph, rw)
     assert not SMALL.run(graph, rw)
     assert any("reads other tensors" in miss for miss in rw.misses)
+
+
+def test_a_pointwise_tail_that_reads_the_depthwise_result_stays() -> None:
+    """Its block has one operand for both, which the kernel never stores."""
+    text = (
+        HEAD.replace("f32[5,8,1,1]", "f32[8,8,1,1]")
+        + f""" %p = Conv(%d, %v) : f32[N,8,6,6]{LAST}
+        %t = Tanh(%p) : f32[N,8,6,6]{LAST}
+        %s = Add(%t, %d) : f32[N,8,6,6]{LAST}
+        return %s\n}}"""
+    )
+    graph = parse_graph(text)
+    rw = Rewriter(graph)
+    assert FuseElementwise().run(graph, rw)
+    assert [[n.op.name for n in node.body] for node in graph if node.body] == [["Conv", "Tanh", "Add"]]
+    assert not SMALL.run(graph, rw)
+    assert any("other readers" in miss for miss in rw.misses)

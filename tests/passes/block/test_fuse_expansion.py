@@ -72,6 +72,23 @@ def test_blocks_behind_one_another_stay_two() -> None:
     assert not SMALL.run(graph, rw)
 
 
+def test_a_block_whose_tail_reads_the_expanded_tensor_stays() -> None:
+    """The block has one operand for both, which the kernel never stores."""
+    text = (
+        HEAD.replace("f32[4,8,1,1]", "f32[8,8,1,1]")
+        + f""" %d = Conv(%e, %w) {{group=8,pads=[1,1,1,1]}} : f32[N,8,6,6]{LAST}
+        %p = Conv(%d, %v) : f32[N,8,6,6]{LAST}
+        %s = Add(%p, %e) : f32[N,8,6,6]{LAST}
+        return %s\n}}"""
+    )
+    graph = parse_graph(text)
+    rw = Rewriter(graph)
+    assert FuseElementwise().run(graph, rw) and FuseDepthwise(least_pixels=16).run(graph, rw)
+    assert [[n.op.name for n in node.body] for node in graph if node.body] == [["Conv", "Conv", "Add"]]
+    assert not SMALL.run(graph, rw)
+    assert any("other readers" in miss for miss in rw.misses)
+
+
 @pytest.mark.parametrize(("text", "reason", "small"), [
     (f"{HEAD}{BLOCK} return %p, %e\n}}", "other readers", SMALL),
     (f"{HEAD}{BLOCK} %m = GlobalAveragePool(%e)\n return %p, %m\n}}", "other readers", SMALL),

@@ -73,8 +73,9 @@ def test_parameters_known_at_run_time(kind: str, operands: list[Any], attributes
 
 @pytest.mark.parametrize("kind, operands", [
     ("Slice", [X, ints(0), ints(2), ints(0), ints(0)]), ("Slice", [X, ints(0), ints(2), ints(9)]),
-    ("Reshape", [X, ints(7, -1)]), ("Reshape", [X, ints(-1, -1)]), ("Expand", [X, ints(7)]),
-    ("Tile", [X, ints(-1, 1, 1)]), ("Split", [X, ints(2, 2)]), ("ConstantOfShape", [ints(-1)]),
+    ("Reshape", [X, ints(7, -1)]), ("Reshape", [X, ints(-1, -1)]), ("Reshape", [X, ints(-2, 30)]),
+    ("Expand", [X, ints(7)]), ("Tile", [X, ints(-1, 1, 1)]), ("Split", [X, ints(2, 2)]),
+    ("ConstantOfShape", [ints(-1)]),
     ("Range", [np.array(0), np.array(2), np.array(0)]), ("TopK", [X, ints(99)]), ("Squeeze", [X, ints(0)]),
     ("OneHot", [ints(1), ints(0), np.array([0, 1])]),
 ])  # fmt: skip
