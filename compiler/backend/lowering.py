@@ -23,6 +23,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
 from ..ir.loops import KFunc, PtrType
 from ..ir.ops.base import Contraction, Operator
+from ..ir.ops.sums import is_open_sum
 from ..ir.target import Target
 from ..ir.types import Dim, TensorType
 
@@ -197,13 +198,19 @@ class LowerContext:
     def function(self, kind: str, node: Node, build: Callable[[str], KFunc], *extra: object) -> KFunc:
         """The kernel for this node, built once for all nodes of equal operator, types and fused body.
 
+        Behind anything but long sums every operation rounds by itself, as in the model: floors and casts see the last
+        bit.
+
         Args:
             kind: name stem. build: makes the function under the given unique name.
             extra: whatever else `build` depends on that is not in the node's operator, types and body.
         """
         key = (kind, node_signature(node), extra)
         if key not in self.functions:
-            self.functions[key] = build(f"{kind}_{len(self.functions)}")
+            made = build(f"{kind}_{len(self.functions)}")
+            root = node.op if node.body is None else next(iter(node.body)).op
+            made.exact = made.exact or not is_open_sum(root)
+            self.functions[key] = made
         return self.functions[key]
 
     def pick(self, node: Node, candidates: Candidates) -> KernelCall:

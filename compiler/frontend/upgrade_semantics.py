@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from ..ir.builder import GraphBuilder
@@ -96,12 +98,26 @@ def dropout_inference(call: Call, g: GraphBuilder) -> Results:
 
 @upgrade("Resize", up_to=10)
 def resize_scales(call: Call, g: GraphBuilder) -> None:
-    """Version 10 had scales only, x_old = x_new / scale, and rounded down, or up where it shrinks."""
+    """Version 10 had scales only, x_old = x_new / scale, and rounded down, up along axes that shrink (ONNX Runtime)."""
     x, scales = call.need(0), call.need(1)
-    shrinks = scales.data is not None and bool((np.asarray(scales.data) < 1).any())
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    if str(call.attributes.get("mode", "nearest")) == "nearest":
+        x, scales = _shrunk(g, x, scales, {"mode": "nearest", **how, "nearest_mode": "ceil"})
+    call.attributes |= how
     call.inputs = [x, None, scales]
-    call.attributes["coordinate_transformation_mode"] = "asymmetric"
-    call.attributes["nearest_mode"] = "ceil" if shrinks else "floor"
+
+
+def _shrunk(g: GraphBuilder, x: Value, scales: Value, how: dict[str, str]) -> tuple[Value, Value]:
+    """x resized along the axes that shrink, and the scales of the others."""
+    content = scales.data if scales.data is not None else scales.known
+    if content is None:
+        one = g.const(np.ones((), np.float32))
+        shrunk = g.AtRuntime(x, None, g.Min(scales, one), kind="Resize", settings=json.dumps(how))
+        return shrunk, g.Max(scales, one)
+    factors = np.asarray(content, np.float32)
+    if not (factors < 1).any():
+        return x, scales
+    return g.Resize(x, None, g.const(np.minimum(factors, 1)), **how), g.const(np.maximum(factors, 1))
 
 
 @upgrade("Upsample", up_to=ALWAYS)

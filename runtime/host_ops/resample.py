@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +13,10 @@ from ...errors import InvalidInput
 from ..limits import afford
 
 Real = type[np.float32] | type[np.float64]
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda at: np.ceil(at - 0.5),
+    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+}  # fmt: skip
 
 
 def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, sizes: Any) -> np.ndarray:
@@ -88,8 +92,9 @@ def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndar
     mode = settings.get("mode", "nearest")
     if mode == "nearest":
         rounding = settings.get("nearest_mode", "round_prefer_floor")
-        index = {"floor": np.floor(at), "ceil": np.ceil(at), "round_prefer_ceil": np.floor(at + 0.5)}.get(
-            rounding, np.ceil(at - 0.5))  # fmt: skip
+        if rounding not in ROUNDINGS:
+            raise InvalidInput("Resize: unknown nearest_mode", expected=", ".join(ROUNDINGS), found=rounding)
+        index = ROUNDINGS[rounding](at)
         return np.take(x, np.clip(index, 0, size - 1).astype(np.int64), axis)
     shrink = min(scale, 1.0) if settings.get("antialias", 0) else 1.0
     reach = 1 if mode == "linear" else 2

@@ -64,7 +64,12 @@ def unique(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     data, axis = inputs[0], attributes.get("axis")
     if axis is None:
         data = data.reshape(-1)
+    table = None
+    if data.dtype == object and axis is not None:  # numpy compares slices of numbers only
+        table, codes = np.unique(data, return_inverse=True)
+        data = codes.reshape(data.shape)
     values, first, inverse, counts = np.unique(data, True, True, True, axis=axis)
+    values = values if table is None else table[values]
     inverse = inverse.reshape(-1)
     if not attributes.get("sorted", 1):
         order = np.argsort(first)

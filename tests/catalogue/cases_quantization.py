@@ -30,12 +30,15 @@ def _quantize() -> list[Case]:
         case("QuantizeLinear", ["f32[2,3,4]", scale3, const([1, 2, 3], U8)]),
         case("QuantizeLinear", ["f32[2,4,3]", scale3, const([0, 0, 0], I8)], {"axis": -1}),
         case("QuantizeLinear", ["f32[3,8]", blocks, const(np.zeros((3, 2)), I8)], {"axis": 1, "block_size": 4}),
+        case("QuantizeLinear", ["f32[8,3]", blocks.T.copy(), const(1 + blocks.T, U8)], {"axis": -2, "block_size": 4}),
+        case("QuantizeLinear", ["f32[2,8,3]", np.stack([blocks.T, 2 * blocks.T])], {"axis": 1, "block_size": 4}),
         case("QuantizeLinear", ["f16[3,8]", np.array(0.0625, np.float16), const(2, U8)]),
         case("QuantizeLinear", ["f32[3,8]", _scale(0.05)], {"output_dtype": 3}),
         *(case("DequantizeLinear", [_q((3, 33), t), _scale(0.3), const(5, t)]) for t in (U8, I8, U16, I16)),
         case("DequantizeLinear", [_q((3, 33), I32), _scale(0.3)]),
         case("DequantizeLinear", [_q((2, 3, 4), U8), scale3, const([1, 2, 3], U8)]),
         case("DequantizeLinear", [_q((3, 7), I8), blocks], {"axis": 1, "block_size": 4}),
+        case("DequantizeLinear", [_q((4, 3), I8), const(blocks.T.copy())], {"axis": 0, "block_size": 2}),
         case("DequantizeLinear", [_q((3, 8), I8), np.array(0.5, np.float16), const(-3, I8)]),
     ]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from backend.harness import run_graph
-from catalogue.cases import ELSEWHERE, Case, all_cases
+from catalogue.cases import ELSEWHERE, Case, Constant, all_cases
 from catalogue.running import assert_close, build, check_types, expected
 from parax.compiler.ir.ops import CATALOGUE, lookup
 from parax.compiler.ir.ops.base import Host
@@ -31,6 +33,40 @@ def test_operator(case: Case) -> None:
         results = run_graph(graph, feeds, symbols)
     for found, array in zip(results, wanted):
         assert_close(case, found, array)
+
+
+def _from_the_other_end(case: Case, contents: list[np.ndarray | None]) -> Case | None:
+    """The case on the same content with its axes counted from the other end; None where it has none, or one no axis."""
+    assert contents[0] is not None
+    rank = contents[0].ndim + (case.op == "OneHot")  # its axis is the result's
+    attrs = dict(case.attrs)
+    for name in {"axis", "axes"} & attrs.keys():
+        given = np.asarray(attrs[name])
+        if given.dtype.kind != "i" or (np.abs(given) >= rank).any():
+            return None
+        turned = np.where(given < 0, given + rank, given - rank)
+        attrs[name] = turned.tolist()
+    operands = tuple(o if isinstance(o, Constant) or o is None else c
+                     for o, c in zip(case.operands, contents, strict=True))  # fmt: skip
+    return replace(case, operands=operands, attrs=attrs)
+
+
+WITH_AXES = [case for case in CASES if {"axis", "axes"} & case.attrs.keys() and case.operands
+             and not issubclass(lookup(case.domain, case.op), Host)]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITH_AXES, ids=str)
+def test_axes_may_be_counted_from_either_end(case: Case) -> None:
+    _, _, _, contents = build(case)
+    turned = _from_the_other_end(case, contents)
+    if turned is None:
+        return
+    results = []
+    for each in (replace(turned, attrs=case.attrs), turned):
+        graph, feeds, symbols, _ = build(each)
+        results.append(run_graph(graph, feeds, symbols))
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("key", sorted(CATALOGUE), ids=lambda key: "::".join(key))

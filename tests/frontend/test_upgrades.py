@@ -89,6 +89,11 @@ AGAINST_ONNXRUNTIME = {
     "top-k": ("TopK", 9, {"x": X}, {}, {"k": 2, "axis": 1, "n_outputs": 2}),
     "resize": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 2, 3], np.float32)}, {"mode": "nearest"}),
     "resize down": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 0.6, 0.6], np.float32)}, {"mode": "nearest"}),
+    "resize down and up": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 0.5, 2], np.float32)}, {}),
+    "resize up and down": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 1.6, 0.7], np.float32)}, {}),
+    "resize by run-time scales": ("Resize", 10, {"x": IMAGE, "s": np.array([1, 1, 0.7, 1.6], np.float32)}, {}, {}),
+    "resize linearly by run-time scales": (
+        "Resize", 10, {"x": IMAGE, "s": np.array([1, 1, 0.7, 1.6], np.float32)}, {}, {"mode": "linear"}),
     "resize linearly": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 2, 2], np.float32)}, {"mode": "linear"}),
     "upsample 7": ("Upsample", 7, {"x": IMAGE}, {}, {"scales": [1.0, 1.0, 2.0, 3.0]}),
     "upsample 9": ("Upsample", 9, {"x": IMAGE}, {"s": np.array([1, 1, 2, 2], np.float32)}, {"mode": "linear"}),

@@ -3,14 +3,16 @@ FlashAttention (Dao et al., 2022), on the register tile's loop.
 
     for (head, group of queries) in work items:
         pack k [panels of keys][D][width] and v [panels of columns][S][width]
-        for block of queries:                                  # copied side by side, times scale · log2 e
+        for block of queries:                                  # copied side by side, times scale
             for block of keys:                                 # at most KEYS; few heads see more than one
-                p = q kᵀ;  p += mask · log2 e;  top' = max(top, max p)
-                p = 2^(p - top');  sum = sum · 2^(top - top') + Σ p;  out *= 2^(top - top')
+                p = q kᵀ;  p += mask;  top' = max(top, max p)
+                p = e^(p - top');  sum = sum · e^(top - top') + Σ p;  out *= e^(top - top')
                 out += p v
             y = out / sum
 
-A block of scores stays in L2 together with k and v of its head. The plain form is `DotProductAttention.expand`.
+Scores and masks are never larger than the model makes them: many masks are the lowest number there is, and rows may be
+masked whole. A block of scores stays in L2 together with k and v of its head. The plain form is
+`DotProductAttention.expand`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from .tile import LINE, most_rows, most_vectors
 
 TILES = 4  # of rows in a block of queries
 LOWEST = float(np.finfo(np.float32).min)  # of a finite number: where all of a block is -inf, nothing becomes NaN yet
-LOG2E = math.log2(math.e)  # powers of two are cheaper than of e: the scores come times that
+LOG2E = math.log2(math.e)  # powers of two are cheaper than of e
 KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
 
 
@@ -259,7 +261,7 @@ class _Kernel:
         m_step, d_step = self.q.strides[-2:]
         source = k.gep(k["q"], self.base(at, self.q) + row * k.index(m_step))
         self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth,
-                  self.scale * LOG2E)  # fmt: skip
+                  self.scale)  # fmt: skip
         tiles = k.udiv(count + (h.tile - 1), h.tile)
         n_blocks = 1 if self.one_block else k.index(ceil_div(h.keys, h.block))
         k.for_(0, n_blocks, 1, [], lambda n, _: self.keys(at, row, count, tiles, n))
@@ -326,7 +328,7 @@ class _Kernel:
                 value = k.load(scores[r], c, h.lanes)
                 if self.mask is not None:
                     query = k.min(row + i + r, k.index(h.queries) - 1)
-                    value = k.fma(self.mask_at(at, query, start + c, on), LOG2E, value)
+                    value = value + self.mask_at(at, query, start + c, on)
                     k.store(scores[r], c, value)
                 greater = value > top[r] if on is None else (value > top[r]) & on
                 found.append(k.select(greater, value, top[r]))
@@ -340,7 +342,7 @@ class _Kernel:
         def powers(c: KValue, total: list[KValue], on: KValue | None) -> list[KValue]:
             found = []
             for r in rows:
-                value = k.math("exp2", k.load(scores[r], c, h.lanes) - tops[r])
+                value = k.math("exp2", (k.load(scores[r], c, h.lanes) - tops[r]) * LOG2E)
                 k.store(scores[r], c, value)
                 found.append(total[r] + (value if on is None else k.select(on, value, zero)))
             return found
@@ -348,7 +350,7 @@ class _Kernel:
         for r, partial in enumerate(self.fold(n, 0.0, powers)):
             total = k.reduce("add", partial)
             if not self.one_block:
-                factor = k.select(number == 0, k.const(0.0, F32), k.math("exp2", old[r] - tops[r]))
+                factor = k.select(number == 0, k.const(0.0, F32), k.math("exp2", (old[r] - tops[r]) * LOG2E))
                 total = total + k.select(number == 0, k.const(0.0, F32), k.load(k["sum"], i + r) * factor)
                 k.store(k["top"], i + r, tops[r])
                 k.if_(number != 0, lambda r=r, factor=factor: self.rescale(i + r, factor))  # type: ignore[misc]

@@ -11,7 +11,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, F64, I8, I16, I32, U8, U16, DType, SymDim, TensorType
+from ..types import F32, F64, I8, I16, I32, U8, U16, DType, SymDim, TensorType, ceil_div
 from .base import (
     Any,
     Any2,
@@ -64,6 +64,7 @@ class IntegralMatMul(MatMul):
 
 def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> PyAny:
     """A scale or zero point shaped to broadcast against `x`: one number, one per index of `axis`, or blocks."""
+    axis %= max(1, x.rank)
     if block:
         dims = v.tensor.static_shape
         wide = g.Expand(g.Unsqueeze(v, [axis + 1]), [*dims[: axis + 1], block, *dims[axis + 1 :]])
@@ -71,17 +72,22 @@ def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> 
         return g.Slice(wide, [0], [x.static_shape[axis]], [axis])
     if v.tensor.rank == 0 or v.tensor.dims == (1,):
         return v
-    return g.Reshape(v, [-1] + [1] * (x.rank - 1 - axis % x.rank))
+    return g.Reshape(v, [-1] + [1] * (x.rank - 1 - axis))
 
 
 def _check_scale(ctx: InferContext, axis: int, block: int) -> None:
     shape, scale = ctx.shape(0), ctx.shape(1)
     if ctx.has(2) and ctx.shape(2) != scale and not (len(scale) <= 1 and len(ctx.shape(2)) <= 1):
         ctx.fail("scale and zero point must have the same shape", expected=ctx.types[1], found=ctx.types[2])
+    if block < 0:
+        ctx.fail("block_size must not be negative", found=block)
     if block:
         if len(scale) != len(shape):
             ctx.fail("blocked scales must have the rank of x", expected=len(shape), found=ctx.types[1])
-        ctx.axis(axis, len(shape))
+        blocked = ctx.axis(axis, len(shape))
+        for a, (size, given) in enumerate(zip(shape, scale, strict=True)):
+            wanted = ceil_div(size, block) if a == blocked else size
+            ctx.equal(given, wanted, "scale must have one number for each block along axis and each index of others")
     elif len(scale) == 1 and scale != (1,):
         ctx.equal(shape[ctx.axis(axis, len(shape))], scale[0], "scale must have one number for each index of axis")
     elif len(scale) > 1:

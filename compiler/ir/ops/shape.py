@@ -9,7 +9,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_min, lower_bound, prod, symbols_of
+from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_max, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Variadic, op
 from .context import known_sizes
@@ -140,7 +140,7 @@ class Flatten(View):
 
 @op(since=13)
 class Squeeze(View):
-    """Drops dimensions of 1: the given axes, or all that are statically 1 (an input's symbol is taken to be larger)."""
+    """Drops dimensions of 1: the given axes, or all that are statically 1, where a run may bring no others."""
 
     data: In[Any]
     axes: Opt[Int64]
@@ -150,6 +150,10 @@ class Squeeze(View):
         if not ctx.has(1):
             if any("." in name for name in symbols_of(shape)):  # a size that only the data decide may well be 1
                 ctx.unsupported("axes must be given where sizes depend on the data", ctx.types[0])
+            for d in shape:
+                if isinstance(d, SymDim) and lower_bound(d) < 2:
+                    is_other = exact_min(exact_max(d - 1, 0), 1) + exact_max(1 - d, 0)
+                    ctx.equal(is_other, 1, f"without axes, {d} would be dropped where it is 1: fix it when compiling")
             return tuple(d for d in shape if d != 1)
         axes = ctx.axes(ctx.ints(1, "axes"), len(shape))
         for a in axes:

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Elementwise
 from ...ir.types import BOOL, DType, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .jumps import may_jump
 from .signs import never_negative
 
 Rule = Callable[[Node, Rewriter], "Value | None"]
-WHOLE = ("Round", "Floor", "Ceil", "Mod", "QuantizeLinear")
-MOST_READERS = 32
+MODERATE = 24  # binary digits of a factor that may be undone by another one
 MOST_ELEMENTS = 1 << 16  # of a constant that is looked through or combined
 
 
@@ -68,7 +67,11 @@ def _constant_on_the_right(node: Node, rw: Rewriter) -> Value | None:
 
 
 def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
-    """(x ∘ c1) ∘ c2 = x ∘ (c1 ∘ c2) for ∘ one of + and ·"""
+    """(x ∘ c1) ∘ c2 = x ∘ (c1 ∘ c2) for ∘ one of + and ·; of floats not where the first step may round to some purpose.
+
+    A large constant added and taken away again rounds to whole numbers, and one so small or large that the product
+    leaves the range of numbers makes 0 or infinity.
+    """
     inner, c2 = node.operands
     first = inner.producer
     if first is None or first.op != node.op or c2.data is None or len(inner.uses) != 1 or inner.output_uses:
@@ -80,9 +83,21 @@ def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
         together = c1.data + c2.data if node.op.name == "Add" else c1.data * c2.data
     if together.size > MOST_ELEMENTS or not np.isfinite(together).all():
         return None
+    if c1.data.dtype.kind not in "iub" and (_goes_back(node.op.name, c1.data, c2.data) or may_jump(node)):
+        return None
     if node.op.name == "Mul" and _vanishes(together):
         return None
     return rw.before(node).add(node.op, [x, together.astype(c1.data.dtype)])
+
+
+def _goes_back(name: str, c1: np.ndarray, c2: np.ndarray) -> bool:
+    """Whether the second constant undoes some of the first's effect: opposite signs, or magnitudes beyond MODERATE."""
+    a, b = (c.astype(np.float64) for c in (c1, c2))
+    if name == "Add":
+        return bool((a * b < 0).any())
+    with np.errstate(divide="ignore"):
+        a, b = np.log2(np.abs(a)), np.log2(np.abs(b))
+    return bool(((a * b < 0) & (np.maximum(np.abs(a), np.abs(b)) > MODERATE)).any())
 
 
 def _vanishes(product: np.ndarray) -> bool:
@@ -94,7 +109,7 @@ def _vanishes(product: np.ndarray) -> bool:
 
 
 def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
-    """x / c = x · (1 / c) for a floating-point constant; where whole numbers are made of it, for powers of two only.
+    """x / c = x · (1 / c) for a floating-point constant; where a rounding error may become more, powers of two only.
 
     Of other constants the product is rounded twice: where ranges are divided by 255 to quantise, another integer may
     come of it.
@@ -106,22 +121,9 @@ def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
         factor = (1 / c.data).astype(c.data.dtype)
     if not (np.isfinite(factor) & (np.abs(factor) >= np.finfo(c.data.dtype).tiny)).all():
         return None
-    if (np.abs(np.frexp(c.data)[0]) != 0.5).any() and _becomes_whole(node):
+    if (np.abs(np.frexp(c.data)[0]) != 0.5).any() and may_jump(node):
         return None
     return rw.before(node).Mul(x, factor)
-
-
-def _becomes_whole(node: Node) -> bool:
-    """Whether element-wise operators may make whole numbers of the result."""
-    seen, pending = {node}, [node]
-    while pending and len(seen) < MOST_READERS:
-        for reader in pending.pop().output.users:
-            if reader.op.name in WHOLE or (reader.op.name == "Cast" and not reader.output.tensor.dtype.is_float):
-                return True
-            if isinstance(reader.op, Elementwise) and reader not in seen:
-                seen.add(reader)
-                pending.append(reader)
-    return len(seen) >= MOST_READERS
 
 
 def _small_power(node: Node, rw: Rewriter) -> Value | None:

@@ -77,6 +77,8 @@ def _normalization(node: Node, rw: Rewriter) -> bool:
     trailing = axes == tuple(range(t.rank - len(axes), t.rank)) and len(sizes) == len(axes)
     if not trailing or not axes or t.dtype != F32 or not mean.op.keepdims:  # type: ignore[attr-defined]
         return rw.no_match("not over the last axes, of known size", node)
+    if not node.output.tensor.same_logical(t):
+        return rw.no_match("the constant beside the mean square has a shape of its own", node)
     x = _centred(d, axes)
     chain, scale, bias = _scale_and_bias(node, sizes, x is not None)
     g = rw.before(chain[-1])

@@ -144,7 +144,9 @@ def _sibling(node: Node, rw: Rewriter) -> Sibling | None:
     rank = w.ndim - 2
     pads = op.pads if op.pads is not None and op.auto_pad == "NOTSET" else (0,) * (2 * rank)
     same = (op.strides or (1,) * rank, op.dilations or (1,) * rank)
-    padding = tuple(2 * p + 1 - k for p, k in zip(pads[:rank], w.shape[2:], strict=True)), pads[:rank] == pads[rank:]
+    begins, ends = pads[:rank], pads[rank:]
+    padding = (tuple(2 * p + 1 - k for p, k in zip(begins, w.shape[2:], strict=True)),
+               tuple(end - begin for begin, end in zip(begins, ends, strict=True)))  # fmt: skip
     kind = (same, padding, tail, node.output.tensor.layout, w.dtype, len(constants))
     return Sibling(node, conv, w, constants[1] if len(constants) > 1 else None, tuple(pads), kind)
 

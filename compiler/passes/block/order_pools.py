@@ -31,7 +31,7 @@ class OrderPools(BlockPass):
         changed = False
         for node in graph.nodes_in_order():
             first = node.operands[0].producer if node.operands else None
-            if first is None or len(first.output.uses) != 1 or first.output.output_uses:
+            if first is None or len(first.outputs) > 1 or len(first.output.uses) != 1 or first.output.output_uses:
                 continue
             if isinstance(node.op, Conv) and isinstance(first.op, Pool):
                 changed |= _convolve_first(first, node, rw)

@@ -16,7 +16,7 @@ KEYS_INSIDE = (0, 3, 1, 2)  # kᵀ as a view of keys whose heads are inside
 
 def reference(q: np.ndarray, kt: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float) -> np.ndarray:
     scores = q.astype(np.float64) @ kt.astype(np.float64) * scale
-    scores = scores if mask is None else scores + mask
+    scores = scores if mask is None else (scores.astype(np.float32) + mask).astype(np.float64)
     e = np.exp(scores - scores.max(-1, keepdims=True))
     return (e / e.sum(-1, keepdims=True)) @ v.astype(np.float64)
 
@@ -66,6 +66,28 @@ def test_a_query_without_keys_is_no_number() -> None:
     mask[3] = -np.inf
     found = run_node(op("DotProductAttention", "parax"), [*arrays, mask])[0]
     assert np.isnan(found[0, 0, 3]).all() and np.isfinite(np.delete(found, 3, axis=2)).all()
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("keys", [20, 700])
+@pytest.mark.parametrize("low", [-1e9, -2.3e38, -2.4e38, -LARGEST])
+def test_a_query_whose_keys_all_have_the_lowest_mask_takes_their_mean(low: float, keys: int) -> None:
+    """What exporters write for "no attention", often for whole rows: beside it scores are too small to count."""
+    arrays = operands(1, 1, 9, keys, 8, 8)
+    mask = np.zeros((9, keys), np.float32)
+    mask[3], mask[4, keys // 2 :], mask[5, :600] = low, low, low
+    mask[6], mask[6, 7] = -LARGEST, -2e38  # the greater of two very low ones takes all
+    check(arrays, mask, 0.5)
+
+
+@pytest.mark.parametrize("size", [2.3e38, 3e38])
+def test_scores_may_be_as_large_as_numbers_are(size: float) -> None:
+    arrays = operands(1, 1, 9, 20, 8, 8)
+    arrays[0][:], arrays[1][:] = 1e19, size / 8e19
+    arrays[1][..., 5] *= -1
+    check(arrays, None, 1.0)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

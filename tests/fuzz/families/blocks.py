@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..contents import F32, F64, FLOATS
 from ..known import IMPRECISE
 from ..maker import Maker, Refused, Value, allowed_types
@@ -122,7 +124,9 @@ def attention(m: Maker, op: str) -> None:
     y = m.one("MatMul", [q, turned], dtype, scores, 4.0 * d**0.5)
     if m.chance(0.6):
         y = m.one(m.choose(["Mul", "Div"]), [y, m.scalar(d**0.5, dtype)], dtype, scores, 8.0)
-    if m.chance(0.5):
+    if dtype == F32 and m.chance(0.3):
+        y = m.one("Add", [y, _lowest_mask(m, rows.value, s)], dtype, scores, 10.0)
+    elif m.chance(0.5):
         mask = operand(
             m, dtype, m.choose([(rows, static(s)), (batch, ONE, ONE, static(s)), (batch, ONE, rows, static(s))]), 0.2
         )
@@ -136,6 +140,17 @@ def attention(m: Maker, op: str) -> None:
         if batch.least > 0
         else y,
     )
+
+
+def _lowest_mask(m: Maker, rows: int, keys: int) -> Value:
+    """0, and the lowest number there is for "no attention": here and there, or for all keys of a query."""
+    hidden = m.numpy.random((rows, keys)) < m.choose([0.2, 0.6])
+    hidden |= (m.numpy.random(rows) < 0.3)[:, None]
+    value = m.constant(np.where(hidden, np.finfo(np.float32).min, 0).astype(np.float32))
+    for values in (m.values, m.root().values):
+        if value in values:  # what is made of it would overflow
+            values.remove(value)
+    return value
 
 
 @family("chain", frequency=1)

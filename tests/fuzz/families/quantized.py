@@ -56,6 +56,10 @@ def linear(m: Maker, op: str) -> None:
             raise Refused("Inf and NaN are no integers")
         types = [t for t in allowed_types(op, m.opset)[0] if t in (F32, F16)]
         x, to = m.pick(types), m.dtype(stored)
+        if m.opset >= 21 and m.chance(0.3):
+            scale, zero, where = _blocks(m, x, x.dtype, to)
+            m.one(op, [x, scale, zero], to, x.shape, **where)
+            return
         count, axis = _axis(m, x)
         inputs = [x, scale_of(m, count, x.dtype), zero_of(m, count, to)]
         if to == U8 and m.chance(0.3):
@@ -63,11 +67,25 @@ def linear(m: Maker, op: str) -> None:
         m.one(op, inputs, to, x.shape, axis=axis)
         return
     x = m.pick((*stored, I32))
-    count, axis = _axis(m, x)
-    scale = scale_of(m, count)
-    zero = zero_of(m, count, x.dtype) if x.dtype != I32 and m.chance(0.8) else None
-    size = 10.0 if x.dtype in (U8, I8) else 1e4
-    m.one(op, [x, scale, zero], F32, x.shape, size, axis=axis)
+    if m.opset >= 21 and x.dtype != I32 and m.chance(0.3):
+        scale, zero, where = _blocks(m, x, F32, x.dtype)
+    else:
+        count, axis = _axis(m, x)
+        scale, where = scale_of(m, count), {"axis": axis}
+        zero = zero_of(m, count, x.dtype) if x.dtype != I32 else None
+    m.one(op, [x, scale, zero if m.chance(0.8) else None], F32, x.shape, 10.0 if x.dtype in (U8, I8) else 1e4, **where)
+
+
+def _blocks(m: Maker, x: Value, dtype: np.dtype, stored: np.dtype) -> tuple[Value, Value, dict[str, int]]:
+    """Scales and zero points of blocks along an axis, and which."""
+    if not x.rank or not all(s.is_static and s.value > 0 for s in x.shape):
+        raise Refused("sizes that are not known")
+    axis, block = m.rng.randrange(x.rank), m.choose([1, 2, 3, 5])
+    shape = tuple(-(-s.value // block) if i == axis else s.value for i, s in enumerate(x.shape))
+    scale = _hidden(m, m.numpy.uniform(0.01, 0.1, shape).astype(dtype))
+    low, high = (100, 156) if stored == U8 else (-20, 20) if stored.kind == "i" else (30000, 33000)
+    zero = _hidden(m, random_array(m.numpy, stored, shape, low, high))
+    return scale, zero, {"axis": axis - x.rank if m.chance(0.4) else axis, "block_size": block}
 
 
 def _axis(m: Maker, x: Value) -> tuple[int | None, int | None]:

@@ -24,6 +24,9 @@ FIRES = {
                                 "%c = const f32[] 0.125\n %1 = Mul(%x, %c)\n %2 = Round(%1)"),
     "x / c rounded twice": ("%c = const f32[] 5.0\n %1 = Div(%x, %c)\n %2 = Exp(%1)", "2",
                             "%c = const f32[] 0.2\n %1 = Mul(%x, %c)\n %2 = Exp(%1)"),
+    "x / c whose error sums drown": (
+        '%c = const f32[] 5.0\n %w = const f32[4,4] "w"\n %1 = Div(%x, %c)\n %3 = MatMul(%1, %w)\n %2 = Floor(%3)', "2",
+        '%c = const f32[] 0.2\n %w = const f32[4,4] "w"\n %1 = Mul(%x, %c)\n %3 = MatMul(%1, %w)\n %2 = Floor(%3)'),
     "constants meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Mul(%x, %a)\n %2 = Mul(%1, %b)", "2",
                        "%c = const f32[4] [3, 6, 9, 12]\n %2 = Mul(%x, %c)"),
     "sums meet": ("%a = const f32[] 3.0\n %b = const f32[4] [1, 2, 3, 4]\n %1 = Add(%x, %a)\n %2 = Add(%1, %b)", "2",
@@ -83,6 +86,14 @@ def test_special_values_stay(name: str) -> None:
     "%c = const f32[] 0.0\n %1 = Div(%x, %c)",
     "%c = const f32[] 1e-42\n %1 = Div(%x, %c)",  # its reciprocal is infinite
     "%c = const f32[] 255.0\n %a = Div(%x, %c)\n %b = Exp(%a)\n %1 = Round(%b)",  # another integer may come of it
+    "%c = const f32[] 41.0\n %a = Div(%x, %c)\n %b = Transpose(%a)\n %1 = Floor(%b)",  # also behind movements
+    "%c = const f32[] 41.0\n %a = Div(%x, %c)\n %i = const i64[1] [1]\n %b = ReduceMax(%a, %i)\n %1 = Ceil(%b)",
+    "%c = const f32[] 41.0\n %a = Div(%x, %c)\n %d = const f32[] 2.0\n %1 = Equal(%a, %d)",
+    "%c = const f32[] 41.0\n %a = Div(%x, %c)\n %1 = ArgMax(%a) {axis=1}",
+    "%c = const f32[] 0.3\n %a = Div(%x, %c)\n %1 = Cast(%a) {to=f16}",  # coarser: half-way points again
+    "%a = const f32[] 0.1\n %b = const f32[] 30.0\n %2 = Mul(%x, %a)\n %3 = Mul(%2, %b)\n %1 = Floor(%3)",
+    "%a = const f32[] 12582912.0\n %b = const f32[] -12582912.0\n %2 = Add(%x, %a)\n %1 = Add(%2, %b)",  # rounds
+    "%a = const f32[] 1e30\n %b = const f32[] 1e-30\n %2 = Mul(%x, %a)\n %1 = Mul(%2, %b)",  # saturates
     "%c = const f32[] 2.5\n %1 = Pow(%x, %c)",
     "%c = const f32[] 0.5\n %1 = Pow(%x, %c)",
     "%c = const f32[] -0.5\n %y = Relu(%x)\n %1 = Pow(%y, %c)",
@@ -94,6 +105,11 @@ def test_special_values_stay(name: str) -> None:
 ])  # fmt: skip
 def test_arithmetic_that_stays(body: str) -> None:
     check_pass(AlgebraicSimplification(), f"graph @g(%x: f32[3,4]) {{\n{body}\nreturn %1\n}}", None)
+
+
+def test_the_quotient_of_a_quantisation_stays() -> None:
+    check_pass(AlgebraicSimplification(), """graph @g(%x: f32[3,4]) {
+        %c = const f32[] 0.3\n %a = Div(%x, %c)\n %1 = parax::RoundTo(%a) {to=i8}\n return %1\n}""", None, evaluate=False)
 
 
 def test_a_constant_between_two_readers_stays() -> None:

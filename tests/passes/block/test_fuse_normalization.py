@@ -58,3 +58,10 @@ def test_look_alikes_stay(body: str, reason: str) -> None:
 
 def test_the_middle_axis_is_no_layer_normalization() -> None:
     check_pass(FuseNormalization(), graph(LAYER, "%y = Div(%2, %6)\n").replace("[-1]", "[1]"), None, refuses="last axes")
+
+
+@pytest.mark.parametrize("eps", ["%z = const f32[1,1,1,1] 0.001", "%z = const f32[2,1,1] [0.001, 0.001]"])
+def test_a_constant_of_higher_rank_or_more_rows_stays(eps: str) -> None:
+    one = X.replace("[N,5,8]", "[1,5,8]")
+    check_pass(FuseNormalization(), one + eps + "\n" + LAYER.replace("%e)", "%z)") + "%y = Div(%2, %6)\n return %y\n}", None,
+               refuses="a shape of its own")

@@ -127,6 +127,8 @@ def test_what_is_fused_behind_them_stays_behind_the_merged_one() -> None:
         ("%2 = Conv(%x, %b, %q) {pads=[1,1,1,1]} : f32[N,6,5,5]", "%2 = Conv(%x, %b, %q) : f32[N,6,3,3]", None),
         ("%2 = Conv(%x, %b, %q) {pads=[1,1,1,1]} : f32[N,6,5,5]",
          "%2 = Conv(%x, %b, %q) {pads=[1,1,1,1], strides=[2,2]} : f32[N,6,3,3]", None),
+        ("%2 = Conv(%x, %b, %q) {pads=[1,1,1,1]} : f32[N,6,5,5]",
+         "%2 = Conv(%x, %b, %q) {pads=[1,1,2,2]} : f32[N,6,6,6]", None),
         ("%2 = Conv(%x, %b, %q)", "%2 = Conv(%x, %b)", None),
         ("%2 = Conv(%x, %b, %q)", "%2 = Conv(%x, %v, %q)", "not constant"),
         ("%2 = Conv(%x, %b, %q) {pads=[1,1,1,1]}", '%2 = Conv(%x, %b, %q) {auto_pad="SAME_UPPER"}', "automatic pads"),

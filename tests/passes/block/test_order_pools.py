@@ -65,6 +65,7 @@ def test_a_pool_that_leaves_fewer_pixels_goes_first() -> None:
         ("%1 = Conv(%x, %w, %b)\n %2 = AveragePool(%1) {kernel_shape=[2,2], strides=[2,2], pads=[1,1,1,1], "
          "count_include_pad=1}\n return %2", "counts zeros"),
         (f"%1 = Conv(%x, %w)\n %2 = MaxPool(%1) {HALVED}\n return %2", None),
+        ("%1, %i = MaxPool(%x) {kernel_shape=[1,1], strides=[2,2]}\n %2 = Conv(%1, %w)\n return %2, %i", None),
     ],
 )  # fmt: skip
 def test_must_not_fire(text: str, reason: str | None) -> None:

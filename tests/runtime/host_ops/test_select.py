@@ -75,6 +75,18 @@ def test_unique_sorted(x: np.ndarray) -> None:
         same(ours("Unique", [x], axis=axis, sorted=1), reference("Unique", 4, [x], axis=axis, sorted=1))
 
 
+@given(arrays(np.int64, st.tuples(st.integers(1, 5), st.integers(1, 3)), elements=st.integers(0, 2)))
+def test_unique_of_texts(x: np.ndarray) -> None:
+    """As of numbers, by the alphabet."""
+    texts = np.array(["a", "b", "ba"], object)
+    for axis in (None, 0, 1):
+        attrs = {"sorted": 1} if axis is None else {"sorted": 1, "axis": axis}
+        values, *places = ours("Unique", [texts[x]], **attrs)
+        numbers, *wanted = ours("Unique", [x], **attrs)
+        assert np.array_equal(values, texts[numbers])
+        same(places, wanted)
+
+
 @given(arrays(np.int64, st.integers(1, 12), elements=st.integers(-3, 3)))
 def test_unique_in_order_of_appearance(x: np.ndarray) -> None:
     values, first, inverse, counts = ours("Unique", [x], sorted=0)
