@@ -18,6 +18,8 @@ MOST_TRIALS = 4 * SAMPLES
 """Requests that may go a way to be timed, also of those that others joined, which do not count."""
 GAIN = 0.97
 """Of the predicted way's seconds: what another must not take more than."""
+FAR, SLACK = 1.5, 5e-3
+"""Of the quickest request's seconds, and seconds more: one that took longer has said enough of its way, even cold."""
 MOST_NBYTES = 64 << 20
 """Of an arena that is made to find out whether it is worth it."""
 Run = Callable[[Executor, Binding], None]
@@ -26,18 +28,19 @@ Run = Callable[[Executor, Binding], None]
 class Way:
     """Instances × cores of each, made when they are first needed, and what requests took there."""
 
-    __slots__ = ("_make", "_prepared", "n_trials", "name", "seconds")
+    __slots__ = ("_make", "_prepared", "is_beaten", "n_trials", "name", "seconds")
 
     def __init__(self, name: str, make: Callable[[], tuple[Executor, Binding]]) -> None:
         self.name, self._make = name, make
         self._prepared: tuple[Executor, Binding] | None = None
         self.seconds: list[float] = []
         self.n_trials = 0
+        self.is_beaten = False
 
     @property
     def is_known(self) -> bool:
         """Whether no more requests shall go here to be timed."""
-        return len(self.seconds) >= SAMPLES or self.n_trials >= MOST_TRIALS
+        return self.is_beaten or len(self.seconds) >= SAMPLES or self.n_trials >= MOST_TRIALS
 
     @property
     def place(self) -> tuple[Executor, Binding]:
@@ -95,16 +98,26 @@ class Ways:
         way.n_trials += 1
         if own.is_idle():  # nobody came meanwhile
             way.seconds.append(time.perf_counter() - began)
+            self._give_up()
         self._decide()
         return True
 
+    def _give_up(self) -> None:
+        """No more requests go ways that took far longer; never so the predicted one, whose first met cold weights."""
+        quickest = min(min(way.seconds) for way in self._ways if way.seconds)
+        for way in self._ways[1:]:
+            way.is_beaten = way.is_beaten or min(way.seconds, default=0.0) > FAR * quickest + SLACK
+
     def _decide(self) -> None:
-        if all(way.is_known for way in self._ways):
-            predicted, best = self._ways[0], min(self._ways, key=lambda way: way.least)
+        predicted = self._ways[0]
+        left = [way for way in self._ways if not way.is_beaten]
+        if left == [predicted] or all(way.is_known for way in left):
+            best = min(left, key=lambda way: way.least)
             self.chosen = predicted if best.least == float("inf") or best.least >= predicted.least * GAIN else best
             self.stays = self.chosen.place[0] is self._own
 
     def statistics(self) -> dict[str, object]:
         """What was chosen, None while it is not; seconds of the quickest timed request, and requests timed, by way."""
-        timed = {way.name: {"seconds": way.least, "requests": len(way.seconds)} for way in self._ways if way.seconds}
+        timed = {way.name: {"seconds": min(way.seconds[1:] or way.seconds), "requests": len(way.seconds)}
+                 for way in self._ways if way.seconds}  # fmt: skip
         return {"chosen": self.chosen.name if self.chosen is not None else None, "timed": timed}

@@ -22,6 +22,7 @@ from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
 from ..ir.loops import KFunc, PtrType
+from ..ir.machine import Machine
 from ..ir.ops.base import Contraction, Operator
 from ..ir.ops.sums import is_open_sum
 from ..ir.target import Target
@@ -178,6 +179,7 @@ class LowerContext:
         rows: of the batch that a call is expected to bring, where their number is symbolic.
         chooser: picks between candidates; None: the first.
         cores: numbers of cores an instance may have; work is cut so that each of them finishes together.
+        machine: what ranks candidates; None: a usual one.
     """
 
     target: Target
@@ -188,6 +190,7 @@ class LowerContext:
     rows: int = 1
     chooser: Chooser | None = None
     cores: tuple[int, ...] = (1, 2, 4)
+    machine: Machine | None = None
     functions: dict[tuple, KFunc] = field(default_factory=dict)
 
     @property

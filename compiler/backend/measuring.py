@@ -65,7 +65,7 @@ def measure(ctx: LowerContext, node: Node, candidates: Candidates) -> dict[str, 
 def _prepared(ctx: LowerContext, make: Callable[[LowerContext], KernelCall], buffers: _Buffers) -> Callable[[], None]:
     """A candidate compiled into this process, with its operands bound."""
     own = LowerContext(ctx.target, ctx.symbols, WeightStore(), fp=ctx.fp, rows=ctx.rows,
-                       cores=ctx.cores)  # fmt: skip
+                       cores=ctx.cores, machine=ctx.machine)  # fmt: skip
     call = make(own)
     weights = aligned(own.weights.nbytes)
     weights[:] = np.frombuffer(own.weights.to_bytes(), np.uint8)

@@ -18,6 +18,7 @@ from .cost import Cost, CostRule, Sizes
 from .fp import Fp
 from .graph import Graph, Node
 from .kernel_costs import LANES, TILE_ROWS, as_the_kernel, groups_share_vectors, product_columns
+from .machine import Machine
 from .ops.attention import DotProductAttention
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
 from .ops.contraction import Conv, ConvTranspose, Gemm, MatMul
@@ -30,6 +31,7 @@ from .ops.reduce import ArgReduce, CumSum
 from .ops.shape import Shape
 from .ops.softmax import AlongAxis
 from .views import computes
+from .winograd import USUAL, Pace, pace_of
 
 KINDS = ("conv", "conv1x1", "winograd", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
          "batched-matmul", "attention", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement",
@@ -46,17 +48,17 @@ TRANSCENDENTAL = frozenset({"Sigmoid", "Tanh", "Exp", "Gelu", "Softplus", "Mish"
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
 
 
-def costs_at(fp: Fp) -> CostRule:
-    """`node_cost` at a level of floating-point arithmetic."""
-    return partial(node_cost, fp=fp)
+def costs_at(fp: Fp, machine: Machine | None = None) -> CostRule:
+    """`node_cost` at a level of floating-point arithmetic, of the kernels that are chosen for a machine."""
+    return partial(node_cost, fp=fp, pace=pace_of(machine, LANES))
 
 
-def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT) -> Cost:
+def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT, pace: Pace = USUAL) -> Cost:
     """The cost of a node of an optimised graph.
 
     Args:
         symbols: sizes of the symbolic dimensions; those that are not given (sizes known only at run time) are TYPICAL.
-        fp: which algorithms its kernel may use.
+        fp: which algorithms its kernel may use. pace: of the machine that the kernel was chosen for.
     """
     if not computes(node) or isinstance(node.op, Result):
         return NOTHING
@@ -80,7 +82,7 @@ def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT) -> Co
     cost = Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
     if isinstance(root.op, Recurrent):
         return replace(cost, meetings=_steps(root, sizes) * sizes.shape(root.operands[2])[0])
-    return as_the_kernel(cost, root, sizes, after, fp)
+    return as_the_kernel(cost, root, sizes, after, fp, pace)
 
 
 def _count(node: Node, sizes: Sizes) -> Counted:

@@ -18,10 +18,12 @@ LANES = 16  # f32 elements of the widest vectors
 TILE_ROWS = winograd.TILE_ROWS
 
 
-def as_the_kernel(cost: Cost, root: Node, sizes: Sizes, tail_flops: float, fp: Fp) -> Cost:
+def as_the_kernel(
+    cost: Cost, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace
+) -> Cost:  # fmt: skip
     """The cost of a node whose first operation is `root` with what its kernel does, with the algorithms of a level."""
     if isinstance(root.op, Conv):
-        return _convolution(cost, root.op, root, sizes, tail_flops, fp)
+        return _convolution(cost, root.op, root, sizes, tail_flops, fp, pace)
     if isinstance(root.op, (Gemm, MatMul)):
         columns = product_columns(root, sizes)
         padded = _padded(cost, columns, tail_flops)
@@ -55,12 +57,14 @@ def _halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: floa
                    kernel_weight_nbytes=cost.weight_nbytes * strassen.PRODUCTS / 4)  # fmt: skip
 
 
-def _convolution(cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float, fp: Fp) -> Cost:
+def _convolution(
+    cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace
+) -> Cost:  # fmt: skip
     w = sizes.shape(root.operands[1])
     direct = cost.flops - tail_flops
     if cost.kind == "winograd":
         layer = _layer(op, root, sizes)
-        best = winograd.best_algorithm(layer, LANES) if fp.winograd else None
+        best = winograd.best_algorithm(layer, LANES, pace) if fp.winograd else None
         if best is None:
             return replace(cost, kind="conv")
         cycles = winograd.kernel_cycles(layer, best, LANES)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from .machine import Machine
+
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the
 # direct sum's for two of 8 points, would be 200² times it for two of 9
@@ -20,8 +22,6 @@ DIRECT_CYCLES = 1.07  # the same of a direct convolution
 TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
 TILE_ROWS = 6  # rows of the usual register tile
 KEPT_NBYTES = 1 << 20  # weights up to that stay in a core's cache
-CYCLES_PER_BYTE = 0.15  # of other weights, which one core reads from memory; a batch's instances share what they read
-SHARED_CYCLES_PER_BYTE = 0.21  # the same where the cores of an instance share an image, and the way to memory
 EXPOSED = 0.25  # of arithmetic or reading, whichever is less: what the other does not hide
 PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # of multiply-adds and transforms, as kernels took on half of the models
 WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
@@ -43,6 +43,30 @@ class Layer:
     taps: tuple[int, int]
     strides: tuple[int, int]
     size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a byte of weights from memory costs on a machine, in the time of one vector's multiply-adds.
+
+    Attributes:
+        alone: where the core has images of its own. shared: where the cores of an instance share one, and the way to
+            memory. The defaults are those of a machine that nobody looked at.
+    """
+
+    alone: float = 0.15
+    shared: float = 0.21
+
+
+USUAL = Pace()
+
+
+def pace_of(machine: Machine | None, lanes: int) -> Pace:
+    """That of a machine, with vectors of so many f32 elements."""
+    if machine is None:
+        return USUAL
+    vectors = machine.flops_per_core / (2 * lanes)
+    return Pace(vectors / machine.bandwidth_per_core, machine.cores_per_socket * vectors / machine.bandwidth_per_socket)
 
 
 @dataclass(frozen=True)
@@ -73,19 +97,20 @@ def _phases(outputs: int, taps: int, stride: int) -> list[int]:
     return [outputs + len(range(first, taps, stride)) - 1 for first in range(min(stride, taps))]
 
 
-def cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
+def cycles(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace = USUAL) -> float:
     """Of one core for a layer, about: what algorithms are ranked by."""
     pairs, points = layer.inputs * layer.outputs, algorithm.all_points
     count = tiles(layer, algorithm)
     transforms = TRANSFORM_CYCLES * points * count * (layer.inputs + layer.outputs) / lanes
     blocks = -(-count // block_tiles(layer, algorithm, lanes, TILE_ROWS))
     readers = 2 if layer.images == 1 and blocks > 1 else 1  # cores that have blocks of their own read all weights each
-    return _overlapped(layer, GEMM_CYCLES * points * count * pairs / lanes + transforms, 4 * points * pairs, readers)
+    arithmetic = GEMM_CYCLES * points * count * pairs / lanes + transforms
+    return _overlapped(layer, arithmetic, 4 * points * pairs, pace, readers)
 
 
-def _overlapped(layer: Layer, arithmetic: float, weight_nbytes: int, readers: int = 1) -> float:
+def _overlapped(layer: Layer, arithmetic: float, weight_nbytes: int, pace: Pace, readers: int = 1) -> float:
     """Cycles of a core that reads a layer's weights while it computes. readers: cores of an image that read all."""
-    per_byte = SHARED_CYCLES_PER_BYTE * readers if layer.images == 1 else CYCLES_PER_BYTE
+    per_byte = pace.shared * readers if layer.images == 1 else pace.alone
     reading = per_byte * weight_nbytes if weight_nbytes > KEPT_NBYTES else 0.0
     return max(arithmetic, reading) + EXPOSED * min(arithmetic, reading)
 
@@ -95,16 +120,18 @@ def tiles(layer: Layer, algorithm: Algorithm) -> int:
     return layer.images * math.prod(-(-n // m) for n, m in zip(layer.size, algorithm.tile))
 
 
-def direct_cycles(layer: Layer, lanes: int) -> float:
+def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     """The same of a direct convolution."""
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
-    return _overlapped(layer, DIRECT_CYCLES * multiplied * layer.images * math.prod(layer.size) / lanes, 4 * multiplied)
+    arithmetic = DIRECT_CYCLES * multiplied * layer.images * math.prod(layer.size) / lanes
+    return _overlapped(layer, arithmetic, 4 * multiplied, pace)
 
 
-def best_algorithm(layer: Layer, lanes: int) -> Algorithm | None:
+def best_algorithm(layer: Layer, lanes: int, pace: Pace = USUAL) -> Algorithm | None:
     """The one that is expected to be fastest; None if the direct algorithm is."""
-    found: Sequence[Algorithm] = sorted(algorithms(layer), key=lambda a: cycles(layer, a, lanes))
-    return found[0] if found and cycles(layer, found[0], lanes) < WORTH * direct_cycles(layer, lanes) else None
+    found: Sequence[Algorithm] = sorted(algorithms(layer), key=lambda a: cycles(layer, a, lanes, pace))
+    most = WORTH * direct_cycles(layer, lanes, pace)
+    return found[0] if found and cycles(layer, found[0], lanes, pace) < most else None
 
 
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:

@@ -38,6 +38,7 @@ class Decision:
         scheduler: writes the schedule into the graph; None for one kernel after the other.
         choice: what it follows from; None where somebody else decided.
         others: instances for requests of sizes that the chosen ones do not suit.
+        machine: that kernels are chosen for.
     """
 
     rows: int | None
@@ -45,6 +46,7 @@ class Decision:
     scheduler: Callable[[Graph], Schedule] | None = None
     choice: Choice | None = None
     others: tuple[ForRows, ...] = ()
+    machine: Machine | None = None
 
     def arrangement(self) -> dict[str, Any] | None:
         """For the manifest: on so many cores, so many instances of so many."""
@@ -63,7 +65,8 @@ class Decision:
 
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
     """Plan an optimised graph for the load that the options' hint and sizes mean, by prediction."""
-    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), costs_at(Fp(options.fp)))
+    cost = costs_at(Fp(options.fp), machine)
+    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), cost)
     load = options_load(planner, options)
     rows = planner.rows(load)
     if options.instances is not None:
@@ -101,7 +104,7 @@ def followed(planner: Planner, choice: Choice, options: CompileOptions) -> Decis
     rows, least = rows_a_call(planner, c), planner.predictor.least_rows
     if options.mode == AUTO and options.instances is None and options.opt_level >= LEAST_LEVEL_FOR_OTHERS:
         others = others_for_rows(planner, choice, rows, *_bounds(planner, options))
-    return Decision(rows, least, planner.scheduler(c, choice.load), choice, others)
+    return Decision(rows, least, planner.scheduler(c, choice.load), choice, others, planner.machine)
 
 
 def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:

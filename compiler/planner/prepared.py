@@ -39,5 +39,5 @@ def prepare(
     driver.optimise(graph, run)
     if is_one_step(graph):
         driver.work_in_place(graph, run)
-    n_cores, cost = len(cores) or found.n_cores, costs_at(Fp(options.fp))
+    n_cores, cost = len(cores) or found.n_cores, costs_at(Fp(options.fp), found)
     return Planner(graph, found, n_cores, options.hint, fixed_sizes(options), cost), cores

@@ -143,7 +143,7 @@ class Study:
         if key not in self._plans:
             self.progress(f"compiling {candidate.name}", 0.5)
             rows = rows_a_call(self.planner, candidate)
-            decision = Decision(rows, self.planner.predictor.least_rows, scheduler)
+            decision = Decision(rows, self.planner.predictor.least_rows, scheduler, machine=self.planner.machine)
             self._plans[key] = driver.compile_model(self.model, self.options, None, trace=trace, decision=decision)
         return self._plans[key]
 

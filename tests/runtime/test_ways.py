@@ -66,9 +66,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Clock]:
 
 
 @pytest.mark.parametrize(("seconds", "best"), [
-    ({"own": 1.0, "wide": 0.6}, "wide"), ({"wide": 1.0, "own": 0.6}, "own"),
+    ({"own": 1.0, "wide": 0.7}, "wide"), ({"wide": 1.0, "own": 0.7}, "own"),
     ({"own": 1.0, "wide": 0.99}, "own"), ({"wide": 1.0, "own": 0.99}, "wide"),
-    ({"own": 3.0, "wide": 2.0, "half": 1.0}, "half"),
+    ({"own": 2.9, "wide": 2.0, "half": 1.4}, "half"),
 ])  # fmt: skip
 def test_the_quickest_way_is_taken_once_all_were_timed(clock: Any, seconds: dict[str, float], best: str) -> None:
     made = clock(**seconds)
@@ -79,6 +79,35 @@ def test_the_quickest_way_is_taken_once_all_were_timed(clock: Any, seconds: dict
     assert ways.chosen is not None and ways.chosen.name == best
     assert ways.statistics()["chosen"] == best
     assert ways.serve(made.run) is (best != "own")
+
+
+@pytest.mark.parametrize("slower", [1.6, 3.0])
+def test_a_way_that_took_far_longer_is_not_tried_again(clock: Any, slower: float) -> None:
+    made = clock(own=1.0, wide=slower)
+    ways = made.ways()
+    assert ways.serve(made.run) and ways.serve(made.run)
+    assert ways.chosen is not None and ways.chosen.name == "own" and made.lent == 1
+    assert ways.statistics()["timed"]["wide"] == {"seconds": slower, "requests": 1}
+
+
+def test_a_way_that_took_far_longer_is_given_up_when_that_shows(clock: Any) -> None:
+    made = clock(own=3.0, wide=2.0, half=1.0)
+    ways = made.ways()
+    for _ in range(2 * SAMPLES + 1):  # the predicted way is timed as often as ever
+        assert ways.chosen is None
+        ways.serve(made.run)
+    assert ways.chosen is not None and ways.chosen.name == "half"
+    assert {name: way["requests"] for name, way in ways.statistics()["timed"].items()} == {
+        "own": SAMPLES, "wide": 1, "half": SAMPLES}  # fmt: skip
+
+
+def test_short_requests_are_timed_often_whatever_one_took(clock: Any) -> None:
+    made = clock(own=1e-3, wide=5e-3)
+    ways = made.ways()
+    for _ in range(2 * SAMPLES):
+        assert ways.chosen is None
+        ways.serve(made.run)
+    assert ways.chosen is not None and ways.chosen.name == "own"
 
 
 def test_requests_beside_others_are_not_timed(clock: Any) -> None:
@@ -132,7 +161,8 @@ def test_a_session_decides_for_each_shape_and_says_so(add_plan: Build) -> None:
         assert [record["rows"] for record in found] == [1, 9] and found[0]["shapes"] == [[1, 4]]
         for record in found:
             assert record["chosen"] in ("2 × 1 core", "1 × 2 cores")
-            assert {way["requests"] for way in record["timed"].values()} == {SAMPLES}
+            requests = {way["requests"] for way in record["timed"].values()}
+            assert requests and requests <= set(range(1, SAMPLES + 1))
 
 
 @two_cores

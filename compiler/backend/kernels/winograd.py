@@ -108,10 +108,10 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     Args:
         s: of a layer that `applies`. direct: ways to do without, best first.
     """
-    layer = _layer(s, ctx.rows)
-    offered: list[tuple[float, Candidates]] = [(counts.WORTH * counts.direct_cycles(layer, ctx.lanes), direct)]
+    layer, pace = _layer(s, ctx.rows), counts.pace_of(ctx.machine, ctx.lanes)
+    offered: list[tuple[float, Candidates]] = [(counts.WORTH * counts.direct_cycles(layer, ctx.lanes, pace), direct)]
     most = WORTH_MEASURING * offered[0][0]
-    costs = [(counts.cycles(layer, algorithm, ctx.lanes), algorithm) for algorithm in counts.algorithms(layer)]
+    costs = [(counts.cycles(layer, algorithm, ctx.lanes, pace), algorithm) for algorithm in counts.algorithms(layer)]
     found = [(cost, _axes(s, algorithm)) for cost, algorithm in sorted(costs, key=lambda pair: pair[0])]
     for cost, axes in [pair for pair in found if pair[0] < most][:MOST_CANDIDATES]:
         offered.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))

@@ -13,6 +13,10 @@ from ...ir.views import reshape_order
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
+MOST_NBYTES = 64 << 20
+"""Of weights that are permuted: of larger ones the copy would be the most memory that a compilation takes, while moving
+the activation takes less than a hundredth of such a product's time."""
+
 
 @dataclass(frozen=True)
 class FoldFlatten(BlockPass):
@@ -36,7 +40,8 @@ def _fold(node: Node, rw: Rewriter) -> bool:
     if order[0] != 0 or node.output.output_uses:
         return rw.no_match("the outermost axis moves, or the graph returns it", node)
     if not node.output.users or any(_products(view, x) is None for view in node.output.users):
-        return rw.no_match("something else than matrix products of the flattened tensor reads it", node)
+        why = "something else than products of the flattened tensor reads it, or their weights are too large"
+        return rw.no_match(why, node)
     sizes = [int(d) for d in x.tensor.dims[1:]]  # type: ignore[arg-type]
     for view in node.output.users:
         g = rw.before(view)
@@ -76,6 +81,6 @@ def _products(view: Node, x: Value) -> list[Node] | None:
         w = product.operands[1]
         if w.data is None or w.tensor.rank != 2 or getattr(product.op, "transA", False) or w is product.inputs[0]:
             return None
-        if any(v is view.output for v in product.inputs[1:]):
+        if any(v is view.output for v in product.inputs[1:]) or w.data.nbytes > MOST_NBYTES:
             return None
     return view.output.users

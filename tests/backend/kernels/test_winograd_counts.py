@@ -12,6 +12,7 @@ from parax.compiler.backend.kernels.conv_weights import ConvShape
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.types import F32, TensorType
 
@@ -56,3 +57,15 @@ def test_weights_that_come_from_memory_count() -> None:
     assert tile(8, 512, 7) == (4, 4)
     assert tile(1, 512, 7, stride=2) is None
     assert tile(1, 64, 8) == (4, 4)  # such few weights stay in the cache
+
+
+def test_slow_memory_asks_for_fewer_weights() -> None:
+    """What a byte costs is the machine's: the faster its arithmetic against its memory, the more."""
+    layer = counts.Layer(8, 512, 512, (3, 3), (1, 1), (7, 7))
+    usual = Machine("usual", 2, 110e9, 25e9, 32e9)
+    starved = Machine("starved", 2, 430e9, 12e9, 14e9)
+    assert counts.pace_of(usual, 16).alone == pytest.approx(110 / 32 / 25)
+    assert counts.pace_of(usual, 16).shared == pytest.approx(2 * 110 / 32 / 32)
+    tiles = [counts.best_algorithm(layer, 16, counts.pace_of(machine, 16)) for machine in (usual, starved, None)]
+    assert tiles[0] == tiles[2] and tiles[0] is not None
+    assert tiles[1] is None or tiles[1].all_points < tiles[0].all_points

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parax.compiler.passes.block import fold_flatten
 from parax.compiler.passes.block.fold_affine import FoldAffine
 from parax.compiler.passes.block.fold_batch_norm import FoldBatchNorm
 from parax.compiler.passes.block.fold_flatten import FoldFlatten
@@ -153,3 +154,10 @@ def test_weights_behind_a_flatten_take_the_activations_order(product: str) -> No
 def test_flattens_that_stay(body: str) -> None:
     check_pass(FoldFlatten(), f"""graph @g(%x: f32[N,3,2,5]{{0,2,3,1}}, %y: f32[30,4]) {{
         %1 = parax::Relayout(%x)\n {body}\n return %3\n}}""", None, refuses="something else")
+
+
+def test_large_weights_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_flatten, "MOST_NBYTES", 30 * 4 * 4 - 1)
+    check_pass(FoldFlatten(), """graph @g(%x: f32[N,3,2,5]{0,2,3,1}) {
+        %w = const f32[30,4] "w"\n %1 = parax::Relayout(%x)\n %2 = Flatten(%1)\n %3 = MatMul(%2, %w)\n return %3\n}""",
+               None, refuses="too large")
