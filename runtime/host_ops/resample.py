@@ -1,10 +1,14 @@
-"""Resize where only the run knows sizes or scales: a matrix of weights for each axis, as in onnx.reference."""
+"""Resize where only the run knows sizes or scales: step by step as the kernels (kernels/resize.py), so that integers
+are cut off at the same places; where antialias is asked for, which no kernel does, by matrices of weights as in
+onnx.reference.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,8 @@ from ...errors import InvalidInput
 from ..limits import afford
 
 Real = type[np.float32] | type[np.float64]
+MODES = ("nearest", "linear", "cubic")
+Tap = tuple[np.ndarray, np.ndarray]
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda at: np.ceil(at - 0.5),
     "round_prefer_ceil": lambda at: np.floor(at + 0.5),
@@ -27,6 +33,9 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     given = np.asarray(scales if sizes is None else sizes).reshape(-1)
     if given.size != len(axes) or not (np.isfinite(given).all() and (given > 0 if sizes is None else given >= 0).all()):
         raise InvalidInput("Resize: impossible scales or sizes", expected=f"{len(axes)} numbers", found=given.tolist())
+    mode = settings.get("mode", "nearest")
+    if mode not in MODES:
+        raise InvalidInput("Resize: unknown mode", expected=", ".join(MODES), found=mode)
     real: Real = np.float64 if x.dtype == np.float64 else np.float32
     factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None, real)
     afford(math.prod(lengths) * x.nbytes // max(1, math.prod(x.shape[a] for a in axes)), "Resize")
@@ -34,15 +43,24 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     ends = np.asarray(roi, np.float64).reshape(2, -1) if crop else np.zeros((2, len(axes)))
     out = x if x.dtype.kind in "fiub" and x.dtype.itemsize > 2 else x.astype(np.float32)
     outside: list[tuple[int, np.ndarray]] = []
+    weighted: dict[int, list[Tap]] = {}
     for i, (axis, scale, length) in enumerate(zip(axes, factors, lengths)):
         if scale == 1 and length == x.shape[axis] and (not crop or tuple(ends[:, i]) == (0, 1)):
             continue
         at = _positions(settings, x.shape[axis], length, scale, ends[:, i], real)
         if crop:
             outside.append((axis, (at < 0) | (at > x.shape[axis] - 1)))
-        out = _resample(settings, out, axis, at, scale)
+        if mode == "nearest":
+            out = _nearest(settings, out, axis, at)
+        elif settings.get("antialias", 0):
+            out = _antialiased(settings, out, axis, at, scale)
+        else:
+            weighted[axis] = _taps(settings, out.shape[axis], at)
+    out = _interpolated(out, weighted) if weighted else out
     for axis, beyond in outside:
         np.moveaxis(out, axis, 0)[beyond] = settings.get("extrapolation_value", 0.0)
+    if x.dtype.kind in "iu" and out.dtype.kind == "f":  # cubic weights may be negative: kernels saturate
+        out = np.clip(out.astype(np.float64), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     return out.astype(x.dtype)
 
 
@@ -87,16 +105,60 @@ def _positions(settings: Mapping[str, Any], size: int, length: int, scale: Any, 
     return np.asarray(centred)
 
 
-def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndarray, scale: float) -> np.ndarray:
-    size = x.shape[axis]
-    mode = settings.get("mode", "nearest")
-    if mode == "nearest":
-        rounding = settings.get("nearest_mode", "round_prefer_floor")
-        if rounding not in ROUNDINGS:
-            raise InvalidInput("Resize: unknown nearest_mode", expected=", ".join(ROUNDINGS), found=rounding)
-        index = ROUNDINGS[rounding](at)
-        return np.take(x, np.clip(index, 0, size - 1).astype(np.int64), axis)
-    shrink = min(scale, 1.0) if settings.get("antialias", 0) else 1.0
+def _nearest(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
+    rounding = settings.get("nearest_mode", "round_prefer_floor")
+    if rounding not in ROUNDINGS:
+        raise InvalidInput("Resize: unknown nearest_mode", expected=", ".join(ROUNDINGS), found=rounding)
+    return np.take(x, np.clip(ROUNDINGS[rounding](at), 0, x.shape[axis] - 1).astype(np.int64), axis)
+
+
+def _taps(settings: Mapping[str, Any], size: int, at: np.ndarray) -> list[Tap]:
+    """The input positions that make each output position of an axis, and their weights, in the coordinates' type."""
+    top = at.dtype.type(size - 1)
+    if settings["mode"] == "linear":
+        at = np.clip(at, 0, top)
+        low = np.floor(at)
+        s = at - low
+        taps = [(low, 1 - s), (low + 1, s)]
+    else:
+        low = np.floor(at)
+        s, a = at - low, at.dtype.type(settings.get("cubic_coeff_a", -0.75))
+        taps = [(low - 1, _far(a, s + 1)), (low, _near(a, s)), (low + 1, _near(a, 1 - s)), (low + 2, _far(a, 2 - s))]
+        if settings.get("exclude_outside", 0):
+            taps = [(p, np.where((p >= 0) & (p <= top), w, at.dtype.type(0))) for p, w in taps]
+            total = taps[0][1] + taps[1][1] + taps[2][1] + taps[3][1]
+            taps = [(p, w / total) for p, w in taps]
+    return [(np.clip(p, 0, size - 1).astype(np.int64), w) for p, w in taps]
+
+
+def _interpolated(x: np.ndarray, weighted: Mapping[int, list[Tap]]) -> np.ndarray:
+    """Σ weight · element over the combinations of taps, one after the other, as fused multiply-adds."""
+    wide = np.float64 if x.dtype == np.float64 else np.float32
+    total: np.ndarray | None = None
+    for combination in product(*weighted.values()):
+        value, weight = x, np.ones((), wide)
+        for axis, (index, factor) in zip(weighted, combination):
+            value = np.take(value, index, axis)
+            weight = weight * factor.astype(wide).reshape(-1, *(1,) * (x.ndim - 1 - axis))
+        term = weight.astype(np.float64) * value.astype(wide).astype(np.float64)
+        total = (term if total is None else term + total.astype(np.float64)).astype(wide)
+    assert total is not None
+    return total
+
+
+def _near(a: Any, d: np.ndarray) -> Any:
+    """Keys' kernel up to a distance of 1."""
+    return (d * (a + 2) - (a + 3)) * d * d + 1
+
+
+def _far(a: Any, d: np.ndarray) -> Any:
+    """Keys' kernel at distances of 1 to 2."""
+    return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+
+
+def _antialiased(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndarray, scale: float) -> np.ndarray:
+    size, mode = x.shape[axis], settings["mode"]
+    shrink = min(scale, 1.0)
     reach = 1 if mode == "linear" else 2
     first = math.floor(-reach / shrink) + 1
     steps = np.arange(first, 2 - first if mode == "cubic" else first + 2 - 2 * first)
@@ -116,6 +178,4 @@ def _resample(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.ndar
 
 def _cubic(a: float, d: np.ndarray) -> np.ndarray:
     """Keys' kernel."""
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    return np.where(d <= 1, _near(a, d), np.where(d < 2, _far(a, d), 0.0))

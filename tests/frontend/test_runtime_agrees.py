@@ -124,20 +124,36 @@ def test_nearest_positions_fall_to_the_same_side(coordinates: str, rounding: str
         scales = np.array([1, 1, *pair], np.float32)
         sizes = np.floor(scales * x.shape).astype(np.int64)
         given = scales if by == "scales" else sizes
-        model = _resize(x, given, coordinates, rounding)
+        model = _resize(x, given, coordinates, nearest_mode=rounding)
         later, parameters = _opened(model, [by, "roi"])
         _assert_agree("nearest", _run(model, {"x": x}), _run(later, {"x": x} | parameters))
 
 
-def _resize(x: np.ndarray, given: np.ndarray, coordinates: str, rounding: str) -> onnx.ModelProto:
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.float16, np.float32])
+@pytest.mark.parametrize("how", [{"mode": "linear"}, {"mode": "cubic"}, {"mode": "cubic", "exclude_outside": 1}],
+                         ids=str)  # fmt: skip
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "tf_crop_and_resize"])
+def test_interpolated_numbers_are_the_same(coordinates: str, how: dict[str, Any], dtype: type) -> None:
+    """To the last unit of integers, which are cut off, 49.999997 to 49, and do not wrap around below 0."""
+    x = np.random.default_rng(5).integers(0, 100, (1, 2, 9, 12)).astype(dtype)
+    for pair in ((0.3, 2.6), (2.0, 1.5), (1.0, 0.5)):
+        scales = np.array([1, 1, *pair], np.float32)
+        model = _resize(x, scales, coordinates, **how)
+        later, parameters = _opened(model, ["scales", "roi"])
+        ours, theirs = _run(later, {"x": x} | parameters), _run(model, {"x": x})
+        assert ours is not None and theirs is not None
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=0 if np.dtype(dtype).kind in "iu" else 1e-6)
+
+
+def _resize(x: np.ndarray, given: np.ndarray, coordinates: str, **how: Any) -> onnx.ModelProto:
     crop = coordinates == "tf_crop_and_resize"
     names = ["x", "roi" if crop else "", *(("scales", "") if given.dtype == np.float32 else ("", "sizes"))]
-    node = helper.make_node("Resize", names, ["y"], mode="nearest", nearest_mode=rounding,
-                            coordinate_transformation_mode=coordinates)  # fmt: skip
+    node = helper.make_node("Resize", names, ["y"], coordinate_transformation_mode=coordinates, **how)
+    made = helper.np_dtype_to_tensor_dtype(x.dtype)
     constants = {"scales" if given.dtype == np.float32 else "sizes": given}
     constants |= {"roi": np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7], np.float32)} if crop else {}
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, x.shape)],
-                              [helper.make_tensor_value_info("y", 1, None)],
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", made, x.shape)],
+                              [helper.make_tensor_value_info("y", made, None)],
                               [numpy_helper.from_array(a, name) for name, a in constants.items()])  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
