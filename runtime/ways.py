@@ -103,10 +103,15 @@ class Ways:
         return True
 
     def _give_up(self) -> None:
-        """No more requests go ways that took far longer; never so the predicted one, whose first met cold weights."""
-        quickest = min(min(way.seconds) for way in self._ways if way.seconds)
+        """No more requests go ways that took far longer; never so the predicted one, whose first met cold weights.
+
+        First requests are held against first ones, which all meet cold memory, later ones against later ones.
+        """
+        first = min(way.seconds[0] for way in self._ways if way.seconds)
+        least = min(way.least for way in self._ways)
         for way in self._ways[1:]:
-            way.is_beaten = way.is_beaten or min(way.seconds, default=0.0) > FAR * quickest + SLACK
+            took, quickest = (way.least, least) if len(way.seconds) > 1 else (min(way.seconds, default=0.0), first)
+            way.is_beaten = way.is_beaten or took > FAR * quickest + SLACK
 
     def _decide(self) -> None:
         predicted = self._ways[0]

@@ -23,8 +23,8 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
 from ..ir.loops import KFunc, PtrType
 from ..ir.machine import Machine
+from ..ir.open_sums import is_open_sum
 from ..ir.ops.base import Contraction, Operator
-from ..ir.ops.sums import is_open_sum
 from ..ir.target import Target
 from ..ir.types import Dim, TensorType
 
@@ -211,7 +211,7 @@ class LowerContext:
         key = (kind, node_signature(node), extra)
         if key not in self.functions:
             made = build(f"{kind}_{len(self.functions)}")
-            root = node.op if node.body is None else next(iter(node.body)).op
+            root = node if node.body is None else next(iter(node.body))
             made.exact = made.exact or not is_open_sum(root)
             self.functions[key] = made
         return self.functions[key]

@@ -114,6 +114,8 @@ def _shrunk(g: GraphBuilder, x: Value, scales: Value, how: dict[str, str]) -> tu
         one = g.const(np.ones((), np.float32))
         shrunk = g.AtRuntime(x, None, g.Min(scales, one), kind="Resize", settings=json.dumps(how))
         return shrunk, g.Max(scales, one)
+    if any(isinstance(factor, SymDim) for factor in content.flat):
+        return x, scales  # Resize says what it needs
     factors = np.asarray(content, np.float32)
     if not (factors < 1).any():
         return x, scales

@@ -42,14 +42,22 @@ def copy(target: np.ndarray, source: np.ndarray, scale: float = 1.0) -> None:
         forget(source[band])
 
 
-def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """array · factor (of a shape that broadcasts to the array's) in f64, rounded to the array's element type."""
+def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """array · factor (of a shape that broadcasts to the array's) in f64, rounded to the array's element type.
+
+    None where the type does not hold the products as well as it did the numbers: too large, or newly too small.
+    """
     result = np.empty(array.shape, array.dtype)
     factors = np.broadcast_to(factor, array.shape)
+    tiny = float(np.finfo(array.dtype).tiny)
     for band in bands(array):
-        with np.errstate(over="ignore"):  # who asks looks at what there is
-            result[band] = array[band].astype(np.float64) * factors[band]
+        given, by = array[band].astype(np.float64), factors[band]
+        with np.errstate(over="ignore", invalid="ignore"):
+            result[band] = given * by
         forget(array[band])
+        small = (np.abs(result[band]) < tiny) & (np.abs(given) >= tiny) & (by != 0)
+        if not np.isfinite(result[band]).all() or small.any():
+            return None
     return result
 
 

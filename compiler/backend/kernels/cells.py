@@ -100,7 +100,7 @@ def finish(k: Builder, op: Recurrent, functions: tuple[Activation, ...], phase: 
         return None
     else:
         z, n = s.stored(0), g(k, op.clipped(k, s.sums[0]))
-    return [k.fma(z, s.h - n, n)]
+    return [k.fma(z, s.h, (1 - z) * n)]  # not n + z·(h - n), in which a large n swallows h
 
 
 def _lstm(k: Builder, op: LSTM, functions: tuple[Activation, ...], s: Step) -> Vectors:

@@ -34,6 +34,7 @@ from functools import partial
 import numpy as np
 
 from ...ir import winograd as counts
+from ...ir.bands import is_finite
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
 from ...ir.mapped import forget
@@ -63,7 +64,8 @@ def applies(s: ConvShape, target: Target) -> bool:
     return (s.constant and s.rank == 2 and s.groups == 1 and g.dilations == (1, 1) and bool(algorithms(s))
             and s.channels_last_input and s.x.tensor.dtype == F32 and s.y.dtype == F32
             and s.group_inputs % target.f32_lanes == 0 and s.group_outputs % target.f32_lanes == 0
-            and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end)))  # fmt: skip
+            and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end))
+            and s.w.data is not None and is_finite(s.w.data))  # fmt: skip
 
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:

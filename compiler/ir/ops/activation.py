@@ -11,7 +11,7 @@ from .base import Attr, Elementwise, Float, In, InferContext, Numeric, op
 
 
 def _exp_minus_1(e: PyAny, x: PyAny) -> PyAny:
-    """e^x - 1 for x <= 0, exact near 0: tanh(x/2) (e^x + 1)."""
+    """e^x - 1, exact near 0: tanh(x/2) (e^x + 1)."""
     return e.tanh(x * 0.5) * (e.exp(x) + 1.0)
 
 
@@ -41,7 +41,8 @@ class Celu(Elementwise):
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         if self.alpha == 0:
             return e.select(x < 0, e.min(e.abs(x), 0.0), math.nan)
-        return e.max(x, 0.0) + e.min(_exp_minus_1(e, e.min(x / self.alpha, 0.0)) * self.alpha, 0.0)
+        exponent = x / self.alpha if self.alpha < 0 else e.min(x / self.alpha, 0.0)
+        return e.max(x, 0.0) + e.min(_exp_minus_1(e, exponent) * self.alpha, 0.0)
 
 
 @op(since=22)

@@ -71,7 +71,7 @@ def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> 
         wide = g.Reshape(wide, [*dims[:axis], dims[axis] * block, *dims[axis + 1 :]])
         return g.Slice(wide, [0], [x.static_shape[axis]], [axis])
     if v.tensor.rank == 0 or v.tensor.dims == (1,):
-        return v
+        return g.Reshape(v, np.zeros(0, np.int64)) if x.rank == 0 and v.tensor.rank else v
     return g.Reshape(v, [-1] + [1] * (x.rank - 1 - axis))
 
 
@@ -84,6 +84,8 @@ def _check_scale(ctx: InferContext, axis: int, block: int) -> None:
     if block:
         if len(scale) != len(shape):
             ctx.fail("blocked scales must have the rank of x", expected=len(shape), found=ctx.types[1])
+        if not all(isinstance(size, int) for size in (*shape, *scale)):
+            ctx.unsupported("blocks of a tensor with open dimensions", found=ctx.types[0])
         blocked = ctx.axis(axis, len(shape))
         for a, (size, given) in enumerate(zip(shape, scale, strict=True)):
             wanted = ceil_div(size, block) if a == blocked else size
@@ -271,9 +273,12 @@ class QLinearMatMul(Composite):
     def expand(self, g: PyAny, a: PyAny, a_scale: PyAny, a_zero: PyAny, b: PyAny, b_scale: PyAny, b_zero: PyAny,
                y_scale: PyAny, y_zero: PyAny) -> PyAny:
         total, whole = integer_matmul(g, a, b, a_zero, b_zero)
-        if a_scale.tensor.rank == 1 and a_scale.tensor.dims != (1,):
-            a_scale = g.Unsqueeze(a_scale, [1])
-        factor = g.Div(g.Mul(as_float(g, a_scale), as_float(g, b_scale)), as_float(g, y_scale))
+        numbers = [as_float(g, s) for s in (a_scale, b_scale, y_scale)]
+        numbers = [g.Reshape(s, np.zeros(0, np.int64)) if s.tensor.dims == (1,) else s for s in (*numbers, y_zero)]
+        by_row, by_column, result, y_zero = numbers
+        if by_row.tensor.rank == 1 and b.tensor.rank > 1:
+            by_row = g.Unsqueeze(by_row, [1])
+        factor = g.Div(g.Mul(by_row, by_column), result)
         scaled = g.Mul(g.Cast(total, to=F32) if whole else total, factor)
         return g.RoundTo(scaled, y_zero, to=y_zero.type.dtype)
 

@@ -151,7 +151,7 @@ class Squeeze(View):
             if any("." in name for name in symbols_of(shape)):  # a size that only the data decide may well be 1
                 ctx.unsupported("axes must be given where sizes depend on the data", ctx.types[0])
             for d in shape:
-                if isinstance(d, SymDim) and lower_bound(d) < 2:
+                if isinstance(d, SymDim) and lower_bound(d, 0) < 2:
                     is_other = exact_min(exact_max(d - 1, 0), 1) + exact_max(1 - d, 0)
                     ctx.equal(is_other, 1, f"without axes, {d} would be dropped where it is 1: fix it when compiling")
             return tuple(d for d in shape if d != 1)

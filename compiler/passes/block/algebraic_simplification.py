@@ -18,7 +18,8 @@ from .jumps import may_jump
 from .signs import never_negative
 
 Rule = Callable[[Node, Rewriter], "Value | None"]
-MODERATE = 24  # binary digits of a factor that may be undone by another one
+MODERATE = 24  # binary digits of a factor that may be undone by another one; of f16, whose range is short, MODERATE_F16
+MODERATE_F16 = 4
 MOST_ELEMENTS = 1 << 16  # of a constant that is looked through or combined
 
 
@@ -95,9 +96,10 @@ def _goes_back(name: str, c1: np.ndarray, c2: np.ndarray) -> bool:
     a, b = (c.astype(np.float64) for c in (c1, c2))
     if name == "Add":
         return bool((a * b < 0).any())
-    with np.errstate(divide="ignore"):
+    most = MODERATE_F16 if c1.dtype == np.float16 else MODERATE
+    with np.errstate(divide="ignore", invalid="ignore"):
         a, b = np.log2(np.abs(a)), np.log2(np.abs(b))
-    return bool(((a * b < 0) & (np.maximum(np.abs(a), np.abs(b)) > MODERATE)).any())
+        return bool(((a * b < 0) & (np.maximum(np.abs(a), np.abs(b)) > most)).any())
 
 
 def _vanishes(product: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.bands import scaled
 from ...ir.graph import Graph, Node, Value
-from ...ir.types import F32, F64, TensorType
+from ...ir.types import F32, F64
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -103,7 +103,10 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("the bias is multiplied by 0", node)
     w, b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
     assert w is not None and w.data is not None
-    operands: list[object] = [product.inputs[0], _scaled(w, a.scale, _column_axis(product))]
+    weights = _scaled(w, a.scale, _column_axis(product))
+    if weights is None:
+        return rw.no_match("the weights' type does not hold the scaled weights", node)
+    operands: list[object] = [product.inputs[0], weights]
     if product.op.name != "MatMul" and (b is not None or a.shifts):
         old = np.zeros(()) if b is None or b.data is None else b.data.astype(np.float64)
         if product.op.name == "Gemm":
@@ -139,7 +142,7 @@ def _column_axis(product: Node) -> int:
     return 1
 
 
-def _scaled(w: Value, scale: np.ndarray, axis: int) -> np.ndarray | Value:
+def _scaled(w: Value, scale: np.ndarray, axis: int) -> np.ndarray | Value | None:
     assert w.data is not None
     if np.all(scale == 1):
         return w
@@ -147,15 +150,8 @@ def _scaled(w: Value, scale: np.ndarray, axis: int) -> np.ndarray | Value:
     return scaled(w.data, scale.reshape(shape))
 
 
-def _moved(w: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """What a shift [group, channel] of the input adds to each output channel of weights [Cout, Cin/group, ...]."""
-    per = len(w) // len(shift)
-    own = shift.reshape(len(shift), -1, *[1] * (w.ndim - 2))
-    return np.array([(channel.astype(np.float64) * own[i // per]).ravel().sum() for i, channel in enumerate(w)])
-
-
 def _fold_before(node: Node, rw: Rewriter) -> bool:
-    """The affine node, then Conv or MatMul."""
+    """The scale, then Conv or MatMul. A shift stays: Σ w·x - c·Σ w is not Σ w·(x - c) where x is near c."""
     v, w = node.operands[0], node.operands[1]
     first, b = v.producer, node.inputs[2] if len(node.inputs) > 2 else None
     constant = w.data is not None and (b is None or b.data is not None) and w.tensor.dtype in (F32, F64)
@@ -163,29 +159,17 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("no scale or shift of a single use feeds it", node)
     convolution = node.op.name == "Conv"
     a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
-    if a is None or (not convolution and (a.shifts or w.tensor.rank != 2)):
+    if a is None or a.shifts or (not convolution and w.tensor.rank != 2):
         return rw.no_match("not a scale along the contracted axis", node)
-    if convolution and a.shifts and not _unpadded(node):
-        return rw.no_match("the shift does not reach the padding", node)
     assert w.data is not None
-    operands: list[object] = [a.x]
     if not convolution:
-        operands.append(scaled(w.data, a.scale[:, None]))
+        weights = scaled(w.data, a.scale[:, None])
     else:
         group = node.op.group  # type: ignore[attr-defined]
         shape = (group, 1, w.data.shape[1], *[1] * (w.data.ndim - 2))
-        grouped = w.data.reshape(group, -1, *w.data.shape[1:])
-        operands.append(scaled(grouped, a.scale.reshape(shape)).reshape(w.data.shape))
-        if b is not None or a.shifts:
-            old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
-            operands.append((old + _moved(w.data, a.shift.reshape(group, -1))).astype(w.data.dtype))
-    rw.replace(node, rw.before(node).add(node.op, operands))
+        weights = scaled(w.data.reshape(group, -1, *w.data.shape[1:]), a.scale.reshape(shape))
+    if weights is None:
+        return rw.no_match("the weights' type does not hold the scaled weights", node)
+    rw.replace(node, rw.before(node).add(node.op, [a.x, weights.reshape(w.data.shape), *node.inputs[2:]]))
     rw.erase(first)
     return True
-
-
-def _unpadded(node: Node) -> bool:
-    x, w = node.operands[0].type, node.operands[1].type
-    assert isinstance(x, TensorType) and isinstance(w, TensorType)
-    geometry = node.op.geometry(x, w)  # type: ignore[attr-defined]
-    return all(p == 0 for p in (*geometry.pads_begin, *geometry.pads_end))

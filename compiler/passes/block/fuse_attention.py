@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.attention import DotProductAttention
 from ...ir.types import F32, Dim
@@ -49,6 +51,8 @@ class FuseAttention(BlockPass):
             if by is None or by == 0 or (factor.op.name == "Div" and number is not factor.operands[1]):
                 return rw.no_match("the scores are not scaled by a number", node)
             scale = float(by) if factor.op.name == "Mul" else 1 / float(by)
+            if not np.finfo(np.float32).tiny <= abs(scale) <= np.finfo(np.float32).max:
+                return rw.no_match("f32 does not hold the scale", node)
         product = _alone(scores, "MatMul")
         if product is None:
             return rw.no_match("the scores are no product of which nobody else reads a part", node)

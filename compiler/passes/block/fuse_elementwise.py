@@ -172,6 +172,7 @@ def _fuse(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
     last = max(block, key=order.__getitem__)
     fused = graph.add_node(Fused(kind=block[0].op.name), operands, [None], name=block[0].name, after=last,
                            types=[result.type], bodies={"body": body})
+    fused.output.known = result.known  # who uses a size as data must be seen to
     order[fused] = order[last]
     graph.replace_all_uses_with(result, fused.output)
     for n in reversed(block):

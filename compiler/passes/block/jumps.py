@@ -8,9 +8,9 @@ are built on. Sums of many products have an order that nobody says, so whatever 
 from __future__ import annotations
 
 from ...ir.graph import Node, Value
+from ...ir.open_sums import is_open_sum
 from ...ir.ops.base import Elementwise, Movement, Operator, Reduce, Relayout, Window
 from ...ir.ops.shape import Shape
-from ...ir.ops.sums import is_open_sum
 from ...ir.types import DType, TensorType
 
 MOST_READERS = 32
@@ -21,12 +21,17 @@ _PASSED_ON = frozenset({"Split", "Pad", "Gather", "GatherElements", "GatherND", 
 
 
 def may_jump(node: Node) -> bool:
-    """Whether a rounding error in a node's result may become more than one, as far as its readers are followed."""
+    """Whether a rounding error in a node's result may become more than one, as far as its readers are followed.
+
+    What a graph returns, to its caller or out of a branch or loop, may be anything's operand.
+    """
     seen, pending = {node}, [node]
     while pending:
         for v in pending.pop().outputs:
+            if v.output_uses:
+                return True
             for reader in v.users:
-                if is_open_sum(reader.op) or isinstance(reader.op, Shape) or reader in seen:
+                if is_open_sum(reader) or isinstance(reader.op, Shape) or reader in seen:
                     continue
                 if len(seen) >= MOST_READERS or _jumps(reader, v):
                     return True

@@ -104,6 +104,8 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
         assert node.body is not None
         for inner, outer in zip(node.body.inputs, node.inputs):
             axis[inner] = axis.get(outer, SHARED) if outer is not None else SHARED
+            if outer is not None and inner.known is None and _says_count(outer, symbol):
+                raise Mixed(f"{node.where}: the number of rows is used as data")
         for n in node.body:
             _step(n, axis, symbol)
         for outer, inner in zip(node.outputs, node.body.outputs):
