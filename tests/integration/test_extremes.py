@@ -15,7 +15,9 @@ f32 = np.float32
 Arrays = dict[str, np.ndarray]
 
 
-def run(text: str, feeds: Arrays, constants: Arrays, dims: dict[str, Any] | None = None, **session: Any) -> np.ndarray:
+def run(
+    text: str, feeds: Arrays, constants: Arrays, options: dict[str, Any] | None = None, **session: Any
+) -> np.ndarray:
     """What parax computes of `y` by a graph of nodes, one `OUT = OP<name=value>(IN, ...)` a line; the batch is open."""
     made = onnx.parser.parse_graph(f"g (float[1] x) => (float[1] y) {{ {text} }}")
     ins = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), ["N", *a.shape[1:]])
@@ -23,7 +25,7 @@ def run(text: str, feeds: Arrays, constants: Arrays, dims: dict[str, Any] | None
     graph = helper.make_graph(list(made.node), "g", ins, [helper.make_empty_tensor_value_info("y")],
                               [numpy_helper.from_array(a, n) for n, a in constants.items()])  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    with parax.compile(model, **(dims or {})).session(**session) as opened:
+    with parax.compile(model, **(options or {})).session(**session) as opened:
         return opened.run(feeds)["y"]
 
 

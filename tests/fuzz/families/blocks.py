@@ -8,7 +8,7 @@ from ..contents import F32, F64, FLOATS
 from ..known import IMPRECISE
 from ..maker import Maker, Refused, Value, allowed_types
 from ..sizes import ONE, Shape, derived, shape_of, static
-from .contraction import operand
+from .contraction import hidden, operand
 from .registry import BUILDERS, family
 
 TAILS = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "Gelu", "Clip", "Neg", "Abs", "Softplus")
@@ -144,13 +144,10 @@ def attention(m: Maker, op: str) -> None:
 
 def _lowest_mask(m: Maker, rows: int, keys: int) -> Value:
     """0, and the lowest number there is for "no attention": here and there, or for all keys of a query."""
-    hidden = m.numpy.random((rows, keys)) < m.choose([0.2, 0.6])
-    hidden |= (m.numpy.random(rows) < 0.3)[:, None]
-    value = m.constant(np.where(hidden, np.finfo(np.float32).min, 0).astype(np.float32))
-    for values in (m.values, m.root().values):
-        if value in values:  # what is made of it would overflow
-            values.remove(value)
-    return value
+    masked = m.numpy.random((rows, keys)) < m.choose([0.2, 0.6])
+    masked |= (m.numpy.random(rows) < 0.3)[:, None]
+    lowest = np.where(masked, np.finfo(np.float32).min, 0).astype(np.float32)
+    return hidden(m, lowest)  # what else is made of it would overflow
 
 
 @family("chain", frequency=1)

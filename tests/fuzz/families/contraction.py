@@ -12,6 +12,15 @@ from ..sizes import ONE, Shape, Size, derived, product, shape_of, static
 from .registry import family
 
 
+def hidden(m: Maker, array: np.ndarray) -> Value:
+    """A constant that other nodes do not take up."""
+    value = m.constant(array)
+    for values in (m.values, m.root().values):
+        if value in values:
+            values.remove(value)
+    return value
+
+
 def operand(m: Maker, dtype: np.dtype, shape: Shape, constant: float = 0.6) -> Value:
     """A value of exactly that shape: one of the graph's if there is one, else fresh."""
     fits = [v for v in m.values if v.dtype == dtype and v.shape == shape]

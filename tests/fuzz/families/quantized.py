@@ -7,7 +7,7 @@ import numpy as np
 from ..contents import F16, F32, I8, I32, U8, random_array
 from ..maker import Maker, Refused, Value, allowed_types
 from ..sizes import ONE, Shape, shape_of, static
-from .contraction import columns, image, window
+from .contraction import columns, hidden, image, window
 from .registry import family
 
 STORED = (U8, I8, np.dtype("uint16"), np.dtype("int16"))
@@ -15,25 +15,21 @@ STORED = (U8, I8, np.dtype("uint16"), np.dtype("int16"))
 
 def scale_of(m: Maker, count: int | None, dtype: np.dtype = F32) -> Value:
     """A scale, or a vector of them."""
-    return _hidden(m, m.numpy.uniform(0.01, 0.1, () if count is None else (count,)).astype(dtype))
+    return hidden(m, m.numpy.uniform(0.01, 0.1, () if count is None else (count,)).astype(dtype))
+
+
+def _zero_range(dtype: np.dtype) -> tuple[int, int]:
+    """What zero points of a type are drawn from."""
+    return (100, 156) if dtype == U8 else (-20, 20) if dtype.kind == "i" else (30000, 33000)
 
 
 def zero_of(m: Maker, count: int | None, dtype: np.dtype) -> Value:
     """A zero point, or a vector of them."""
     shape = () if count is None else (count,)
-    low, high = (100, 156) if dtype == U8 else (-20, 20) if dtype.kind == "i" else (30000, 33000)
+    low, high = _zero_range(dtype)
     if m.chance(0.4):
         low = high = 128 if dtype == U8 else 0
-    return _hidden(m, random_array(m.numpy, dtype, shape, low, high))
-
-
-def _hidden(m: Maker, array: np.ndarray) -> Value:
-    """A constant that other nodes do not take up."""
-    value = m.constant(array)
-    for values in (m.values, m.root().values):
-        if value in values:
-            values.remove(value)
-    return value
+    return hidden(m, random_array(m.numpy, dtype, shape, low, high))
 
 
 def bytes_of(m: Maker, shape: Shape, dtype: np.dtype, constant: float = 0.5) -> Value:
@@ -82,9 +78,8 @@ def _blocks(m: Maker, x: Value, dtype: np.dtype, stored: np.dtype) -> tuple[Valu
         raise Refused("sizes that are not known")
     axis, block = m.rng.randrange(x.rank), m.choose([1, 2, 3, 5])
     shape = tuple(-(-s.value // block) if i == axis else s.value for i, s in enumerate(x.shape))
-    scale = _hidden(m, m.numpy.uniform(0.01, 0.1, shape).astype(dtype))
-    low, high = (100, 156) if stored == U8 else (-20, 20) if stored.kind == "i" else (30000, 33000)
-    zero = _hidden(m, random_array(m.numpy, stored, shape, low, high))
+    scale = hidden(m, m.numpy.uniform(0.01, 0.1, shape).astype(dtype))
+    zero = hidden(m, random_array(m.numpy, stored, shape, *_zero_range(stored)))
     return scale, zero, {"axis": axis - x.rank if m.chance(0.4) else axis, "block_size": block}
 
 
@@ -179,7 +174,7 @@ def convolution(m: Maker, op: str) -> None:
         return
     to = x.dtype
     count = out if m.chance(0.4) else None
-    w_zero = _hidden(m, np.zeros(() if count is None else (count,), right)) if count else zero_of(m, None, right)
+    w_zero = hidden(m, np.zeros(() if count is None else (count,), right)) if count else zero_of(m, None, right)
     bias = m.constant(random_array(m.numpy, I32, (out,), -1000, 1000)) if m.chance(0.6) else None
     m.one(
         op,
@@ -236,7 +231,7 @@ def qdq_chain(m: Maker, op: str) -> None:
 
 def _quantized_product(m: Maker, x: Value) -> Value:
     k, n = x.shape[-1].value, columns(m)
-    w = _hidden(m, random_array(m.numpy, I8, (k, n.value), -100, 100))
+    w = hidden(m, random_array(m.numpy, I8, (k, n.value), -100, 100))
     per = n.value if m.chance(0.5) else None
     back = m.one(
         "DequantizeLinear",
