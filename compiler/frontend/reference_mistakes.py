@@ -47,6 +47,18 @@ def _leaves_integers(node: Node, arrays: Arrays) -> bool:
     return not most < 2.0**30
 
 
+def _rounds_or_wraps(node: Node, arrays: Arrays) -> bool:
+    """Whether a cast takes doubles to bfloat16, or floats to integers that do not hold them."""
+    x, given, to = arrays[0], node.inputs[0].type if node.inputs[0] is not None else None, node.outputs[0].type
+    if x is None or not isinstance(given, TensorType) or not isinstance(to, TensorType) or not given.dtype.is_float:
+        return False
+    if not to.dtype.is_int:
+        return given.dtype == F64 and to.dtype == BF16
+    numbers = x.astype(np.float64)
+    ends = (numbers.min(), numbers.max()) if x.size else ()
+    return not all(np.isfinite(end) and to.dtype.holds(int(end)) for end in ends)
+
+
 MISTAKES: dict[str, tuple[str, Test]] = {
     **dict.fromkeys(("RNN", "GRU", "LSTM"),
                     ("ignores lengths, functions, clips and directions of recurrent operators", _always)),
@@ -59,6 +71,9 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "ReduceLogSumExp": ("makes NaN of -inf alone", _always),
     "GlobalMaxPool": ("drops an axis", _always),
     "LpNormalization": ("sums elements instead of magnitudes", _always),
+    **dict.fromkeys(("Cast", "CastLike"), ("rounds doubles twice on the way to bfloat16, and numbers beyond an integer "
+                                          "type wrap", _rounds_or_wraps)),
+    **dict.fromkeys(("Pow", "Shrink"), ("has integers as floats on the way", _is_integer)),
     "LRN": ("counts images instead of channels", _always),
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),
     "Resize": ("has other positions than ONNX Runtime and our kernels", _always),

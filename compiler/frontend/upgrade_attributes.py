@@ -74,18 +74,17 @@ def pad_widths(call: Call, g: GraphBuilder) -> None:
 
 @upgrade("Clip", up_to=10)
 def clip_bounds(call: Call, g: GraphBuilder) -> None:
-    """min and max attributes → inputs; the old defaults are the ends of f32 and mean no bound."""
-    for index, (name, unbounded) in enumerate((("min", -3.4028234663852886e38), ("max", 3.4028234663852886e38)), 1):
-        value = call.pop(name, unbounded)
-        if value != unbounded:
-            call.set_input(index, _like(call, g, value))
+    """min and max attributes → inputs; the old defaults are the ends of f32, which bound infinities."""
+    for index, (name, end) in enumerate((("min", -3.4028234663852886e38), ("max", 3.4028234663852886e38)), 1):
+        call.set_input(index, _like(call, g, call.pop(name, end)))
 
 
 def _like(call: Call, g: GraphBuilder, value: float) -> Value:
     dtype = call.need(0).tensor.dtype
     if dtype.numpy is None:
         call.unsupported(f"element type {dtype}")
-    return g.const(np.array(value, np.float32).astype(dtype.numpy))
+    with np.errstate(over="ignore"):
+        return g.const(np.array(value, np.float32).astype(dtype.numpy))
 
 
 @upgrade("Cast", up_to=5)

@@ -61,6 +61,14 @@ def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     return result
 
 
+def rounded(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """f64 numbers in an element type; None where it does not hold one of them: too large, or too small and not 0."""
+    with np.errstate(over="ignore"):
+        result = np.asarray(numbers).astype(dtype)
+    small = (np.abs(result) < np.finfo(dtype).tiny) & (numbers != 0)
+    return result if np.isfinite(result).all() and not small.any() else None
+
+
 def turned(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     """A C-contiguous copy of the array with its axes in another order."""
     result = np.empty([array.shape[axis] for axis in order], array.dtype)

@@ -24,6 +24,8 @@ MAX_TERMS = 512
 """A polynomial with more terms than this is refused (ResourceLimit): real models stay below ten."""
 MAX_COEFFICIENT = 1 << 128
 """So is one with a larger coefficient."""
+MAX_DIVISOR = 1 << 62
+"""Of nested floors that become one: kernels and plans have 64 bits."""
 _FAR = 1 << 200
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
@@ -318,7 +320,7 @@ def _floor_by_int(rest: SymDim, b: int) -> Dim:
     mono, coef = atoms[0]
     if len(atoms) == 1 and coef == 1 and len(mono) == 1 and mono[0].op == "//":
         inner, by = mono[0].args
-        if isinstance(by, int) and by > 0:
+        if isinstance(by, int) and 0 < by < MAX_DIVISOR // b:
             constant = sum(c for m, c in rest.terms if not m)
             return floor_div(inner + constant * by, by * b)
     if at_most(rest, b - 1) and at_least(rest, 0):  # in this order: what mostly fails notes no symbol

@@ -171,3 +171,21 @@ def test_products_beyond_the_type_wrap_around(dtype: type) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
     with parax.compile(model).session() as s:
         assert s.run({})["y"] == np.prod(x, dtype=dtype)
+
+
+@pytest.mark.parametrize(("x", "to", "want"), [
+    (np.array([1 + 2**-8 + 2**-40]), "BFLOAT16", 1.0078125),  # a tie once rounded to f32
+    (np.array([2**-134 + 2**-160]), "BFLOAT16", 2.0**-133),
+    (np.array([-1], np.float32), "UINT8", 0),
+    (np.array([np.inf], np.float32), "INT8", 127),
+    (np.array([np.inf], np.float16), "INT64", 2**63 - 1),
+], ids=str)  # fmt: skip
+def test_constants_are_cast_once_and_saturate(x: np.ndarray, to: str, want: float) -> None:
+    code = onnx.TensorProto.DataType.Value(to)
+    nodes = [helper.make_node("Cast", ["x"], ["a"], to=code)]
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("a", code, [1])],
+                              [numpy_helper.from_array(x, "x")])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
+    with parax.compile(model).session(instances=1) as session:
+        (found,) = session.run({})["a"]
+    assert found == want

@@ -85,6 +85,7 @@ AGAINST_ONNXRUNTIME = {
     "pad": ("Pad", 10, {"x": X}, {}, {"pads": [0, 1, 0, 0, 0, 2], "value": 2.5}),
     "pad by reflection": ("Pad", 10, {"x": X}, {}, {"pads": [0, 1, 0, 0, 0, 2], "mode": "reflect"}),
     "clip": ("Clip", 10, {"x": X}, {}, {"min": -0.5, "max": 0.25}),
+    "clip infinities": ("Clip", 10, {"x": np.array([np.inf, -np.inf, 1], np.float32)}, {}, {}),
     "clip below": ("Clip", 7, {"x": X}, {}, {"min": 0.0}),
     "top-k": ("TopK", 9, {"x": X}, {}, {"k": 2, "axis": 1, "n_outputs": 2}),
     "resize": ("Resize", 10, {"x": IMAGE}, {"s": np.array([1, 1, 2, 3], np.float32)}, {"mode": "nearest"}),

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import parax
+from parax import CompileOptions
 
 f32 = np.float32
 Arrays = dict[str, np.ndarray]
@@ -38,6 +39,53 @@ def test_scales_that_the_weights_cannot_take(scale: float, size: float, weight: 
         want = (x @ w) * s
     found = run("a = MatMul(x, w)\n y = Mul(a, s)", {"x": x}, {"w": w, "s": s})
     np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+ONES, WHOLE = np.ones((2, 2), f32), np.arange(1, 400, dtype=f32)[:, None]
+PRODUCTS = {"w": np.arange(1, 60, dtype=f32)[None], "c": np.array(0.7, f32)}
+BY_ONE = {"w": np.ones((1, 1, 1, 1), f32), "b": np.array([1e30], f32), "c": np.array(1e10, f32)}
+ROWS = np.where(np.arange(6)[:, None] % 2, 2100, -2100) * np.ones((1, 32, 6, 6))
+STEPS: dict[str, tuple[str, Arrays, Arrays]] = {
+    "one product behind": ("a = MatMul(x, w)\n b = Mul(a, c)\n y = Floor(b)", {"x": WHOLE}, PRODUCTS),
+    "one product before": ("a = Mul(x, c)\n b = MatMul(a, w)\n y = Floor(b)", {"x": WHOLE}, PRODUCTS),
+    "a bias beyond f32": ("a = Conv(x, w, b)\n y = Mul(a, c)", {"x": np.full((1, 1, 3, 3), -1e30, f32)}, BY_ONE),
+    "a shift by a small beta": ("a = Gemm<beta = 1e-30>(x, w, b)\n y = Add(a, d)", {"x": ONES},
+                                {"w": ONES, "b": np.ones(2, f32), "d": np.array([3e9, 4], f32)}),
+    "a divisor that has no inverse": (
+        "a = MatMul(x, w)\n s = Add(a, b)\n y = Div(s, d)", {"x": ONES * f32(1e-10)},
+        {"w": np.eye(2, dtype=f32), "b": np.array([0, 1e-11], f32), "d": np.array(1e-40, f32)}),
+    "a scale that makes infinity": ("a = Mul(x, c)\n y = MatMul(a, w)", {"x": ONES * f32(1e30)},
+                                    {"w": np.array([[1e-20, 1], [1, 1]], f32), "c": np.array(1e20, f32)}),
+    "a table's rows, beta 0": ("a = Gather(t, x)\n y = Gemm<beta = 0.0>(a, w, b)", {"x": np.array([1, 0, 1])},
+                               {"t": ONES, "w": ONES, "b": np.full(2, np.nan, f32)}),
+    "f16 between pool and convolution": (
+        "a = AveragePool<kernel_shape = [2, 2]>(x)\n y = Conv(a, w)", {"x": ROWS.astype(np.float16)},
+        {"w": np.ones((8, 32, 1, 1), np.float16)}),
+    "margins of infinite weights": (
+        "a = Pad(x, p)\n y = Conv<group = 4>(a, w)", {"x": np.ones((1, 4, 5, 5), f32)},
+        {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "w": np.full((4, 1, 3, 3), np.inf, f32)}),
+    "the sign of 0": ("a = Add(x, z)\n y = Reciprocal(a)", {"x": -0.0 * ONES}, {"z": np.zeros((), f32)}),
+    "one element of a long step": (
+        "a = Slice(x, s, e, s, t)\n y = Slice(a, s, e, s, u)", {"x": WHOLE},
+        {"s": np.array([0]), "e": np.array([9]), "t": np.array([2**63 - 1]), "u": np.array([2])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_rewrites_keep_what_each_step_makes(name: str) -> None:
+    text, feeds, constants = STEPS[name]
+    options = [{"options": CompileOptions(opt_level=level)} for level in (0, 2)]
+    want, found = (run(text, feeds, constants, each) for each in options)
+    np.testing.assert_allclose(found, want, rtol=0 if "Floor" in text else 1e-5)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+
+
+@pytest.mark.parametrize("n", [32, 33])
+@pytest.mark.parametrize(("op", "want"), [("Sum", np.inf), ("Mean", 60000)])
+def test_many_halves_are_added_as_few(op: str, want: float, n: int) -> None:
+    x = np.full((2, 3), 60000, np.float16)
+    found = run(f"y = {op}({', '.join(f'x{i}' for i in range(n))})", {f"x{i}": x for i in range(n)}, {})
+    np.testing.assert_array_equal(found, np.full((2, 3), want, np.float16))
 
 
 def test_what_is_taken_away_before_a_convolution_does_not_cancel() -> None:

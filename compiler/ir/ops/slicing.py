@@ -27,6 +27,7 @@ from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator,
 
 Decides = Callable[[Dim, Dim], Dim]
 FAR = 2**31 - 1  # exporters write the ends of i32 and i64 for "to the end"
+LONGEST = 1 << 47  # no memory holds an open axis as long
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,9 @@ class Slice(Movement):
                 if not at_least(bound, 0) and not at_most(bound, -1):
                     ctx.fail("the sign of a bound depends on a symbolic dimension", found=bound,
                              hint="fix the dimension when compiling")
-            taken[axis] = slice_range(start, end, step, shape[axis])
+            size = shape[axis]
+            longest = max(LONGEST, size) if isinstance(size, int) else LONGEST  # a longer step takes one, too
+            taken[axis] = slice_range(start, end, max(-longest, min(longest, step)), size)
         return taken
 
     def infer(self, ctx: InferContext) -> list[TensorType]:

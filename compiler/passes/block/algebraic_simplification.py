@@ -14,12 +14,11 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.types import BOOL, DType, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
-from .jumps import may_jump
+from .jumps import MODERATE, may_jump
 from .signs import never_negative
 
 Rule = Callable[[Node, Rewriter], "Value | None"]
-MODERATE = 24  # binary digits of a factor that may be undone by another one; of f16, whose range is short, MODERATE_F16
-MODERATE_F16 = 4
+MODERATE_F16 = 4  # as MODERATE, of the type whose range is short
 MOST_ELEMENTS = 1 << 16  # of a constant that is looked through or combined
 
 
@@ -52,12 +51,18 @@ def uniform(v: Value | None) -> float | int | None:
     return first.item() if (v.data == first).all() else None
 
 
-def _neutral(value: int) -> Rule:
-    def neutral_element(node: Node, rw: Rewriter) -> Value | None:
-        x, c = node.operands
-        return x if uniform(c) == value else None
+def _neutral_factor(node: Node, rw: Rewriter) -> Value | None:
+    x, c = node.operands
+    return x if uniform(c) == 1 else None
 
-    return neutral_element
+
+def _neutral_summand(node: Node, rw: Rewriter) -> Value | None:
+    """x - 0.0 and x + -0.0. Of floats x + 0.0 is another: it makes 0.0 of -0.0, and 1 / x of that another infinity."""
+    x, c = node.operands
+    if uniform(c) != 0 or c.data is None:
+        return None
+    leaves_sign = c.data.dtype.kind in "iu" or (np.signbit(c.data) == (node.op.name == "Add")).all()
+    return x if leaves_sign else None
 
 
 def _constant_on_the_right(node: Node, rw: Rewriter) -> Value | None:
@@ -131,7 +136,8 @@ def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:
 def _small_power(node: Node, rw: Rewriter) -> Value | None:
     x, exponent = node.operands
     power, g = uniform(exponent), rw.before(node)
-    if power is None or (not x.tensor.dtype.is_float and power not in (1, 2, 3)):
+    whole = x.tensor.dtype.is_int and exponent.tensor.dtype.is_int and power in (1, 2, 3)
+    if power is None or not (x.tensor.dtype.is_float or whole):
         return None
     build: dict[float, Callable[[], Value]] = {
         1: lambda: x, 2: lambda: g.Mul(x, x), 3: lambda: g.Mul(g.Mul(x, x), x), -1: lambda: g.Reciprocal(x),
@@ -182,6 +188,8 @@ def _cast_of_a_wider_cast(node: Node, rw: Rewriter) -> Value | None:
     x, to = inner.operands[0], node.output.tensor.dtype
     if not isinstance(x.type, TensorType) or not holds_all(inner.output.tensor.dtype, x.tensor.dtype):
         return None
+    if inner.output.tensor.dtype.is_float and x.tensor.dtype.is_int and to.is_int and not holds_all(to, x.tensor.dtype):
+        return None  # floats beyond a narrower integer saturate, integers wrap
     return x if x.tensor.dtype == to else rw.before(node).add(node.op, [x])
 
 
@@ -216,10 +224,10 @@ def _broadcast(shapes: list) -> tuple | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "Add": (_constant_on_the_right, _neutral(0), _constants_meet, _fill_is_a_number),
-    "Mul": (_constant_on_the_right, _neutral(1), _constants_meet, _fill_is_a_number),
-    "Sub": (_neutral(0), _fill_is_a_number),
-    "Div": (_neutral(1), _reciprocal_factor, _fill_is_a_number),
+    "Add": (_constant_on_the_right, _neutral_summand, _constants_meet, _fill_is_a_number),
+    "Mul": (_constant_on_the_right, _neutral_factor, _constants_meet, _fill_is_a_number),
+    "Sub": (_neutral_summand, _fill_is_a_number),
+    "Div": (_neutral_factor, _reciprocal_factor, _fill_is_a_number),
     "Pow": (_small_power,),
     "Neg": (_twice_is_never,), "Not": (_twice_is_never,),
     "Relu": (_twice_is_once,), "Abs": (_twice_is_once,), "Floor": (_twice_is_once,), "Ceil": (_twice_is_once,),

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.bands import scaled
+from ...ir.bands import rounded, scaled
 from ...ir.graph import Graph, Node, Value
+from ...ir.open_sums import is_open_sum
 from ...ir.types import F32, F64
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .jumps import MODERATE, may_jump
 
 AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
 
@@ -53,7 +55,10 @@ class FoldAffine(BlockPass):
 
 
 def affine_of(node: Node, axis: int) -> Affine | None:
-    """An element-wise node as scale and shift along `axis` (counted from the end) of its other operand."""
+    """An element-wise node as scale and shift along `axis` (counted from the end) of its other operand.
+
+    None for scales beyond MODERATE, too: they decide whether ordinary numbers become infinity or 0 on the way.
+    """
     a, b = node.operands
     x, c = (b, a) if a.is_constant else (a, b)
     if c.data is None or x.is_constant or x.tensor.dims != node.output.tensor.dims or x.tensor.dtype not in (F32, F64):
@@ -69,9 +74,12 @@ def affine_of(node: Node, axis: int) -> Affine | None:
         return Affine(x, one, vector)
     if name == "Sub":
         return Affine(x, one, -vector) if c is b else Affine(x, -one, vector)
-    if name == "Mul":
-        return Affine(x, vector, zero)
-    return Affine(x, 1 / vector, zero) if c is b and np.all(vector != 0) else None
+    if name == "Div" and (c is a or not vector.all()):
+        return None
+    scale = vector if name == "Mul" else 1 / vector
+    with np.errstate(divide="ignore"):
+        moderate = (scale == 0) | (np.abs(np.log2(np.abs(scale))) <= MODERATE)
+    return Affine(x, scale, zero) if moderate.all() else None
 
 
 def _constant_product(v: Value) -> Node | None:
@@ -96,11 +104,13 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
     axis = 1 - v.tensor.rank if product.op.name == "Conv" else -1
     a = affine_of(node, axis)
     if a is None:
-        return rw.no_match("the constant varies along another axis than the weights' columns", node)
+        return rw.no_match("no moderate scale or shift along the weights' columns", node)
     if product.op.name == "MatMul" and a.shifts:
         return rw.no_match("a matrix product has no bias; the kernel adds it behind", node)
     if product.op.name == "Gemm" and product.op.beta == 0:  # type: ignore[attr-defined]
         return rw.no_match("the bias is multiplied by 0", node)
+    if not is_open_sum(product) and may_jump(node):
+        return rw.no_match("one product an element, rounded at every step for who jumps behind it", node)
     w, b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
     assert w is not None and w.data is not None
     weights = _scaled(w, a.scale, _column_axis(product))
@@ -109,10 +119,11 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
     operands: list[object] = [product.inputs[0], weights]
     if product.op.name != "MatMul" and (b is not None or a.shifts):
         old = np.zeros(()) if b is None or b.data is None else b.data.astype(np.float64)
-        if product.op.name == "Gemm":
-            operands.append((old * a.scale + a.shift / product.op.beta).astype(w.data.dtype))  # type: ignore[attr-defined]
-        else:
-            operands.append((old * a.scale + a.shift).astype(w.data.dtype))
+        beta = product.op.beta if product.op.name == "Gemm" else 1.0  # type: ignore[attr-defined]
+        bias = rounded(old * a.scale + a.shift / beta, w.data.dtype)
+        if bias is None:
+            return rw.no_match("the weights' type does not hold the bias", node)
+        operands.append(bias)
     rw.replace(node, rw.before(product).add(product.op, operands))
     rw.erase(product)
     return True
@@ -128,9 +139,11 @@ def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
     a = affine_of(node, -1)
     if product is None or product.op.name != "MatMul" or a is None or affine_of(add, -1) is None or b.data is None:
         return False
+    shift = rounded(b.data.astype(np.float64) * a.scale, b.data.dtype)
+    if shift is None or (not is_open_sum(product) and may_jump(node)):
+        return False
     g = rw.before(node)
-    scaled = g.Mul(x, a.scale.astype(b.data.dtype))
-    rw.replace(node, g.Add(scaled, (b.data.astype(np.float64) * a.scale).astype(b.data.dtype)))
+    rw.replace(node, g.Add(g.Mul(x, a.scale.astype(b.data.dtype)), shift))
     rw.erase(add)
     return True
 
@@ -160,7 +173,9 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
     convolution = node.op.name == "Conv"
     a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
     if a is None or a.shifts or (not convolution and w.tensor.rank != 2):
-        return rw.no_match("not a scale along the contracted axis", node)
+        return rw.no_match("not a scale, or no moderate one, along the contracted axis", node)
+    if not is_open_sum(node) and may_jump(node):
+        return rw.no_match("one product an element, rounded at every step for who jumps behind it", node)
     assert w.data is not None
     if not convolution:
         weights = scaled(w.data, a.scale[:, None])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.bands import scaled
+from ...ir.bands import rounded, scaled
 from ...ir.graph import Graph, Node
 from ...ir.ops.normalization import scaled_and_shifted
 from ...ir.types import F64, TensorType
@@ -57,12 +57,12 @@ class FoldBatchNorm(BlockPass):
             weights = scaled(shaped, factor.reshape(group, 1, -1, *[1] * (w.data.ndim - 2)))
             weights = None if weights is None else weights.reshape(w.data.shape)
         old = 0.0 if b is None or b.data is None else b.data.astype(np.float64)
-        bias = old * factor + shift
-        if weights is None or not _fits(bias, dtype):
+        bias = rounded(old * factor + shift, dtype)
+        if weights is None or bias is None:
             return rw.no_match("the weights' type does not hold the scaled weights or the bias", node)
         graph = rw.graph
         new_w = graph.add_constant(weights, w.name)
-        new_b = graph.add_constant(bias.astype(dtype), f"{node.output.name}.bias")
+        new_b = graph.add_constant(bias, f"{node.output.name}.bias")
         folded = graph.add_node(conv.op, [conv.inputs[0], new_w, new_b], before=conv, name=conv.name)
         rw.replace(node, folded.output)
         rw.erase(conv)
@@ -76,8 +76,3 @@ class FoldBatchNorm(BlockPass):
         factors = [v.astype(work).reshape(shape) for v in (factor, shift)]
         g = rw.before(node)
         rw.replace(node, scaled_and_shifted(g, x, *map(g.const, factors)))
-
-
-def _fits(bias: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether f16 holds a bias; of wider types the model's own would have been as large."""
-    return dtype != np.float16 or bool((np.abs(bias) < np.finfo(np.float16).max).all())

@@ -90,7 +90,8 @@ def _constants(node: Node) -> tuple[np.ndarray, np.ndarray]:
     if op.name == "Gemm":
         c = node.inputs[2] if len(node.inputs) > 2 else None
         weights = (weights.T if op.transB else weights) * op.alpha  # type: ignore[attr-defined]
-        bias = bias if c is None or c.data is None else c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]
+        if c is not None and c.data is not None and op.beta != 0:  # type: ignore[attr-defined]
+            bias = c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]
     return weights, np.broadcast_to(bias, weights.shape[1:])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.bands import is_finite
 from ...ir.graph import Graph, Node
 from ...ir.ops.slicing import Pad
 from ...ir.types import TensorType
@@ -51,6 +52,10 @@ def _combined(node: Node, rw: Rewriter) -> list[int] | None:
         rw.no_match("pads the batch or the channels, or crops", node)
         return None
     op = node.op
+    weights = node.operands[1].data if op.name == "Conv" else None
+    if weights is not None and not is_finite(weights):
+        rw.no_match("a zero of the margin times an infinite weight is NaN, pads are not read", node)
+        return None
     if op.auto_pad not in ("NOTSET", "VALID"):  # type: ignore[attr-defined]
         rw.no_match("auto_pad depends on the padded size", node)
         return None

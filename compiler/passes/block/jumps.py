@@ -14,6 +14,7 @@ from ...ir.ops.shape import Shape
 from ...ir.types import DType, TensorType
 
 MOST_READERS = 32
+MODERATE = 24  # binary digits by which a factor that moves elsewhere may change what is computed on the way
 _JUMPS = frozenset({"Round", "Floor", "Ceil", "Mod", "RoundTo", "Sign", "ThresholdedRelu", "Shrink"})
 _FOLLOWED: tuple[type[Operator], ...] = (Elementwise, Movement, Reduce, Window, Relayout)
 _PASSED_ON = frozenset({"Split", "Pad", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Trilu",

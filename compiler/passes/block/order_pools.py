@@ -12,7 +12,7 @@ from ...ir.graph import Graph, Node
 from ...ir.ops.contraction import Conv
 from ...ir.ops.geometry import WindowGeometry
 from ...ir.ops.pool import AveragePool, LpPool, Pool
-from ...ir.types import TensorType
+from ...ir.types import F32, F64, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -52,6 +52,8 @@ def _convolve_first(pool: Node, conv: Node, rw: Rewriter) -> bool:
         return True
     if not isinstance(pool.op, AveragePool) or any(s != 1 for s in g.strides):
         return rw.no_match("no mean, or one that leaves pixels out", pool)
+    if conv.output.tensor.dtype not in (F32, F64):
+        return rw.no_match("what lies between the two is rounded to a short type", conv)
     fewer, more = y.tensor.dims[1], x.dims[1]
     if not (isinstance(fewer, int) and isinstance(more, int) and fewer < more):
         return rw.no_match("the convolution has no fewer channels than the pool", conv)
@@ -73,6 +75,8 @@ def _pool_first(conv: Node, pool: Node, rw: Rewriter) -> bool:
     assert isinstance(pool.op, AveragePool)
     if not _is_pointwise(conv):
         return rw.no_match("more than one tap, or groups", conv)
+    if conv.output.tensor.dtype not in (F32, F64):
+        return rw.no_match("what lies between the two is rounded to a short type", conv)
     g = pool.op.geometry(pool.context())
     if all(s == 1 for s in g.strides):
         return rw.no_match("the pool leaves no pixels out", pool)

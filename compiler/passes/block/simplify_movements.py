@@ -113,9 +113,10 @@ def _slice(node: Node, rw: Rewriter) -> Value | None:
         whole = all(r.start == 0 and r.step == 1 for r in (a, b)) and b.count == size
         if whole:
             continue
-        if not all(isinstance(d, int) for d in (a.start, b.start, b.count)) or b.count == 0:
+        if not (isinstance(a.start, int) and isinstance(b.start, int) and isinstance(b.count, int)) or b.count == 0:
             return None
-        start, step = a.start + a.step * b.start, a.step * b.step
+        start = a.start + a.step * b.start
+        step = a.step * b.step if b.count > 1 else 1  # of one element it may be beyond what int64 holds
         end: Any = start + step * (b.count - 1) + (1 if step > 0 else -1)
         columns.append((start, end if end >= 0 else -FAR, axis, step))
     if not columns:

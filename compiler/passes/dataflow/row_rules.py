@@ -41,7 +41,7 @@ def rule_of(node: Node) -> Rule:
 
 
 _PER_ITEM = frozenset({"Conv", "IntegralConv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "LRN",
-                       "GroupNormalization", "Resize", "DepthToSpace", "SpaceToDepth", "GridSample", "Col2Im",
+                       "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Col2Im",
                        "TreeEnsembleRegressor"})
 
 
@@ -61,6 +61,12 @@ def _per_item(node: Node, given: list[int | None], output: int) -> int | None:
     if getattr(node.op, "training_mode", 0):
         raise Mixed(f"{node.where}: statistics over the batch")
     return 0
+
+
+def _resize(node: Node, given: list[int | None], output: int) -> int | None:
+    if any(resized.axis == 0 for resized in node.op.resized_axes(node.context())):  # type: ignore[attr-defined]
+        raise Mixed(f"{node.where}: makes rows out of neighbouring rows")
+    return _per_item(node, given, output)
 
 
 def _reshape(node: Node, given: list[int | None], _: int) -> int | None:
@@ -268,5 +274,5 @@ _RULES: dict[str, Rule] = {
     "DotProductAttention": _attention, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
     "CumSum": _cumulative, "GatherElements": _by_elements, "ScatterElements": _by_elements, "GatherND": _gather_nd,
     "Hardmax": _along_axis, "OneHot": _one_hot, "ReverseSequence": _reverse_sequence, "Trilu": _triangle,
-    "TreeEnsembleClassifier": _classifier, "IntegralMatMul": _matmul,
+    "TreeEnsembleClassifier": _classifier, "IntegralMatMul": _matmul, "Resize": _resize,
 }

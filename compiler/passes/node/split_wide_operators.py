@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
+from ...ir.types import BF16, F16, F32
 from ..base import NodePass
 from ..rewrite import Rewriter
 
@@ -36,16 +37,19 @@ class SplitWideOperators(NodePass):
         return changed
 
     def _tree(self, g: GraphBuilder, node: Node) -> Value:
-        name = "Sum" if node.op.name == "Mean" else node.op.name
+        """The tree's root; sums of 16-bit floats are f32 until the end, as they are within one operator."""
+        name, to = "Sum" if node.op.name == "Mean" else node.op.name, node.output.tensor.dtype
 
         def combine(values: Sequence[Value]) -> Value:
             result: Value = getattr(g, name)(*values)
             return result
 
         values, n = list(node.operands), self.max_operands
+        if name == "Sum" and to in (F16, BF16):
+            values = [g.Cast(v, to=F32) for v in values]
         while len(values) > 1:
             values = [combine(values[i : i + n]) for i in range(0, len(values), n)]
-        if node.op.name != "Mean":
-            return values[0]
-        quotient: Value = g.Div(values[0], g.const(np.float32(len(node.operands)), values[0].tensor.dtype))
-        return quotient
+        found = values[0]
+        if node.op.name == "Mean":
+            found = g.Div(found, g.const(np.float32(len(node.operands)), found.tensor.dtype))
+        return found if found.tensor.dtype == to else g.Cast(found, to=to)

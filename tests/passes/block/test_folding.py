@@ -102,12 +102,14 @@ def test_a_scale_before_a_grouped_convolution() -> None:
 @pytest.mark.parametrize(("body", "reason"), [
     (f"{W}%c = const f32[3,1,1] [2, 3, 4]\n %1 = Add(%x, %c)\n %2 = Conv(%1, %w) {{pads=[1,1,1,1]}}", "not a scale"),
     (f"{W}%c = const f32[3,1,1] [2, 3, 4]\n %1 = Sub(%x, %c)\n %2 = Conv(%1, %w)", "not a scale"),  # they would cancel
-    (f"{W}%c = const f32[] 1e-38\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "does not hold"),
-    (f"{W}%c = const f32[] 1e-38\n %1 = Mul(%x, %c)\n %2 = Conv(%1, %w)", "does not hold"),
-    (f"{W}%c = const f32[] inf\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "does not hold"),
+    (f"{W}%c = const f32[] 1e-38\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "moderate"),
+    (f"{W}%c = const f32[] 1e-38\n %1 = Mul(%x, %c)\n %2 = Conv(%1, %w)", "moderate"),
+    (f"{W}%c = const f32[] inf\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "moderate"),
     (f"{W}{CHANNELS}%1 = Conv(%x, %w)\n %2 = Mul(%1, %c)\n %3 = Relu(%1)\n %4 = Add(%2, %3)", "single use"),
-    (f"{W}%c = const f32[4,4] \"c\"\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "another axis"),
-    (f"{W}{CHANNELS}%1 = Conv(%x, %w)\n %2 = Div(%c, %1)", "another axis"),
+    (f"{W}%c = const f32[4,4] \"c\"\n %1 = Conv(%x, %w)\n %2 = Mul(%1, %c)", "along the weights' columns"),
+    (f"{W}{CHANNELS}%1 = Conv(%x, %w)\n %2 = Div(%c, %1)", "along the weights' columns"),
+    ("%w = const f32[3,1,1,1] [2, 3, 4]\n %c = const f32[] 0.7\n %1 = Conv(%x, %w) {group=3}\n %3 = Mul(%1, %c)\n"
+     "%2 = Floor(%3)", "one product"),
 ])  # fmt: skip
 def test_scales_and_shifts_that_stay(body: str, reason: str) -> None:
     last = "%4" if "%4" in body else "%2"
