@@ -106,7 +106,7 @@ class Batches:
         with self._lock:
             if self._is_closing:
                 raise UsageError(self._executor.closed or "the session is closed")
-            self._background = background
+            self._background = request.owner = background
             group = self._join(request)
             self._in_flight += 1
             self._n_submitted += 1

@@ -18,12 +18,24 @@ Body = Callable[[list[Any]], list[Any]]
 ControlOp = Callable[[Mapping[str, Any], list[Any], Mapping[str, Body]], list[Any]]
 
 
+def _single(value: Any, what: str) -> Any:
+    """The only element of an operand.
+
+    Raises:
+        InvalidInput: it has none or several.
+    """
+    array = np.asarray(value)
+    if array.size != 1:
+        raise InvalidInput(f"{what} must be one element", found=list(array.shape))
+    return array.item()
+
+
 def _truth(value: Any) -> bool:
-    return bool(np.asarray(value).reshape(-1)[0])
+    return bool(_single(value, "the condition"))
 
 
 def run_if(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
-    """The results of the branch that the condition chooses."""
+    """The results of the branch that the condition chooses. Raises InvalidInput for a condition that is not one."""
     return bodies["then_branch" if _truth(operands[0]) else "else_branch"](operands[1:])
 
 
@@ -31,12 +43,14 @@ def run_loop(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     """Final states and stacked scan outputs.
 
     Raises:
+        InvalidInput: a trip count or condition that is not one element.
         ResourceLimit: scan outputs grow beyond the request's memory, or its time is over.
     """
     own = len(operands) - int(attributes.get("captures", 0))
     states, captured = operands[2:own], operands[own:]
-    trips = None if operands[0] is None else int(np.asarray(operands[0]).reshape(-1)[0])
-    going, i = operands[1] is None or _truth(operands[1]), 0
+    limit, condition = (*operands[:2], None, None)[:2]  # both may be left out
+    trips = None if limit is None else int(_single(limit, "the trip count"))
+    going, i = condition is None or _truth(condition), 0
     scans: _Stacks | None = None
     allowance = current()
     while going and (trips is None or i < trips):
@@ -70,7 +84,9 @@ def run_scan(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
         states = results[: len(states)]
         scans = scans or _Stacks(len(results) - len(states))
         scans.push(results[len(states) :])
-    stacked = scans.stacked() if scans else []
+    if scans is None:
+        return states
+    stacked = scans.stacked()
     out_axes = attributes.get("scan_output_axes") or [0] * len(stacked)
     reverse = attributes.get("scan_output_directions") or [0] * len(stacked)
     turned = [np.moveaxis(x[:: -1 if b else 1], 0, a) for x, a, b in zip(stacked, out_axes, reverse, strict=True)]

@@ -20,7 +20,8 @@ _EXTENDED = {
     "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn", "i4": "int4", "u4": "uint4",
     "i2": "int2", "u2": "uint2",
 }  # fmt: skip
-NAMES = frozenset(_NUMPY) | frozenset(_EXTENDED)
+EXTENDED = frozenset(_EXTENDED)
+NAMES = frozenset(_NUMPY) | EXTENDED
 
 
 @cache

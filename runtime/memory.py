@@ -39,6 +39,13 @@ def _address_by_interface(array: np.ndarray) -> int:
 address_of = _address_by_header if _header_works() else _address_by_interface
 
 
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view shows, after any number of views of views; an array of its own: itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def aligned_bytes(nbytes: int) -> np.ndarray:
     """Zeroed, private memory on a 64-byte boundary (huge pages where it is large), as bytes.
 

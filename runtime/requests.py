@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .answering import answer
 from .bindings import Binding
 
 Results = Callable[["Exception | None"], Any]
@@ -58,7 +59,13 @@ class Request:
 
 
 class Submitted(Request):
-    """A request with a future, for which no thread waits."""
+    """A request with a future, for which no thread waits.
+
+    Attributes:
+        owner: see answering.py.
+    """
+
+    owner: object = None
 
     def __init__(
         self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
@@ -81,9 +88,9 @@ class Submitted(Request):
         try:
             results = self._results(self.error)
         except Exception as error:
-            self.future.set_exception(error)
+            answer(self.owner, self.future.set_exception, error)
         else:
-            self.future.set_result(results)
+            answer(self.owner, self.future.set_result, results)
 
 
 class BatchedFuture(Future[Any]):

@@ -7,7 +7,6 @@ arrays that fit, costs a few dict look-ups and one native call on the caller's t
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InternalError, ParaxError, UsageError, as_parax_error, attach, reported
+from ..errors import InternalError, ParaxError, as_parax_error, attach, reported
 from .bindings import Binding
+from .closing import Closing
 from .executor import Executor
 from .late_starts import usable_delay
 from .limits import Allowance, checked_limits, within
@@ -150,7 +150,7 @@ class Session:
         self._program = Program(self.plan, self._executor.signature)
         self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
         self._submissions: Submissions | None = None
-        self._closing = threading.Lock()
+        self._closing = Closing()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
         self._dtypes = [spec.numpy for spec in self.inputs]
@@ -209,9 +209,9 @@ class Session:
         try:
             arrays = [inputs[name] for name in self._names]
             binding = self._ready[tuple([array.shape for array in arrays])]
+            if len(inputs) != len(arrays):
+                return None
         except Exception:  # whatever a caller's object raises: the checked path says what is wrong with it
-            return None
-        if len(inputs) != len(arrays):
             return None
         for array, dtype in zip(arrays, self._dtypes):
             if array.__class__ is not np.ndarray or array.dtype is not dtype or array.flags.num & _FIT != _FIT:
@@ -340,25 +340,28 @@ class Session:
         Raises:
             UsageError: the session is closed.
         """
-        if self._submissions is None or self._executor.closed:
+        if self._submissions is None or self._closing.reason:
             from .submissions import Submissions  # here: it costs imports that most sessions never need
 
-            with self._closing:
-                if self._executor.closed:
-                    raise UsageError(self._executor.closed)
+            with self._closing.not_begun():
                 if self._submissions is None:
                     self._submissions = Submissions(self.instances)
                     weakref.finalize(self, self._submissions.close)
         return self._submissions
 
     def close(self) -> None:
-        """Finish submitted and running requests, then end the threads. Later requests raise UsageError."""
-        with self._closing:
-            if self._batches is not None:
-                self._batches.close()
-            if self._submissions is not None:
-                self._submissions.close()
-            self._finalizer()
+        """Finish submitted and running requests, then end the threads. Later requests raise UsageError.
+
+        A callback of one of the session's futures does not wait for that.
+        """
+        self._closing.close(self._end, self._submissions)
+
+    def _end(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+        if self._submissions is not None:
+            self._submissions.close()
+        self._closing.finish(self._finalizer)
 
     def __enter__(self) -> Session:
         return self
@@ -385,6 +388,7 @@ def _after_fork() -> None:
     for session in _SESSIONS:
         session._finalizer.detach()
         reason = "this session was made before a fork; make one in the child"
+        session._closing = Closing(reason)
         session._executor.abandon(reason)
         session._others.abandon(reason)
         if session._batches is not None:

@@ -21,7 +21,7 @@ from .executor import Executor
 from .instance import Instance
 from .limits import Allowance, afford, within
 from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
-from .memory import address_of
+from .memory import address_of, owner_of
 from .plan import Plan
 from .tensors import is_fit
 
@@ -35,6 +35,7 @@ class PreparedStep(NamedTuple):
     Attributes:
         host: for an operator that Python executes. control, bodies: for one that runs bodies.
         dead: values that nothing needs afterwards. constraints: what can be checked afterwards, and not before.
+        bound: symbols that have a value before.
     """
 
     step: Step
@@ -43,6 +44,7 @@ class PreparedStep(NamedTuple):
     bodies: dict[str, PreparedBlock]
     dead: list[str]
     constraints: list[Constraint]
+    bound: frozenset[str]
 
 
 class PreparedBlock(NamedTuple):
@@ -83,7 +85,7 @@ class Program:
         steps = []
         for step, dead in zip(block.steps, self._last_uses(block), strict=True):
             bodies: dict[str, PreparedBlock] = {}
-            host = control = None
+            host, control, before = None, None, frozenset(bound)
             if isinstance(step, HostStep):
                 if step.bodies:
                     control = _control_op(step)
@@ -91,7 +93,7 @@ class Program:
                     host = _host_op(step)
                 bodies = {name: self._prepare(body, bound) for name, body in step.bodies.items()}
                 bound |= {bind.symbol for bind in step.binds}
-            steps.append(PreparedStep(step, host, control, bodies, dead, checkable()))
+            steps.append(PreparedStep(step, host, control, bodies, dead, checkable(), before))
         return PreparedBlock(block, steps, first)
 
     def _last_uses(self, block: Block) -> list[list[str]]:
@@ -138,7 +140,7 @@ class Program:
         self, results: Sequence[Any], inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Results that the caller may keep: in the memory asked for, and shared with nothing."""
-        shared = [*inputs, *self.constants.values()]
+        taken = {id(owner_of(array)) for array in (*inputs, *self.constants.values(), *outputs.values())}
         owned = []
         for spec, value in zip(self.manifest.outputs, results, strict=True):
             own = outputs.get(spec.name)
@@ -147,10 +149,9 @@ class Program:
                     own[...] = value
                 value = own
             elif isinstance(value, np.ndarray):
-                base = value.base if isinstance(value.base, np.ndarray) else value
-                if not value.flags.writeable or any(value is a or base is a or a.base is value for a in shared):
+                if not value.flags.writeable or id(owner_of(value)) in taken:
                     value = value.copy()
-                shared.append(value)
+                taken.add(id(owner_of(value)))
             owned.append(value)
         return owned
 
@@ -173,8 +174,8 @@ class _Run:
         arrays: dict[int, int] = {}
         for value in self.env.values():
             for item in value if isinstance(value, list) else (value,):
-                owner = item.base if isinstance(item, np.ndarray) and isinstance(item.base, np.ndarray) else item
-                if isinstance(owner, np.ndarray):
+                if isinstance(item, np.ndarray):
+                    owner = owner_of(item)
                     arrays[id(owner)] = owner.nbytes
         return sum(arrays.values()) + (self.instance.arena_nbytes if self.instance is not None else 0)
 
@@ -250,7 +251,8 @@ class _Run:
             assert prepared.control is not None
             results = prepared.control(step.attrs, operands, self._bodies(prepared))
             results = [*results, *[None] * (len(step.outputs) - len(results))]
-            results = [self._empty(n) if r is None else r for n, r in zip(step.outputs, results, strict=True)]
+            named = zip(step.outputs, results, strict=True)
+            results = [self._empty(name, prepared.bound) if r is None else r for name, r in named]
         if len(results) < len(step.outputs):
             raise InternalError(f"{step.op} gave {len(results)} results", expected=len(step.outputs))
         self._bind(step.binds, results, step.op)
@@ -262,13 +264,16 @@ class _Run:
     def _bodies(self, prepared: PreparedStep) -> dict[str, Body]:
         return {name: partial(self.block, body) for name, body in prepared.bodies.items()}
 
-    def _empty(self, name: str | None) -> np.ndarray | None:
-        """A scan output of no iterations; lengths that only an iteration could tell are 0."""
+    def _empty(self, name: str | None, bound: frozenset[str]) -> np.ndarray | None:
+        """A scan output of no iterations; lengths that only an iteration could tell are 0.
+
+        `bound`: the symbols that count: others may have a value of an earlier run of the same loop.
+        """
         if name is None:
             return None
         spec = self.program.specs[name]
         dims = spec.dims or (0,)
-        known = [set(symbols_of(dim)) <= set(self.values) for dim in dims]
+        known = [symbols_of(dim) <= bound for dim in dims]
         shape = [evaluate(dim, self.values) if there else 0 for dim, there in zip(dims, known, strict=True)]
         return np.zeros(shape if 0 in shape else [0, *shape[1:]], spec.numpy)
 

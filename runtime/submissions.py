@@ -15,6 +15,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from ..errors import UsageError
+from .answering import answer
+
 INLINE_SECONDS = 50e-6
 """Requests of kinds that took less are run by the thread that submits them."""
 _MOST_KINDS = 1024
@@ -24,9 +27,10 @@ Work = Callable[[], Any]
 class Submission(Future[Any]):
     """A request that a thread will run, or else the first to wait for its result without a time limit."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, owner: Submissions) -> None:
         super().__init__()
         self._work: list[Work] = [work]
+        self._owner = owner
 
     def run(self) -> None:
         """Run the request, if nobody has begun and nobody cancelled it."""
@@ -39,11 +43,11 @@ class Submission(Future[Any]):
         try:
             result = work()
         except BaseException as error:
-            self.set_exception(error)
+            answer(self._owner, self.set_exception, error)
             if not isinstance(error, Exception):  # Ctrl-C belongs to the thread that it reached
                 raise
         else:
-            self.set_result(result)
+            answer(self._owner, self.set_result, result)
 
     def result(self, timeout: float | None = None) -> Any:
         """See Future; with no time limit, the request is run here if no thread has begun it."""
@@ -67,6 +71,7 @@ class Submissions:
         self._queue: SimpleQueue[Submission | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
+        self._is_closing = False
         self._took: dict[Hashable, float] = {}
 
     @staticmethod
@@ -86,14 +91,19 @@ class Submissions:
 
         Args:
             kind: requests of one kind take about as long. here: run it in this thread, which would have to wait longer.
+
+        Raises:
+            UsageError: no thread runs requests any more.
         """
-        future = Submission(lambda: self.timed(work, kind))
+        future = Submission(lambda: self.timed(work, kind), self)
         if here:
             future.run()
             return future
-        if len(self._threads) < self._n_threads:
+        with self._lock:
+            if self._is_closing:
+                raise UsageError("the session is closed")
             self._start()
-        self._queue.put(future)
+            self._queue.put(future)
         return future
 
     def timed(self, work: Work, kind: Hashable) -> Any:
@@ -107,21 +117,19 @@ class Submissions:
         return result
 
     def _start(self) -> None:
-        with self._lock:
-            while len(self._threads) < self._n_threads:  # Ctrl-C may leave some for the next request to start
-                thread = threading.Thread(target=_serve, args=(self._queue,), name="parax-submit", daemon=True)
-                thread.start()
-                self._threads.append(thread)
+        while len(self._threads) < self._n_threads:  # Ctrl-C may leave some for the next request to start
+            thread = threading.Thread(target=_serve, args=(self._queue,), name="parax-submit", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def close(self) -> None:
-        """Run what was submitted, then end the threads."""
+        """Refuse what is submitted from now on, run what was submitted, then end the threads."""
         with self._lock:
-            for _ in self._threads:
-                self._queue.put(None)
-            for thread in self._threads:
-                if thread is not threading.current_thread():
-                    thread.join()
-            self._threads = []
+            self._is_closing = True
+            self._queue.put(None)
+        for thread in self._threads:  # no lock is held: what runs there may submit and close
+            if thread is not threading.current_thread():
+                thread.join()
 
     def abandon(self) -> None:
         """After a fork: the threads are not this process's."""
@@ -133,6 +141,7 @@ def _serve(queue: SimpleQueue[Submission | None]) -> None:
     while True:
         submission = queue.get()
         if submission is None:
+            queue.put(None)  # for the next thread
             return
         with suppress(BaseException):  # the future has it; the thread must outlive what a callback raises
             submission.run()

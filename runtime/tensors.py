@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInput, ParaxError, UsageError
+from .dtypes import EXTENDED
 from .limits import current
 from .manifest import TensorSpec
 
@@ -83,14 +84,27 @@ def input_array(value: Any, spec: TensorSpec) -> np.ndarray:
 
 def _converted(array: np.ndarray, dtype: np.dtype, typed: bool, spec: TensorSpec) -> np.ndarray:
     """Other byte orders, strings, storage types and untyped numbers converted; the rest is the caller's error."""
-    if array.dtype.newbyteorder("=") == dtype or (dtype.kind == "O" and array.dtype.kind in "UST"):
+    is_string = dtype.kind == "O"
+    if array.dtype.newbyteorder("=") == dtype or (is_string and array.dtype.kind in "UST") or not (typed or array.size):
         return array.astype(dtype)
-    extended = spec.dtype.startswith(("bf16", "f8", "f4", "i4", "u4", "i2", "u2"))
-    if extended and array.dtype.itemsize == dtype.itemsize and "V" in (array.dtype.kind, dtype.kind):
+    if spec.dtype in EXTENDED and array.dtype in (f"u{dtype.itemsize}", f"V{dtype.itemsize}"):
         return array.view(dtype)
-    if not typed and np.can_cast(array.dtype, dtype, "same_kind"):  # lists and scalars carry no type of their own
-        return array.astype(dtype)
+    is_untyped = not typed and not is_string  # lists and scalars carry no type of their own
+    if is_untyped and np.can_cast(array.dtype, dtype, "same_kind"):
+        return _numbers(array, dtype, spec)
     raise InvalidInput("wrong element type", where=f"input {spec.name!r}", expected=dtype, found=array.dtype)
+
+
+def _numbers(array: np.ndarray, dtype: np.dtype, spec: TensorSpec) -> np.ndarray:
+    """Untyped numbers as elements of a type that can hold them, floats rounded."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(dtype)
+        whole = spec.dtype[0] in "iu"
+        fits = converted.astype(np.int64) == array if whole else np.isfinite(converted) | ~np.isfinite(array)
+    if not fits.all():
+        raise InvalidInput("a number is out of range", where=f"input {spec.name!r}", expected=dtype,
+                           found=array[~fits][0])  # fmt: skip
+    return converted
 
 
 def ordered_inputs(

@@ -99,6 +99,14 @@ def test_scan(length: int) -> None:
     check(SCAN, xs=ramp(length, 3), start=ramp(3))
 
 
+def test_a_scan_over_nothing() -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{SCAN}')
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({"xs": ramp(0, 3), "start": ramp(3)})
+    np.testing.assert_array_equal(found["last"], ramp(3))
+    assert found["sums"].shape == (3, 0)
+
+
 @pytest.mark.parametrize("trips", [0, 1, 4])
 def test_an_if_inside_a_loop(trips: int) -> None:
     check(NESTED, x=ramp(4), trips=np.array(trips))
@@ -133,6 +141,84 @@ def test_results_are_the_callers() -> None:
     with parax.compile(model).session(instances=1) as session:
         found = session.run({"x": x, "c": np.array(True)})
     assert not np.may_share_memory(found["z"], x)
+
+
+VIEWS = """
+views (float[N,3] x, bool c, float[3] start) => (float[3] last, float[3] same, float[N,3] relu, float[N,3] taken) {
+    relu = Relu(x)
+    last, same = Scan <num_scan_inputs = 2,
+        body = body (float[3] s, float[3] t, float[3] a, float[3] b) => (float[3] p, float[3] q) {
+            p = Identity(a)  q = Identity(b)
+        }
+    >(start, start, x, x)
+    taken = If (c) <then_branch = yes () => (float[N,3] d) { d = Identity(relu) },
+                    else_branch = no () => (float[N,3] e) { e = Neg(relu) }>
+}
+"""
+
+
+@pytest.mark.parametrize("out", [{}, {"relu": np.empty((4, 3), np.float32)}])
+def test_views_of_views_are_copied(out: dict[str, np.ndarray]) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{VIEWS}')
+    inputs = ramp(9, 3)
+    with parax.compile(model).session(instances=1) as session:
+        found = session.run({"x": inputs[2:6], "c": np.array(True), "start": ramp(3)}, out=out)
+    arrays = [inputs, *found.values()]
+    assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+    np.testing.assert_array_equal(found["taken"], np.maximum(inputs[2:6], 0))
+
+
+CHOICES = """
+choices (float[N] x, bool[C] c, int64[T] trips) => (float[N] y, float[N] z) {
+    y = If (c) <then_branch = yes () => (float[N] a) { a = Neg(x) },
+                else_branch = no () => (float[N] b) { b = Relu(x) }>
+    z = Loop (trips, c, x) <body = body (int64 i, bool k, float[N] s) => (bool l, float[N] t) {
+        l = Identity(k)  t = Add(s, s)
+    }>
+}
+"""
+
+
+@pytest.mark.parametrize(("n_conditions", "n_trips"), [(0, 1), (2, 1), (1, 0), (1, 2)])
+def test_what_decides_is_one_element(n_conditions: int, n_trips: int) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{CHOICES}')
+    with parax.compile(model).session(instances=1) as session:
+        one = {"x": ramp(3), "c": np.ones(1, bool), "trips": np.ones(1, np.int64)}
+        np.testing.assert_array_equal(session.run(one)["z"], 2 * ramp(3))
+        with pytest.raises(InvalidInput, match="must be one element"):
+            session.run({**one, "c": np.ones(n_conditions, bool), "trips": np.ones(n_trips, np.int64)})
+
+
+BARE = """
+bare (int64 trips) => (int64[M] y) {
+    y = Loop (trips) <body = body (int64 i, bool c) => (bool k, int64 square) { k = Identity(c)  square = Mul(i, i) }>
+}
+"""
+FEWER = """
+fewer (float[N] x, int64 most, int64 trips, bool go) => (int64[M,2] shapes) {
+    shapes = Loop (trips, go) <body = outer (int64 i, bool c) => (bool k, int64[2] shape) {
+        k = Identity(c)
+        left = Sub(most, i)
+        rows = Loop (left, c) <body = inner (int64 j, bool d) => (bool l, float[L] row) {
+            l = Identity(d)
+            row = Mul(x, x)
+        }>
+        shape = Shape(rows)
+    }>
+}
+"""
+
+
+@pytest.mark.parametrize("trips", [0, 3])
+def test_a_loop_that_carries_nothing(trips: int) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{BARE}')
+    model.graph.node[0].input.append("")  # the condition; the parser knows no last operand that is left out
+    with parax.compile(model).session(instances=1) as session:
+        assert session.run({"trips": np.array(trips)})["y"].tolist() == [i * i for i in range(trips)]
+
+
+def test_an_inner_loop_that_runs_less_often_each_time() -> None:
+    check(FEWER, x=ramp(0), most=np.array(2), trips=np.array(4), go=np.array(True))
 
 
 CHAIN = """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gates import LIMIT
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.bindings import TIMED_CALLS
@@ -79,6 +80,16 @@ def test_wrong_out_is_refused(add_plan: Build) -> None:
             session.run({"x": x}, out={"z": x})
 
 
+class Unmeasured:
+    """An object that is read like a mapping, and is none."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.array
+
+
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
@@ -93,6 +104,7 @@ def test_wrong_out_is_refused(add_plan: Build) -> None:
         ([rows(1)], "by name"),
         (rows(1), "by name"),
         (None, "by name"),
+        (Unmeasured(rows(2)), "by name"),
     ],
 )
 def test_wrong_inputs_are_named(add_plan: Build, feeds: Any, message: str) -> None:
@@ -226,6 +238,45 @@ def test_closed(add_plan: Build, mode: dict[str, Any]) -> None:
     for call in (session.run, session.submit):
         with pytest.raises(UsageError, match="closed"):
             call({"x": rows(4)})
+
+
+@pytest.mark.parametrize("window", [None, 0.001])
+def test_whoever_asks_again_and_again_ends_with_the_session(add_plan: Build, window: float | None) -> None:
+    session = add_plan().session(batch_window=window)
+
+    async def ask() -> None:
+        while True:
+            await session.arun({"x": rows(400_000)})
+
+    async def ask_and_close() -> list[Any]:
+        askers = [asyncio.create_task(ask()) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(session.close)
+        done, _ = await asyncio.wait(askers, timeout=LIMIT)
+        return [task.exception() for task in done]
+
+    errors = asyncio.run(ask_and_close())
+    assert [type(error) for error in errors] == [UsageError] * 4
+
+
+@pytest.mark.parametrize("window", [None, 0.001])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_callback_may_close(add_plan: Build, window: float | None, alone: bool) -> None:
+    """All that was submitted is run, whether or not another thread closes at the same time."""
+    session = add_plan().session(instances=2, batch_window=window)
+    futures = [session.submit({"x": rows(100_000)}) for _ in range(6)]
+    for future in futures:
+        future.add_done_callback(lambda _: session.close())
+    if not alone:
+        closing = threading.Thread(target=session.close, daemon=True)
+        closing.start()
+        closing.join(LIMIT)
+        assert not closing.is_alive()
+    for future in futures:
+        assert np.array_equal(future.result(LIMIT)["y"], rows(100_000) + 1)
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        session.run({"x": rows(1)})
 
 
 def test_a_session_that_is_dropped_ends_its_threads(add_plan: Build) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from parax.errors import UsageError
 from parax.runtime import submissions
 from parax.runtime.submissions import Submissions
 
@@ -108,6 +109,20 @@ def test_closing_runs_what_was_submitted() -> None:
     threads.close()
     assert all(f.done() for f in futures)
     threads.close()
+
+
+def test_what_comes_while_closing_is_refused() -> None:
+    threads = Submissions(2)
+    gate = busy(threads, 2)
+    closing = threading.Thread(target=threads.close)
+    closing.start()
+    while not threads._is_closing:
+        time.sleep(0.001)
+    with pytest.raises(UsageError, match="closed"):
+        threads.submit(int, "k", here=False)
+    gate.set()
+    closing.join(LIMIT)
+    assert not closing.is_alive()
 
 
 def test_short_requests_are_known_by_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def read_signature(cls: type, min_variadic: int) -> Signature:
         tuple(outputs),
         attributes,
         tuple(bodies),
-        max(min_inputs, len(inputs) - 1 + min_variadic) if variadic_in else min_inputs,
+        len(inputs) - 1 + min_variadic if variadic_in and min_variadic else min_inputs,
         sum(o.kind == "out" for o in outputs),
         None if variadic_in else len(inputs),
         None if variadic_out else len(outputs),
