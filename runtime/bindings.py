@@ -127,7 +127,8 @@ class Signature:
         Raises:
             InvalidInput: it does not.
         """
-        if value < symbol.min or (symbol.max is not None and value > symbol.max):
+        most = MAX_NBYTES if symbol.max is None else symbol.max
+        if value < symbol.min or value > most:
             expected = f"{symbol.min} to {symbol.max}" if symbol.max is not None else f"{symbol.min} or more"
             where = f"dimension {symbol.name}"
             if symbol.input is not None:

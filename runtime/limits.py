@@ -7,10 +7,12 @@ the memory that is left at that moment, which takes some 50 µs to find out.
 
 from __future__ import annotations
 
+import math
 import resource
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -115,6 +117,14 @@ def current() -> Allowance:
 def afford(nbytes: int, what: str) -> None:
     """As `Allowance.afford`, for the request that runs on this thread."""
     _CURRENT.allowance.afford(nbytes, what)
+
+
+def afford_tensor(shape: Sequence[int], itemsize: int, what: str) -> None:
+    """As `afford`. A tensor without elements may be too large, too: numpy counts the bytes without the empty axes."""
+    afford(math.prod(shape) * itemsize, what)
+    counted = math.prod(d for d in shape if d) * itemsize
+    if counted > sys.maxsize:
+        raise ResourceLimit("impossible shape", where=what, expected=f"at most {sys.maxsize} bytes", found=list(shape))
 
 
 def physical_nbytes(root: Path = Path("/")) -> int:

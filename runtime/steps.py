@@ -6,7 +6,6 @@ Owns the values between steps. The general path, for plans that are more than on
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,7 @@ from .control import CONTROL_OPS, Body, ControlOp
 from .dims import evaluate, symbols_of
 from .executor import Executor
 from .instance import Instance
-from .limits import Allowance, afford, within
+from .limits import Allowance, afford, afford_tensor, within
 from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of, owner_of
 from .plan import Plan
@@ -229,7 +228,7 @@ class _Run:
             shape = self.signature.shape(spec.dims or (), self.values)
             own = self.outputs.get(name)
             if own is None:
-                afford(math.prod(shape) * spec.numpy.itemsize, f"value {name!r}")
+                afford_tensor(shape, spec.numpy.itemsize, f"value {name!r}")
                 own = np.empty(shape, spec.numpy)
             results.append(own)
         arena, scratch = self.signature.memory(step, self.values)

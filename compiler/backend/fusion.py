@@ -21,6 +21,11 @@ def register_dtype(dtype: DType) -> DType:
     return F32 if dtype in (F16, BF16) else dtype
 
 
+def round_like(k: Builder, value: KValue, dtype: DType) -> KValue:
+    """A value in registers rounded as if it had been stored as `dtype`."""
+    return k.cast(k.cast(value, dtype), F32) if dtype in (F16, BF16) else value
+
+
 def widen(k: Builder, v: KValue) -> KValue:
     """The value in the type it has in registers."""
     return k.cast(v, register_dtype(v.dtype))
@@ -62,11 +67,9 @@ def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) ->
         out = node.op.compute(k, *(get(v) for v in node.inputs))
         results = out if isinstance(out, (list, tuple)) else [out]
         for v, r in zip(node.outputs, results):
-            if v.tensor.dtype in (F16, BF16):  # keep the rounding of the unfused operator
-                r = k.cast(k.cast(r, v.tensor.dtype), F32)
-            elif r.dtype != register_dtype(v.tensor.dtype):
+            if v.tensor.dtype not in (F16, BF16) and r.dtype != register_dtype(v.tensor.dtype):
                 raise InternalError(f"compute gave {r.dtype}, the graph says {v.tensor.dtype}", where=node.where)
-            values[v] = r
+            values[v] = round_like(k, r, v.tensor.dtype)  # as the unfused operator does
 
 
 @dataclass
@@ -104,6 +107,13 @@ class Fusion:
         if not all(isinstance(n.op, Elementwise) for n in tail):
             raise InternalError("only element-wise operators may follow a fused root", where=node.name)
         return Fusion(node, root, tail, root.outputs[0], root_inputs, extras, list(zip(body.outputs, node.outputs)))  # type: ignore[arg-type]
+
+    def rooted(self, k: Builder, value: KValue) -> dict[Value, KValue]:
+        """The body's values before the tail: a vector of the root's result, rounded as the unfused root does.
+
+        Without a tail, storing rounds.
+        """
+        return {self.result: round_like(k, value, self.result.tensor.dtype) if self.tail else value}
 
     def params(self) -> list[tuple[str, PtrType]]:
         """Pointer parameters x0, x1, … of the extras and y0, y1, … of the outputs."""
@@ -173,7 +183,7 @@ class Epilogue:
     def apply(self, row: KValue, column: KValue, value: KValue, mask: KValue | None = None) -> None:
         """Finish `value` = result[row, column : column + lanes] and store every output of the block."""
         k, f = self.k, self.fusion
-        values = {f.result: value}
+        values = f.rooted(k, value)
         for i, (inner, _) in enumerate(f.extras):
             values[inner] = self.load_extra(i, row, column, value.lanes, mask)
         evaluate_body(k, f.tail, values)

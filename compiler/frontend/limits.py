@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+
+EMPTY_NBYTES = sys.maxsize
+"""Size of a tensor without elements, its empty axes left out: beyond it numpy has no such array."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ def _operator(
             return
         if results is None:
             results = _emit(importer, frame, node, call, schema)
+        for value in results:
+            if value is not None:
+                check_size(value.type, importer.limits, call.where)
     except UnsupportedOp as error:
         importer.refuse(frame, node, label, error.message)
         return

@@ -12,7 +12,7 @@ from onnx import TensorProto, TensorShapeProto, TypeProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
 from ..ir.types import Dim, DType, OptionalType, SequenceType, TensorType, Type, symbol
-from .limits import Limits
+from .limits import EMPTY_NBYTES, Limits
 from .parse import require_text
 
 _RESERVED = frozenset({"floor", "mod", "max", "min"})
@@ -141,6 +141,7 @@ def check_size(type_: Type, limits: Limits, where: str) -> None:
         if isinstance(dim, int):
             empty |= dim == 0
             nbytes *= max(dim, 1)
-    if nbytes > limits.tensor_nbytes and not empty:
-        expected = f"at most {limits.tensor_nbytes} bytes"
+    most = EMPTY_NBYTES if empty else limits.tensor_nbytes
+    if nbytes > most:
+        expected = f"at most {most} bytes"
         raise ResourceLimit("a tensor is too large", where=where, expected=expected, found=f"{type_} = {nbytes} bytes")

@@ -13,9 +13,10 @@ from onnx import SparseTensorProto, TensorProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
 from ..ir.mapped import is_mapped
-from ..ir.types import DType
+from ..ir.types import DType, TensorType
 from .external import ExternalData
 from .limits import Limits
+from .signatures import check_size
 
 _WIDTHS = {"float_data": np.float32, "int32_data": np.int32, "int64_data": np.int64, "double_data": np.float64,
            "uint64_data": np.uint64}  # fmt: skip
@@ -87,15 +88,13 @@ class TensorReader:
 
     def _dims(self, dims: Any, dtype: DType, where: str) -> tuple[tuple[int, ...], int]:
         shape = tuple(dims)
-        if len(shape) > self._limits.rank:
-            raise ResourceLimit("a tensor has too many axes", where=where, expected=self._limits.rank, found=len(shape))
         if any(d < 0 for d in shape):
             raise InvalidModel("negative dimension", where=where, found=list(shape))
+        check_size(TensorType(dtype, shape), self._limits, where)
         numel = math.prod(shape)
-        nbytes = numel * dtype.nbytes
-        self._nbytes += nbytes
-        if nbytes > self._limits.tensor_nbytes or self._nbytes > self._limits.constants_nbytes:
-            raise ResourceLimit("a constant is too large", where=where, found=f"{list(shape)} of {dtype}")
+        self._nbytes += numel * dtype.nbytes
+        if self._nbytes > self._limits.constants_nbytes:
+            raise ResourceLimit("the constants are too large", where=where, found=f"{list(shape)} of {dtype}")
         return shape, numel
 
 

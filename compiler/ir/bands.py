@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,12 +34,10 @@ def bands(array: np.ndarray, most: int = BAND_NBYTES) -> Iterator[Band]:
             yield (*inner[:axis], own, *inner[axis + 1 :])
 
 
-def copy(target: np.ndarray, source: np.ndarray, scale: float = 1.0) -> None:
-    """target[...] = source · scale, in the target's element type; what was read of a mapped file is forgotten."""
+def copy(target: np.ndarray, source: np.ndarray) -> None:
+    """target[...] = source, in the target's element type; what was read of a mapped file is forgotten."""
     for band in bands(source):
         target[band] = source[band]
-        if scale != 1.0:
-            target[band] *= target.dtype.type(scale)
         forget(source[band])
 
 
@@ -81,10 +80,15 @@ def equal(a: np.ndarray, b: np.ndarray) -> bool:
     return all(np.array_equal(a[i : i + BAND_NBYTES], b[i : i + BAND_NBYTES]) for i in range(0, a.size, BAND_NBYTES))
 
 
+def greatest(array: np.ndarray) -> float:
+    """The greatest magnitude of an element, as f32; infinite or not a number if one is."""
+    most = np.float32(0)
+    for band in bands(array):
+        most = np.maximum(most, np.abs(array[band].astype(np.float32)).max(initial=0))
+        forget(array[band])
+    return float(most)
+
+
 def is_finite(array: np.ndarray) -> bool:
     """Whether no element is infinite or not a number, as f32."""
-    for band in bands(array):
-        if not np.isfinite(array[band].astype(np.float32)).all():
-            return False
-        forget(array[band])
-    return True
+    return math.isfinite(greatest(array))

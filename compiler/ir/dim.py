@@ -6,6 +6,7 @@ opaque results of floor division, modulo, max and min of polynomials. Equal poly
 
 Symbols stand for sizes. What is decided here (`at_least`, and what simplifies by it) holds for symbols >= 1; where it
 would not for a symbol of 0, that symbol is noted with whoever asks (`noting_positive`), and a run must not give it 0.
+Nor may a run give one more than `MAX_SYMBOL`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MAX_COEFFICIENT = 1 << 128
 """So is one with a larger coefficient."""
 MAX_DIVISOR = 1 << 62
 """Of nested floors that become one: kernels and plans have 64 bits."""
+MAX_SYMBOL = 1 << 46
+"""A run refuses a larger value of a symbol: no memory holds so many elements."""
 _FAR = 1 << 200
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
@@ -472,8 +475,26 @@ def upper_bound(dim: Dim) -> float:
     return _bounds(dim)[1]
 
 
-def _bounds(dim: Dim, zeros: frozenset[str] = frozenset()) -> tuple[float, float]:
-    """Bounds for symbols >= 1, those in `zeros` >= 0."""
+def bounds_up_to(dim: Dim, most: int) -> tuple[float, float]:
+    """Numbers that `dim` is never below and never above, for symbols of 1 to `most`; infinite if none is found."""
+    return _bounds(dim, most=most)
+
+
+def says_at_most(a: Dim, b: Dim) -> bool:
+    """Whether `a == b` says no more than that b is at most some number: whether a is min(b, number)."""
+    if not isinstance(a, SymDim) or len(a.terms) > 1:
+        return False
+    (mono, coef) = a.terms[0]
+    return (
+        coef == 1
+        and len(mono) == 1
+        and mono[0].op == "min"
+        and any(x == b and isinstance(limit, int) for x, limit in (mono[0].args, mono[0].args[::-1]))
+    )
+
+
+def _bounds(dim: Dim, zeros: frozenset[str] = frozenset(), most: int = MAX_SYMBOL) -> tuple[float, float]:
+    """Bounds for symbols from 1 to `most`, those in `zeros` from 0."""
     if isinstance(dim, int):
         return dim, dim
     low: float = 0
@@ -481,7 +502,7 @@ def _bounds(dim: Dim, zeros: frozenset[str] = frozenset()) -> tuple[float, float
     for mono, coef in dim.terms:
         interval: tuple[float, float] = (coef, coef)
         for atom in mono:
-            interval = _times(interval, _atom_bounds(atom, zeros))
+            interval = _times(interval, _atom_bounds(atom, zeros, most))
         low, high = low + interval[0], high + interval[1]
     return low, high
 
@@ -493,10 +514,10 @@ def _times(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float
     return (-inf if low < -_FAR else min(low, _FAR)), (inf if high > _FAR else max(high, -_FAR))
 
 
-def _atom_bounds(atom: Atom, zeros: frozenset[str]) -> tuple[float, float]:
+def _atom_bounds(atom: Atom, zeros: frozenset[str], most: int) -> tuple[float, float]:
     if atom.op == "sym":
-        return 0 if atom.args[0] in zeros else 1, inf
-    (low_a, high_a), (low_b, high_b) = (_bounds(arg, zeros) for arg in atom.args)
+        return 0 if atom.args[0] in zeros else 1, most
+    (low_a, high_a), (low_b, high_b) = (_bounds(arg, zeros, most) for arg in atom.args)
     if atom.op == "max":
         return max(low_a, low_b), max(high_a, high_b)
     if atom.op == "min":

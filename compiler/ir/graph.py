@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import networkx as nx
@@ -15,13 +16,17 @@ import numpy as np
 
 from ...errors import InternalError, InvalidModel
 from .builder import GraphBuilder
+from .dim import bounds_up_to
 from .inference import check_operands, infer_with
 from .ops.base import Composite, Control, Operator
 from .ops.context import KNOWN_LIMIT, InferContext
-from .types import DType, TensorType, Type
+from .types import DType, SymDim, TensorType, Type
 from .values import Node, Value, node_where
 
 __all__ = ["Graph", "GraphBuilder", "Node", "Value", "nested_graphs"]
+
+SMALL_SIZE = 16
+"""Arithmetic on sizes that overflows for symbols up to this is left to the run."""
 
 
 class Graph:
@@ -158,8 +163,6 @@ class Graph:
         ctx = InferContext(where, inputs, count, bodies, _expand, self.scope + output_names[0])
         if types is None:
             types = infer_with(op, ctx)
-        for a, b, reason in ctx.constraints:
-            self.add_constraint(a, b, reason)
         node = Node(self, op, name)
         node.bodies = bodies
         node.set_inputs(inputs)
@@ -167,6 +170,8 @@ class Graph:
             self._new_value(n, t, node, i) for i, (n, t) in enumerate(zip(output_names, types, strict=True))
         ]
         self._set_known(node, ctx)
+        for a, b, reason in ctx.constraints:
+            self.add_constraint(a, b, reason)
         self._link(node, before, after)
         return node
 
@@ -374,6 +379,8 @@ class Graph:
             if isinstance(value.type, TensorType) and value.type.shape != content.shape:
                 raise InternalError("known content has another shape than the tensor", where=node.where)
             value.known = content
+            if isinstance(value.type, TensorType) and value.type.dtype.is_int:
+                ctx.hold(content, value.type.dtype)
 
     def _copy(self, source: Graph, mapping: dict[Value, Value | None], before: Node | None, after: Node | None) -> None:
         for constant in source._constants:
@@ -397,10 +404,23 @@ class Graph:
 
 
 def _fits(t: Type, content: np.ndarray) -> bool:
-    """Whether integers keep within their type: `known` does not wrap around as run-time arithmetic does."""
-    if not isinstance(t, TensorType) or not t.dtype.is_int:
+    """Whether numbers keep within their type: `known` neither wraps around nor rounds as run-time arithmetic does.
+
+    Of symbols only the largest sizes may break it, and the run refuses those (`InferContext.hold`).
+    """
+    if not isinstance(t, TensorType):
         return True
-    return all(t.dtype.holds(item) for item in content.flat if isinstance(item, int))
+    if t.dtype.is_int and not all(t.dtype.holds(item) for item in content.flat if isinstance(item, int)):
+        return False
+    return all(_holds_small(t.dtype, item) for item in content.flat if isinstance(item, SymDim))
+
+
+def _holds_small(dtype: DType, dim: SymDim) -> bool:
+    """Whether the type holds `dim` where symbols are small, as far as can be told: a model that counts on more than
+    that wants it to wrap around or to round."""
+    low, high = bounds_up_to(dim, SMALL_SIZE)
+    least, most = dtype.whole_range
+    return (low >= least or low == -inf) and (high <= most or high == inf)
 
 
 def nested_graphs(graph: Graph) -> Iterator[Graph]:

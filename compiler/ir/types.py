@@ -79,10 +79,18 @@ class DType:
     def is_signed(self) -> bool:
         return self.kind in "fic"
 
+    @property
+    def whole_range(self) -> tuple[int, int]:
+        """The least and the greatest of the whole numbers that this integer or float type holds without gaps."""
+        if self.is_float:
+            most = 1 << (np.finfo(self.numpy).nmant + 1)
+            return -most, most
+        low = -(1 << (self.bits - 1)) if self.is_signed else 0
+        return low, low + (1 << self.bits) - 1
+
     def holds(self, x: int) -> bool:
         """True iff this integer type can represent x."""
-        low = -(1 << (self.bits - 1)) if self.is_signed else 0
-        return low <= x < low + (1 << self.bits)
+        return self.whole_range[0] <= x <= self.whole_range[1]
 
     @property
     def nbytes(self) -> int:

@@ -6,10 +6,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from ...errors import InvalidInput
+
 Attributes = Mapping[str, Any]
 HostOp = Callable[[list[Any]], list[Any]]  # inputs (numpy arrays, None where omitted) → outputs
 
 HOST_OPS: dict[tuple[str, str], Callable[[Attributes], HostOp]] = {}
+
+
+def one_number(what: str, tensor: Any) -> Any:
+    """The element of a tensor that holds one; raises InvalidInput for another count."""
+    array = np.asarray(tensor)
+    if array.size != 1:
+        raise InvalidInput(f"{what} must be one number", expected="1 element", found=list(array.shape))
+    return array.reshape(-1)[0]
 
 
 def host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes, list[Any]], list[Any]]], Any]:

@@ -1,6 +1,6 @@
 """Resize where only the run knows sizes or scales: step by step as the kernels (kernels/resize.py), so that integers
-are cut off at the same places; where antialias is asked for, which no kernel does, by matrices of weights as in
-onnx.reference.
+are cut off at the same places; where antialias is asked for, which no kernel does, by the weights of onnx.reference and
+with its rounding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput
-from ..limits import afford
+from ..limits import afford, afford_tensor
 
 Real = type[np.float32] | type[np.float64]
 MODES = ("nearest", "linear", "cubic")
@@ -38,9 +38,10 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
         raise InvalidInput("Resize: unknown mode", expected=", ".join(MODES), found=mode)
     real: Real = np.float64 if x.dtype == np.float64 else np.float32
     factors, lengths = _factors(settings, [x.shape[a] for a in axes], given, sizes is None, real)
-    afford(math.prod(lengths) * x.nbytes // max(1, math.prod(x.shape[a] for a in axes)), "Resize")
+    result = dict(enumerate(x.shape)) | dict(zip(axes, lengths))
+    afford_tensor(list(result.values()), x.itemsize, "Resize")
     crop = settings.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    ends = np.asarray(roi, np.float64).reshape(2, -1) if crop else np.zeros((2, len(axes)))
+    ends = _region(roi, len(axes)) if crop else np.zeros((2, len(axes)))
     out = x if x.dtype.kind in "fiub" and x.dtype.itemsize > 2 else x.astype(np.float32)
     outside: list[tuple[int, np.ndarray]] = []
     weighted: dict[int, list[Tap]] = {}
@@ -50,7 +51,7 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
         at = _positions(settings, x.shape[axis], length, scale, ends[:, i], real)
         if crop:
             outside.append((axis, (at < 0) | (at > x.shape[axis] - 1)))
-        if mode == "nearest":
+        if mode == "nearest" or length == 0:  # nothing to weigh
             out = _nearest(settings, out, axis, at)
         elif settings.get("antialias", 0):
             out = _antialiased(settings, out, axis, at, scale)
@@ -60,15 +61,25 @@ def resize(settings: Mapping[str, Any], x: np.ndarray, roi: Any, scales: Any, si
     for axis, beyond in outside:
         np.moveaxis(out, axis, 0)[beyond] = settings.get("extrapolation_value", 0.0)
     if x.dtype.kind in "iu" and out.dtype.kind == "f":  # cubic weights may be negative: kernels saturate
+        out = np.rint(out) if settings.get("antialias", 0) else out
         out = np.clip(out.astype(np.float64), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     return out.astype(x.dtype)
+
+
+def _region(roi: Any, rank: int) -> np.ndarray:
+    """[2, rank]: where each axis starts and ends, as parts of its length."""
+    ends = np.asarray([] if roi is None else roi, np.float64).reshape(-1)
+    if ends.size != 2 * rank or not np.isfinite(ends).all():
+        raise InvalidInput("Resize: impossible roi", expected=f"{2 * rank} finite numbers", found=ends.tolist())
+    return ends.reshape(2, rank)
 
 
 def _factors(settings: Mapping[str, Any], have: list[int], given: np.ndarray, are_scales: bool, real: Real
              ) -> tuple[Any, Any]:  # fmt: skip
     """Scale and length of every axis."""
     if are_scales:
-        lengths = [math.floor(float(np.float32(n) * np.float32(s))) for n, s in zip(have, given)]
+        with np.errstate(over="ignore"):  # more than any memory holds
+            lengths = [math.floor(min(float(np.float32(n) * np.float32(s)), 2.0**63)) for n, s in zip(have, given)]
         return [real(s) for s in given.astype(np.float32)], lengths
     policy = settings.get("keep_aspect_ratio_policy", "stretch")
     if any(h == 0 and (w > 0 or policy != "stretch") for h, w in zip(have, given)):
@@ -161,6 +172,7 @@ def _antialiased(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.n
     shrink = min(scale, 1.0)
     reach = 1 if mode == "linear" else 2
     first = math.floor(-reach / shrink) + 1
+    afford(16 * (2 - 2 * first) * len(at), "Resize")
     steps = np.arange(first, 2 - first if mode == "cubic" else first + 2 - 2 * first)
     low = np.floor(at)
     distance = np.abs((steps[None, :] - (at - low)[:, None]) * shrink)
@@ -170,10 +182,16 @@ def _antialiased(settings: Mapping[str, Any], x: np.ndarray, axis: int, at: np.n
     if settings.get("exclude_outside", 0):
         weights = np.where((index < 0) | (index >= size), 0, weights)
     weights /= weights.sum(axis=1, keepdims=True)
-    afford(8 * len(at) * size, "Resize")
-    matrix = np.zeros((len(at), size))
-    np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(index, 0, size - 1)), weights)
-    return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)
+    index = np.clip(index, 0, size - 1)
+    begin = index[:, :1]
+    window = np.zeros_like(weights)  # what falls outside counts for the last element inside
+    np.add.at(window, (np.arange(len(at))[:, None], index - begin), weights)
+    total = np.zeros((*x.shape[:axis], len(at), *x.shape[axis + 1 :]))
+    for i, weight in enumerate(window.T):
+        factor = weight.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+        value = np.take(x, np.minimum(begin[:, 0] + i, size - 1), axis)
+        total += factor * np.where(factor == 0, 0, value)  # what is not read may be infinite
+    return total
 
 
 def _cubic(a: float, d: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import InvalidInput
 from ..limits import afford
-from .base import Attributes, host_op
+from .base import Attributes, host_op, one_number
 
 
 @host_op("Identity")
@@ -46,7 +46,7 @@ def top_k(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """The k largest (or smallest) along `axis`, sorted, and their indices; equal values by lower index."""
     data, k_tensor = inputs
     axis = int(attributes.get("axis", -1))
-    k, length = int(np.asarray(k_tensor).reshape(-1)[0]), data.shape[axis]
+    k, length = int(one_number("TopK: k", k_tensor)), data.shape[axis]
     if not 0 <= k <= length:
         raise InvalidInput("TopK: k out of range", expected=f"0 to {length}", found=k)
     if attributes.get("largest", 1):
@@ -84,9 +84,9 @@ def non_max_suppression(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """i64[n, 3]: (batch, class, box), best first within a class. Greedy, as ONNX Runtime's CPU kernel."""
     given: list[Any] = inputs + [None] * (5 - len(inputs))
     boxes, scores, limit, overlap, least = given
-    most = 0 if limit is None else int(np.asarray(limit).reshape(-1)[0])
-    iou = 0.0 if overlap is None else float(np.asarray(overlap).reshape(-1)[0])
-    threshold = -np.inf if least is None else float(np.asarray(least).reshape(-1)[0])
+    most = 0 if limit is None else int(one_number("NonMaxSuppression: max_output_boxes_per_class", limit))
+    iou = 0.0 if overlap is None else float(one_number("NonMaxSuppression: iou_threshold", overlap))
+    threshold = None if least is None else float(one_number("NonMaxSuppression: score_threshold", least))
     if not 0 <= iou <= 1:
         raise InvalidInput("NonMaxSuppression: iou_threshold out of range", expected="0 to 1", found=iou)
     chosen: list[tuple[int, int, int]] = []
@@ -107,10 +107,13 @@ def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
     return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
 
 
-def _suppressed(corners: np.ndarray, scores: np.ndarray, most: int, iou: float, threshold: float) -> list[int]:
-    """Indices of the boxes kept: the best one, and so on with those that do not overlap it by more than `iou`."""
+def _suppressed(corners: np.ndarray, scores: np.ndarray, most: int, iou: float, threshold: float | None) -> list[int]:
+    """Indices of the boxes kept: the best one, and so on with those that do not overlap it by more than `iou`.
+
+    Scores up to the threshold are left out; without one none are. NaN comes last.
+    """
     order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] > threshold]
+    order = order if threshold is None else order[scores[order] > threshold]
     area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     kept: list[int] = []
     while order.size and len(kept) < most:
@@ -119,5 +122,6 @@ def _suppressed(corners: np.ndarray, scores: np.ndarray, most: int, iou: float, 
         low, high = np.maximum(corners[best, :2], corners[order, :2]), np.minimum(corners[best, 2:], corners[order, 2:])
         common = np.prod(np.maximum(high - low, 0), axis=1)
         union = area[best] + area[order] - common
-        order = order[~((union > 0) & (common > iou * union))]
+        # the quotient, in the boxes' type: at a tie ONNX Runtime decides by its rounding
+        order = order[~(np.divide(common, union, out=np.zeros_like(common), where=union > 0) > iou)]
     return kept

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput
-from ..limits import afford
-from .base import Attributes, host_op
+from ..limits import afford_tensor
+from .base import Attributes, host_op, one_number
 from .resample import resize
 from .select import top_k
 
@@ -26,7 +26,7 @@ def _checked(what: str, shape: Sequence[int], itemsize: int = 1) -> tuple[int, .
     """The shape; raises InvalidInput if it is negative, ResourceLimit if such a tensor does not fit into memory."""
     if any(d < 0 for d in shape):
         raise InvalidInput(f"{what}: impossible shape", expected="dimensions >= 0", found=list(shape))
-    afford(math.prod(shape) * itemsize, what)
+    afford_tensor(shape, itemsize, what)
     return tuple(shape)
 
 
@@ -58,15 +58,18 @@ def _pad(settings: Settings, x: Any, pads: Any, value: Any = None, axes: Any = N
     both = [(0, 0)] * x.ndim
     for i, a in enumerate(where):
         both[a] = (widths[i], widths[i + len(where)])
-    _checked("Pad", [d + before + after for d, (before, after) in zip(x.shape, both)], x.itemsize)
-    x = x[tuple(slice(max(0, -b), d - max(0, -a)) for d, (b, a) in zip(x.shape, both))]
-    grow = [(max(0, b), max(0, a)) for b, a in both]
+    shape = _checked("Pad", [d + before + after for d, (before, after) in zip(x.shape, both)], x.itemsize)
+    x = x[tuple(slice(max(0, -b), max(0, d + min(0, a))) for d, (b, a) in zip(x.shape, both))]
+    # a side that is cut by more than there is takes the rest from what the other side adds
+    first = [min(max(0, b), n) for n, (b, _) in zip(shape, both)]
+    grow = [(b, n - d - b) for n, d, b in zip(shape, x.shape, first)]
     mode = settings.get("mode", "constant")
     if mode != "constant":
         if any(d == 0 and width != (0, 0) for d, width in zip(x.shape, grow)):
             raise InvalidInput("Pad: an empty axis has nothing to repeat", expected="1 element or more", found=x.shape)
         return np.pad(x, grow, mode)
-    return np.pad(x, grow, constant_values=0 if value is None else np.asarray(value).reshape(-1)[0])
+    fill = ("" if x.dtype == object else 0) if value is None else one_number("Pad: the value", value)
+    return np.pad(x, grow, constant_values=np.asarray(fill, x.dtype))
 
 
 def _expand(settings: Settings, x: Any, shape: Any) -> Any:
@@ -115,27 +118,31 @@ def _unsqueeze(settings: Settings, x: Any, axes: Any) -> Any:
 
 def _range(settings: Settings, start: Any, limit: Any, delta: Any) -> Any:
     dtype = np.asarray(start).dtype
-    first, last, step = (np.asarray(v).reshape(-1)[0] for v in (start, limit, delta))
+    first, last, step = (one_number("Range: an operand", v) for v in (start, limit, delta))
     exact = float if dtype.kind not in "iu" else int
     if step == 0 or not all(math.isfinite(exact(v)) for v in (first, last, step)):
         raise InvalidInput("Range: impossible numbers", expected="finite ones, delta not 0",
                            found=[exact(v) for v in (first, last, step)])
     wide, stride = exact(last) - exact(first), exact(step)
-    count = -(-wide // stride) if exact is int else math.ceil(wide / stride)
+    # where f64 overflows, more than any memory holds
+    count = -(-wide // stride) if exact is int else math.ceil(max(0.0, min(wide / stride, 2.0**63)))
     (count,) = _checked("Range", [max(0, int(count))], 8 + 2 * dtype.itemsize)
     wider = np.float64 if dtype.kind not in "iu" else dtype
     return (np.asarray(first, wider) + np.arange(count).astype(wider) * np.asarray(step, wider)).astype(dtype)
 
 
 def _one_hot(settings: Settings, indices: Any, depth: Any, values: Any) -> Any:
-    n = int(np.asarray(depth).reshape(-1)[0])
+    length = one_number("OneHot: depth", depth)
     axis = settings.get("axis", -1)
     axis = axis + indices.ndim + 1 if axis < 0 else axis
-    if n < 1:
-        raise InvalidInput("OneHot: depth must be positive", found=n)
+    if not (math.isfinite(length) and length >= 1):
+        raise InvalidInput("OneHot: depth must be positive", found=length)
+    if np.shape(values) != (2,):
+        raise InvalidInput("OneHot: values must be [off, on]", expected=(2,), found=np.shape(values))
+    n = int(length)
     _checked("OneHot", [n, *indices.shape], 1 + np.asarray(values).itemsize)
     index = np.asarray(indices).astype(np.int64)
-    index = np.expand_dims(np.where(index < 0, index + n, index), axis)
+    index = np.expand_dims(np.where((index < 0) & (indices < 0), index + n, index), axis)  # u64 may wrap
     positions = np.arange(n).reshape([-1 if a == axis else 1 for a in range(index.ndim)])
     return np.where(index == positions, values[1], values[0])
 
@@ -182,10 +189,14 @@ def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> 
     spatial = [(d - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, d in enumerate(x.shape[2:])]
     shape = _checked("MaxUnpool", [*x.shape[:2], *spatial], x.itemsize)
     out = np.zeros(math.prod(shape), x.dtype)
+    if indices.shape != x.shape:
+        raise InvalidInput("MaxUnpool: an index for each element", expected=x.shape, found=indices.shape)
     if indices.size and not 0 <= indices.min() <= indices.max() < out.size:
         raise InvalidInput("MaxUnpool: an index is out of range", expected=f"[0, {out.size})")
     out[indices.reshape(-1)] = x.reshape(-1)
     wanted = _checked("MaxUnpool", _numbers(output_shape), x.itemsize)
+    if any(w < d for w, d in zip(wanted, shape, strict=True)):
+        raise InvalidInput("MaxUnpool: output_shape is too small", expected=f"at least {shape}", found=wanted)
     return _pad({}, out.reshape(shape), [*[0] * len(shape), *(w - d for w, d in zip(wanted, shape, strict=True))])
 
 

@@ -180,7 +180,9 @@ def tree_ensemble_regressor(attributes: Attributes) -> HostOp:
         fold, start = folds.get(function, (np.add, 0.0))
         total = np.full((x.shape[0], n_targets), start, np.float64)
         fold.at(total, (row, target), weight)
-        total[np.isinf(total)] = 0  # a target without any vote
+        voted = np.zeros(total.shape, bool)
+        voted[row, target] = True
+        total[~voted] = 0
         if function == "AVERAGE":
             total /= forest.n_trees
         if base is not None:
@@ -213,7 +215,7 @@ def tree_ensemble_classifier(attributes: Attributes) -> HostOp:
             scores += 0 if base is None else base
         probabilities = transform(scores)
         best = probabilities.argmax(axis=1)
-        label = np.where(best == 1, labels[0], 0) if len(labels) == 1 else labels[best]
+        label = best if len(labels) == 1 else labels[best]  # the one label is 1
         return [label, probabilities.astype(np.float32)]
 
     return run

@@ -224,6 +224,25 @@ def test_limits(model):
         import_model(model("g (float[1048576,1048576] x) => (float[N] y) { y = Relu(x) }"))
 
 
+@pytest.mark.parametrize("nodes", [
+    "s = Constant<value_ints=[0, 4611686018427387904]>()  y = Expand(x, s)",
+    "s = Constant<value_ints=[0, 4611686018427387904]>()  y = ConstantOfShape(s)",
+    "s = Constant<value_ints=[0, 4611686018427387904]>()  e = Constant<value_ints=[0]>()  z = ConstantOfShape(e)"
+    "y = Reshape<allowzero=1>(z, s)",
+])  # fmt: skip
+def test_tensors_without_elements_may_be_too_large(nodes, model):
+    with pytest.raises(ResourceLimit, match="too large"):
+        import_model(model(f"g (float[1,1] x) => (float[N,M] y) {{ {nodes} }}"))
+    with pytest.raises(ResourceLimit, match="too large"):
+        import_model(model("g (float[0,4611686018427387904] x) => (float[N,M] y) { y = Relu(x) }"))
+
+
+def test_ranges_beyond_all_numbers_are_too_large(model):
+    with pytest.raises(ResourceLimit, match="too large"):
+        import_model(model("""g (double[1] x) => (double[N] y) <double a = {0}, double b = {1e300}, double c = {1e-300}>
+                              { r = Range(a, b, c)  y = Add(r, x) }"""))
+
+
 def test_files(tmp_path, model):
     path = tmp_path / "m.onnx"
     path.write_bytes(model("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString())

@@ -89,7 +89,7 @@ def test_broken_tensors(case):
         read(BROKEN[case])
 
 
-@pytest.mark.parametrize("dims", [[2**40, 2**40], [2**62], [2**62, 4], [1] * 5000])
+@pytest.mark.parametrize("dims", [[2**40, 2**40], [2**62], [2**62, 4], [0, 2**62], [1] * 5000])
 def test_sizes_beyond_the_limits(dims):
     with pytest.raises(ParaxError):
         read(TensorProto(dims=dims, data_type=1))

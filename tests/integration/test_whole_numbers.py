@@ -22,10 +22,10 @@ def model(node: onnx.NodeProto, x: np.ndarray, constants: dict[str, np.ndarray],
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def run(made: onnx.ModelProto, x: np.ndarray, fast: bool) -> np.ndarray:
+def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], fast: bool = False) -> np.ndarray:
     plan = parax.compile(made, options=parax.CompileOptions(cache=False, calibrate=False, fast_fp=fast))
     with plan.session(instances=1) as session:
-        return session.run({"x": x})["y"]
+        return session.run(feeds)["y"]
 
 
 def scalars(x: type, w: type) -> dict[str, np.ndarray]:
@@ -50,8 +50,8 @@ def check(linear: str, integer: str, x: np.ndarray, w: np.ndarray, given: dict[s
     names = ["x", "a_scale", "a_zero", "w", "b_scale", "b_zero", "y_scale", "y_zero"]
     sums = model(helper.make_node(integer, ["x", "w", *zeros], ["y"]), x, {"w": w, **zeros}, TensorProto.INT32)
     scaled = model(helper.make_node(linear, names, ["y"]), x, {**given, "w": w}, TensorProto.UINT8)
-    np.testing.assert_array_equal(run(sums, x, fast), total)
-    np.testing.assert_array_equal(run(scaled, x, fast), quantised(total))
+    np.testing.assert_array_equal(run(sums, {"x": x}, fast), total)
+    np.testing.assert_array_equal(run(scaled, {"x": x}, fast), quantised(total))
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -76,3 +76,18 @@ def test_convolutions(kernel: int, types: tuple[type, type], fast: bool) -> None
     windows = np.lib.stride_tricks.sliding_window_view(centred, (kernel, kernel), (2, 3))
     total = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64) - int(given["b_zero"]), optimize=True)
     check("QLinearConv", "ConvInteger", x, w, given, total, fast)
+
+
+@pytest.mark.parametrize("kernel", [(17, 17), (1, 301)])
+def test_one_channels_taps_beyond_f32(kernel: tuple[int, int]) -> None:
+    x, w = (np.full((channels, 3 // channels, *kernel), 255, np.uint8) for channels in (1, 3))
+    made = model(helper.make_node("ConvInteger", ["x", "w"], ["y"], group=3), x, {"w": w}, TensorProto.INT32)
+    np.testing.assert_array_equal(run(made, {"x": x}), np.full((1, 3, 1, 1), 255 * 255 * kernel[0] * kernel[1]))
+
+
+def test_sums_of_open_length_wrap() -> None:
+    x, w = np.full((1, 40000), 255, np.uint8), np.full((40000, 1), 255, np.uint8)
+    made = model(helper.make_node("MatMulInteger", ["x", "w"], ["y"]), x, {}, TensorProto.INT32)
+    made.graph.input.append(helper.make_tensor_value_info("w", TensorProto.UINT8, ["K", 1]))
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "K"
+    assert run(made, {"x": x, "w": w}).item() == 255 * 255 * 40000 - 2**32

@@ -64,7 +64,7 @@ def test_turned() -> None:
 @pytest.mark.parametrize("bad", [np.inf, np.nan, 1e300])
 def test_is_finite_as_f32(bad: float) -> None:
     array = np.zeros((3, 1 << 20))
-    assert bands.is_finite(array)
+    assert bands.is_finite(array) and bands.greatest(array - 3) == 3
     array[2, -1] = bad
     with np.errstate(over="ignore"):
         assert not bands.is_finite(array)
@@ -92,9 +92,9 @@ def test_what_is_forgotten_is_read_again(tmp_path: Path, offset: int) -> None:
         forget(part)
         assert _resident(owner) <= 8
     target = np.empty(content.shape[::-1], np.float32)
-    bands.copy(target, array.T, 2.0)
+    bands.copy(target, array.T)
     assert _resident(owner) <= 8
-    np.testing.assert_array_equal(target, content.T * 2)
+    np.testing.assert_array_equal(target, content.T)
     np.testing.assert_array_equal(array, content)
 
 

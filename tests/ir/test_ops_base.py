@@ -306,6 +306,12 @@ def known(build: PyAny) -> list[str] | None:
         (lambda g, x: g.Mul(g.Shape(x), g.Shape(x)), ["N*N", "9", "S*S"]),
         (lambda g, x: g.Cast(g.Shape(x), to="i32"), ["N", "3", "S"]),
         (lambda g, x: g.Cast(g.Shape(x), to="f16"), None),
+        (lambda g, x: g.Cast(g.Add(g.Cast(g.Shape(x), to="i32"), np.int32(2**31 - 1)), to="i64"), None),
+        (lambda g, x: g.Cast(g.Sub(g.Shape(x), 2), to="u32"), None),
+        (lambda g, x: g.Div(g.Mul(g.Shape(x), 2**62), 2), None),
+        (lambda g, x: g.Add(g.Cast(g.Shape(x), to="f32"), np.float32(2**24)), None),
+        (lambda g, x: g.Mul(g.Cast(g.Shape(x), to="f32"), np.float32(0)), None),
+        (lambda g, x: g.Min(g.Cast(g.Shape(x), to="f32"), np.float32(-0.0)), None),
         (
             lambda g, x: g.Cast(g.Min(g.Mul(g.Cast(g.Shape(x), to="f32"), 2.0), 6.0), to="i64"),
             ["min(2*N,6)", "6", "min(2*S,6)"],
@@ -323,6 +329,36 @@ def known(build: PyAny) -> list[str] | None:
 )
 def test_known_contents(build: PyAny, expected: list[str] | None) -> None:
     assert known(build) == expected
+
+
+def rows_as_float(g: GraphBuilder, x: PyAny) -> PyAny:
+    return g.Cast(g.Shape(x, end=1), to="f32")
+
+
+LIMITED = [
+    ("a multiple in i64", lambda g, x: g.Mul(g.Shape(x), 3), set()),
+    ("a product in i64", lambda g, x: g.Size(x), {f"min(3*N*S,{2**62})"}),
+    ("sizes in i32", lambda g, x: g.Cast(g.Shape(x), to="i32"), {"min(2147483647,N)", "min(2147483647,S)"}),
+    ("a float alone", lambda g, x: g.Mul(rows_as_float(g, x), np.float32(3)), set()),
+    ("a float that becomes a size", lambda g, x: g.Cast(g.Mul(rows_as_float(g, x), np.float32(3)), to="i64"),
+     {"min(16777216,N)", "min(16777216,3*N)"}),
+    ("a float that symbols leave", lambda g, x: g.Sub(rows_as_float(g, x), rows_as_float(g, x)),
+     {"min(16777216,N)"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "build", "limits"), LIMITED, ids=[name for name, *_ in LIMITED])
+def test_symbols_are_limited_to_what_element_types_hold(name: str, build: PyAny, limits: set[str]) -> None:
+    graph = Graph("g")
+    assert build(GraphBuilder(graph), graph.add_input("x", parse_type("f32[N,3,S]"))).known is not None
+    assert {str(a) for a, _ in graph.constraints} == limits
+
+
+def test_floats_of_unseen_origin_are_no_sizes() -> None:
+    graph = Graph("g")
+    x = graph.add_input("x", parse_type("f32[1]"))
+    x.known = np.array([symbol("N")], object)
+    assert GraphBuilder(graph).Cast(x, to="i64").known is None
 
 
 def test_fused_needs_operands_of_its_bodys_types() -> None:

@@ -11,10 +11,10 @@ from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.geometry import window_geometry
 from parax.compiler.ir.types import evaluate, parse_type, symbol
-from parax.errors import InvalidModel, UnsupportedOp
+from parax.errors import InvalidModel, ResourceLimit, UnsupportedOp
 
 
-def output(op: str, *types: str | np.ndarray, **attributes: object) -> Value:
+def output(op: str, *types: str | np.ndarray | None, **attributes: object) -> Value:
     graph = Graph("g")
     g = GraphBuilder(graph, name="node")
     inputs = [graph.add_input(f"x{i}", parse_type(t)) if isinstance(t, str) else t for i, t in enumerate(types)]
@@ -101,6 +101,7 @@ REFUSED = [
     ("Conv", ("f32[1,4,8,8]", "f32[3,4,3,3]"), {"auto_pad": "SAME"}, "unknown auto_pad"),
     ("Conv", ("f32[1,4,8,8]", "f32[3,4,3,3]", "f32[4]"), {}, "one element per output channel"),
     ("Clip", ("f32[2]", "f32[2]"), {}, "must be a scalar"),
+    ("Resize", ("f32[N]", None, np.float32([1e30])), {}, "resized beyond all measure"),
 ]  # fmt: skip
 
 
@@ -108,7 +109,7 @@ REFUSED = [
 def test_wrong_shapes_name_the_node(
     op: str, types: tuple[str, ...], attributes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises((InvalidModel, UnsupportedOp), match=f'^{op} "node": .*{message}'):
+    with pytest.raises((InvalidModel, ResourceLimit, UnsupportedOp), match=f'^{op} "node": .*{message}'):
         output(op, *types, **attributes)
 
 
@@ -124,6 +125,33 @@ def test_symbolic_windows_evaluate_to_the_static_ones(auto_pad: str, ceil_mode: 
         for name in ("pads_begin", "pads_end", "output"):
             (dim,) = getattr(symbolic, name)
             assert (evaluate(dim, {"S": size}),) == getattr(static, name)
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "attributes", "limits"),
+    [
+        ("Conv", ("f32[N,3,H,8]", "f32[4,3,3,3]"), {}, {"min(3,H)"}),
+        ("Conv", ("f32[N,3,H,8]", "f32[4,3,3,3]"), {"pads": [1, 1, 1, 1]}, set()),
+        ("Conv", ("f32[N,3,H,8]", "f32[4,3,3,3]"), {"auto_pad": "SAME_UPPER"}, set()),
+        ("MaxPool", ("f32[N,3,H,8]",), {"kernel_shape": [3, 3], "ceil_mode": 1}, {"min(3,H)"}),
+    ],
+)
+def test_open_sizes_hold_a_window(
+    op: str, types: tuple[str, ...], attributes: dict[str, object], limits: set[str]
+) -> None:
+    assert {str(a) for a, _ in output(op, *types, **attributes).graph.constraints} == limits
+
+
+@pytest.mark.parametrize("scale", [2, 0.5, 1.5, 4, 1 / 3, 4 / 3, 7 / 3, 0.7, 1.3, 0.8333, 1e-30])
+def test_open_sizes_are_resized_as_static_ones(scale: float) -> None:
+    scales = np.array([1, scale], np.float32)
+    y = output("Resize", "f32[N,S]", None, scales)
+    for n in (*range(1, 120), 999, 1000, 5006, 65536, 70000):
+        size = {"S": n}
+        if all(evaluate(a, size) == evaluate(b, size) for a, b in y.graph.constraints):
+            assert evaluate(y.type.shape[1], size) == output("Resize", f"f32[2,{n}]", None, scales).type.shape[1]
+        else:
+            assert n == 70000 or scale in (7 / 3, 1.3, 0.8333)
 
 
 def test_views_keep_row_major_order() -> None:

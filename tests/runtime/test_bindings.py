@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fake_plans import tensor
+from parax.compiler.ir.dim import MAX_SYMBOL
 from parax.errors import CorruptPlan, InvalidInput, ResourceLimit
 from parax.runtime import Plan
 from parax.runtime.bindings import Signature
@@ -102,6 +103,12 @@ def test_constraints() -> None:
     signature(constraints=[constraint]).bind([(1, 8), (1, 16)])
     with pytest.raises(InvalidInput, match="expected S < N; found"):
         signature(constraints=[{"op": "<", "left": "S", "right": "N"}]).bind([(1, 8), (1, 16)])
+
+
+def test_the_largest_size_is_what_the_compiler_counts_on() -> None:
+    symbols = [{"name": name, "input": 0, "axis": axis, "min": 0, "max": None} for axis, name in enumerate("NS")]
+    with pytest.raises(InvalidInput, match="out of bounds"):
+        signature(symbols=symbols).bind([(MAX_SYMBOL + 1, 0), (MAX_SYMBOL + 1, 0)])
 
 
 def test_a_division_by_zero() -> None:

@@ -263,12 +263,13 @@ class _Kernel:
         self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth,
                   self.scale)  # fmt: skip
         tiles = k.udiv(count + (h.tile - 1), h.tile)
-        n_blocks = 1 if self.one_block else k.index(ceil_div(h.keys, h.block))
+        n_blocks = 1 if self.one_block else k.max(k.index(ceil_div(h.keys, h.block)), 1)  # without keys sums are 0, too
         k.for_(0, n_blocks, 1, [], lambda n, _: self.keys(at, row, count, tiles, n))
         y = k.gep(k["y"], self.base(at, self.y) + row * k.index(self.y.strides[-2]))
 
         def finish(i: KValue, _: list[KValue]) -> None:
-            factor = k.splat(k.const(1.0, F32) / k.load(k["sum"], i), h.lanes)
+            total = k.select(k.index(h.keys) == 0, 1.0, k.load(k["sum"], i))
+            factor = k.splat(k.const(1.0, F32) / total, h.lanes)
 
             def vector(c: KValue, mask: KValue | None) -> None:
                 value = k.load(k["out"], i * h.out_pitch + c, h.lanes) * factor

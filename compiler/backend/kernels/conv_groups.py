@@ -33,7 +33,6 @@ from ..fusion import Epilogue, Fusion, load
 from ..lowering import KernelCall, LowerContext
 from .conv_weights import ConvShape, NamedOperand, bias_operand
 from .spatial import Line, lines_of, rows_met, run_lengths
-from .tail import round_like
 from .tile import LINE
 
 LONGEST_RUN = 14
@@ -231,7 +230,7 @@ class GroupRuns:
 
             acc = k.for_(first, last, 1, acc, taps)
         for p, value in enumerate(self.unfolded(acc, n)):
-            self.epilogue.apply(y_row + start + p, c, round_like(k, value, self.epilogue.type.dtype), mask)
+            self.epilogue.apply(y_row + start + p, c, value, mask)
 
     def unfolded(self, acc: list[KValue], n: int) -> list[KValue]:
         """The `n` outputs from their sums."""

@@ -27,7 +27,7 @@ from ..fusion import Epilogue, Fusion
 from ..lowering import KernelCall, LowerContext
 from .blocking import MIN_ITEMS, static
 from .conv_weights import ConvShape, NamedOperand
-from .tail import round_like, tail_of
+from .tail import tail_of
 from .tile import LINE
 
 QUAD = 4  # lanes: a shuffle within 128 bits is the cheapest
@@ -240,16 +240,15 @@ class QuadTiles:
         return acc
 
     def finish(self, pixels: list[KValue], column: KValue, vectors: int, end: KValue | None, acc: list[KValue]) -> None:
-        """Round, run the tail and store, pixel by pixel in pieces of a power of two of channels."""
-        k, q, dtype = self.k, self.q, self.epilogue.type.dtype
+        """Run the tail and store, pixel by pixel in pieces of a power of two of channels."""
+        k, q = self.k, self.q
         for p, pixel in enumerate(pixels):
             own = [acc[i * vectors + p // q.side] for i in range(q.quads)]
             block = p % q.side * QUAD
 
             def pixel_done(own: list[KValue] = own, block: int = block, pixel: KValue = pixel) -> None:
                 for first, n in q.pieces(self.s.group_outputs):
-                    value = self.piece(own, block, first, n)
-                    self.epilogue.apply(pixel, column + first, round_like(k, value, dtype))
+                    self.epilogue.apply(pixel, column + first, self.piece(own, block, first, n))
 
             if end is None:
                 pixel_done()

@@ -35,7 +35,6 @@ from ..lowering import KernelCall, LowerContext, Weight
 from .blocking import padded_columns, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand
 from .spatial import Line, lines_of, rows_met, run_lengths
-from .tail import round_like
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
@@ -296,7 +295,7 @@ class Depthwise:
     def finish(self, row: KValue, c: KValue, mask: KValue | None, acc: list[KValue]) -> None:
         """Hand a run's results, pixels from `row` and channels from `c` on, to the epilogue."""
         for p, value in enumerate(acc):
-            self.epilogue.apply(row + p, c, round_like(self.k, value, self.epilogue.type.dtype), mask)
+            self.epilogue.apply(row + p, c, value, mask)
 
     def pixel(self, first: KValue, column: int, c: KValue, mask: KValue | None) -> KValue:
         """The input channels that output channels c … c + lanes read, `column` pixels behind the one at `first`."""

@@ -120,7 +120,8 @@ def lower_one_hot(ctx: LowerContext, node: Node) -> KernelCall:
 
     def body(k: Builder, lane: Lane) -> KValue:
         i = k.cast(load_lane(k, k["index"], lane, 1), I64)
-        i = k.select(i < 0, i + k.index(depth), i)
+        if index.tensor.dtype.is_signed:
+            i = k.select(i < 0, i + k.index(depth), i)
         off, on = k.load(k["values"], 0), k.load(k["values"], 1)
         hit = lane_values(k, lane, 2) == k.splat(i, lane.lanes)
         return k.select(hit, on, off)

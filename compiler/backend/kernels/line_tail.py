@@ -62,7 +62,7 @@ class LineOperands:
     def finish(self, k: Builder, lane: Lane, value: KValue) -> None:
         """Apply the tail to one vector of the root's result and store every output of the block."""
         f, first = self.fusion, len(self.reads)
-        values = {f.result: value}
+        values = f.rooted(k, value)
         for i, (inner, _) in enumerate(f.extras):
             values[inner] = widen(k, load_lane(k, k[f"x{i}"], lane, first + i))
         evaluate_body(k, f.tail, values)

@@ -93,7 +93,7 @@ def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> 
     rows, columns, matrix = plan_rows(y, m), static(y.dims[y.axis_order[-1]]), constant_matrix(m)
     assert matrix is not None
     addend = addend_of(m, columns)
-    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns), m.alpha)
+    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns))
     direct: list[tuple[str, PtrType, Operand]] = [("a", F32PTR, m.a)]
     if addend is not None:
         assert m.c is not None
@@ -102,7 +102,7 @@ def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> 
     def operands_of(k: Builder) -> Operands:
         return MatMulEmitter(k, ctx, m, rows, y, p, False, True, True).operands(columns)
 
-    return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols, addend), direct, operands_of)
+    return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols, addend, m.alpha), direct, operands_of)
 
 
 def _is_fast(fusion: Fusion, m: Matrices) -> bool:
@@ -118,7 +118,7 @@ def _is_fast(fusion: Fusion, m: Matrices) -> bool:
 
 
 def constant_matrix(m: Matrices) -> np.ndarray | None:
-    """B as [K, N], a view that alpha is not in yet, if it is known at compile time and shared by all rows."""
+    """B as [K, N], a view, if it is known at compile time and shared by all rows."""
     if not is_packed(m):
         return None
     assert m.b.data is not None
@@ -177,7 +177,7 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
     if vector is not None:
         nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
-    tail = tail_of(fusion, ctx.symbols, addend)
+    tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
     depth = ceil_div(m.depth, ctx.lanes) * ctx.lanes
     pack_a = m.a_k != 1 or m.a.tensor.dtype != F32
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
@@ -189,7 +189,7 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
         ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64)),
     ]
     if matrix is not None:
-        operands.append(("b", F32PTR, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, scale=m.alpha)))
+        operands.append(("b", F32PTR, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes)))
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
         operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))
@@ -208,8 +208,13 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
 
 
 def bias_vector(m: Matrices, columns: Dim) -> np.ndarray | None:
-    """Gemm's C where it is a constant vector: the accumulators start from it."""
+    """Gemm's C where it is a constant vector: the accumulators start from it, unless alpha scales them later.
+
+    Alpha is no part of B: together with it B may leave f32's range where the result does not.
+    """
     if m.c is None or m.beta == 0 or m.c.data is None or m.c.producer is not None or not isinstance(columns, int):
+        return None
+    if m.alpha != 1:
         return None
     t = m.c.tensor
     if t.rank == 2 and t.dims[0] != 1:
@@ -334,7 +339,7 @@ class MatMulEmitter:
                 k.index(n_step),
                 k.index(width),
                 k.index(width),
-                k.const(m.alpha, F32),
+                k.const(1.0, F32),
             ],
         )
         return k["bpack"]

@@ -46,7 +46,7 @@ class PlainMatMul:
         self.inner = y.axis_order[-1] if y.rank else None
 
     def emit(self, k: Builder, fusion: Fusion, lanes: int) -> None:
-        """The whole kernel. With alpha = 0 nothing is summed, and C enters before the scaling by alpha."""
+        """The whole kernel."""
         m = self.m
 
         def term(index: list[KValue], column: KValue, inside: list[KValue]) -> Term:
@@ -55,24 +55,23 @@ class PlainMatMul:
             return Term(a_at, b_at, self.step(m.a_strides), self.step(m.b_strides))
 
         def start(index: list[KValue], column: KValue, n: int, mask: KValue | None) -> KValue:
-            return self.addend(k, index, column, n, mask)
-
-        depth = 0 if m.alpha == 0 else m.depth
-        finish = None if m.alpha in (0, 1) else lambda total: total * m.alpha
-        emit_plain(k, fusion, self.dtype, lanes, [depth], term, start, finish)
-
-    def addend(self, k: Builder, index: list[KValue], column: KValue, lanes: int, mask: KValue | None) -> KValue:
-        """beta / alpha · C, or 0."""
-        m, y = self.m, self.y
-        if m.c is None or m.beta == 0:
             return k.const(0, self.dtype)
-        t = m.c.tensor
+
+        def finish(total: KValue, index: list[KValue], column: KValue, n: int, mask: KValue | None) -> KValue:
+            total = total if m.alpha == 1 else total * m.alpha
+            return total if m.c is None or m.beta == 0 else total + self.addend(k, m.c.tensor, index, column, n, mask)
+
+        emit_plain(k, fusion, self.dtype, lanes, [m.depth], term, start, finish)
+
+    def addend(self, k: Builder, t: TensorType, index: list[KValue], column: KValue, lanes: int,
+               mask: KValue | None) -> KValue:  # fmt: skip
+        """beta · C, of type t."""
+        beta, y = self.m.beta, self.y
         lead = y.rank - t.rank
         strides = [0 if a < lead or t.dims[a - lead] == 1 else t.strides[a - lead] for a in range(y.rank)]
         at, step = self.at(k, strides, index, column), self.step(strides)
         value = k.cast(strided_load(k, k["c"], at, step, lanes, mask), self.dtype)
-        scale = m.beta / (m.alpha or 1)
-        return value if scale == 1 else value * scale
+        return value if beta == 1 else value * beta
 
     def at(self, k: Builder, strides: Sequence[Dim], index: Sequence[KValue], column: KValue) -> KValue:
         """The offset of an element of the result's index in an operand."""

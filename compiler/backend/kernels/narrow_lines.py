@@ -18,7 +18,7 @@ from ..fusion import evaluate_body, load, store
 from ..lowering import LowerContext
 from .narrow_shape import Chunk, Narrow, Sizes
 from .pack import transpose_square
-from .tail import Tail, round_like
+from .tail import Tail
 
 LEAST_SQUARE = 4  # lanes of the registers that are transposed
 
@@ -232,8 +232,7 @@ class Lines:
     def finish(self) -> None:
         """The tail, on the sums where they lie."""
         k, f, lanes, pixels = self.k, self.tail.fusion, self.ctx.lanes, self.sizes.pixels
-        dtype = f.result.tensor.dtype
-        if not f.tail and dtype == F32:
+        if not f.tail:
             return
 
         def channel(row: KValue, c: KValue) -> None:
@@ -244,7 +243,7 @@ class Lines:
 
             def vector(at: KValue, _: list[KValue]) -> None:
                 own = row * pixels + at
-                values = {**extras, f.result: round_like(k, k.load(k["sums"], own, lanes), dtype)}
+                values = {**extras, **f.rooted(k, k.load(k["sums"], own, lanes))}
                 evaluate_body(k, f.tail, values)
                 k.store(k["sums"], own, k.splat(k.cast(values[f.outputs[0][0]], F32), lanes))
 

@@ -25,10 +25,9 @@ def packed_panels(
     kinds: Sequence[PanelKind],
     lanes: int,
     *,
-    scale: float = 1.0,
     order: Sequence[int] | None = None,
 ) -> Weight:
-    """[group, *K, N] · scale → a weight, f32 [group, K · padded N]: panel after panel of [K][width].
+    """[group, *K, N] → a weight, f32 [group, K · padded N]: panel after panel of [K][width].
 
     Args:
         source: better a view of the model's constant than a copy: it is read band after band.
@@ -42,9 +41,9 @@ def packed_panels(
         for target, first in panels_of(place, depth, kinds, lanes):
             columns = source[..., first:]
             if order is None:
-                _fill(target, columns, scale)
+                _fill(target, columns)
             for at, index in enumerate(order or ()):
-                _fill(target[:, at], columns[:, index], scale)
+                _fill(target[:, at], columns[:, index])
 
     return ctx.weights.make((groups, math.prod(depth) * n_columns), np.float32, fill)
 
@@ -62,15 +61,15 @@ def panels_of(
         at += size
 
 
-def _fill(target: np.ndarray, source: np.ndarray, scale: float) -> None:
+def _fill(target: np.ndarray, source: np.ndarray) -> None:
     """[..., panel, width] from columns that may be too few, or too many."""
     count, width = target.shape[-2:]
     whole = min(count, source.shape[-1] // width)
     shape = (*source.shape[:-1], whole, width)
-    bands.copy(target[..., :whole, :], source[..., : whole * width].reshape(shape), scale)
+    bands.copy(target[..., :whole, :], source[..., : whole * width].reshape(shape))
     if whole < count:
         rest = source[..., whole * width :]
-        bands.copy(target[..., whole, : rest.shape[-1]], rest, scale)
+        bands.copy(target[..., whole, : rest.shape[-1]], rest)
 
 
 def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:

@@ -46,14 +46,14 @@ def emit_plain(
     extents: Sequence[Dim],
     term: Callable[[list[KValue], KValue, list[KValue]], Term],
     start: Callable[[list[KValue], KValue, int, KValue | None], KValue],
-    finish: Callable[[KValue], KValue] | None = None,
+    finish: Callable[[KValue, list[KValue], KValue, int, KValue | None], KValue] | None = None,
 ) -> None:
     """The kernel over rows × columns of the result; work items are rows.
 
     Args:
         dtype: of the accumulator. extents: sizes of the contracted indices.
         term: (row index per logical axis but the innermost, column, contracted index) → what to add.
-        start: (row index, column, lanes, mask) → initial value. finish: applied to the sum.
+        start: (row index, column, lanes, mask) → initial value. finish: (the sum, the same) → the result.
     """
     epilogue = Epilogue(k, fusion)
     columns = k.index(epilogue.columns)
@@ -78,7 +78,7 @@ def emit_plain(
 
             acc = k.splat(start(index, c, lanes, mask), lanes)
             total = inner([], acc)
-            epilogue.apply(r, c, total if finish is None else finish(total), mask)
+            epilogue.apply(r, c, total if finish is None else finish(total, index, c, lanes, mask), mask)
 
         k.for_(0, columns, lanes, [], lambda c, _: vector(c, k.tail_mask(columns - c, lanes)))
 

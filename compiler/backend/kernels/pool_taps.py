@@ -153,7 +153,7 @@ def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position:
         added = element - state[1]
         total = state[0] + added
         lost = (total - state[0]) - added
-        return [total, k.select(lost == lost, lost, 0)]  # of infinities nothing is lost
+        return [total, k.select(lost - lost == 0, lost, 0)]  # of infinities nothing is lost
     if len(state) == 1:
         return [plan.op.combine(k, state[0], element)]
     if not plan.indices:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.ops.recurrent import LSTM
 from ...ir.types import F32, I64, Dim
-from ..fusion import load, store
+from ..fusion import store, widen
 from .cells import Phase, Step, finish
 from .nest import strided_index
+from .plain import strided_load
 from .recurrent_plan import ITEM_ROWS, RecurrentPlan
 from .recurrent_tile import SmallProduct, SmallProducts
-from .recurrent_weights import fill_bias, pack_blocks
+from .recurrent_weights import fill_bias, pack_blocks, read_row
 
 
 class RecurrentEmitter:
@@ -143,9 +144,7 @@ class RecurrentEmitter:
         k = self.k
         _, d, b, u = self.p.axes(name)
         at = direction * k.index(d) + (self.row0 + row) * k.index(b) + unit * k.index(u)
-        if u == 1:
-            return load(k, k[name], at, self.lanes, mask)
-        return k.cast(k.gather(k[name], strided_index(k, at, u, self.lanes), mask), F32)
+        return widen(k, strided_load(k, k[name], at, u, self.lanes, mask))
 
     def _write(self, name: str, step: KValue, direction: KValue, row: KValue, unit: KValue, value: KValue,
                mask: KValue) -> None:  # fmt: skip
@@ -256,9 +255,7 @@ class RecurrentEmitter:
         def vector(i: KValue, _: list[KValue]) -> None:
             mask = k.tail_mask(size - i, lanes)
             at = source + i * k.index(step)
-            value = k.load(k["x"], at, lanes, mask) if step == 1 else \
-                k.gather(k["x"], strided_index(k, at, step, lanes), mask)
-            k.store(k["copy"], target + i, k.cast(value, F32), mask)
+            k.store(k["copy"], target + i, widen(k, strided_load(k, k["x"], at, step, lanes, mask)), mask)
 
         k.for_(0, size, lanes, [], vector)
 
@@ -294,8 +291,7 @@ class RecurrentEmitter:
                 k.store(slots, slot * lanes, value)
 
         def peephole(i: int) -> KValue:
-            column = (direction * 3 + i) * p.shape.hidden + unit
-            return load(k, k["p"], column, lanes, mask)
+            return read_row(k, p, "p", direction, unit + i * p.shape.hidden, mask)
 
         gates = [k.load(k["gates"], (row * n + j) * lanes, lanes) for j in range(n)]
         values = Step(gates, lambda slot: k.load(slots, slot * lanes, lanes), h, c,

@@ -16,10 +16,11 @@ from ...ir import bands
 from ...ir.graph import Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import F32, Dim, ceil_div
-from ..fusion import load
+from ..fusion import widen
 from ..lowering import LowerContext, Weight
 from .cells import Cell
 from .nest import strided_index
+from .plain import strided_load
 from .recurrent_tile import part_vectors
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ def _pack(k: Builder, p: RecurrentPlan, name: str, depth: Dim, direction: KValue
         before = before + depth * (p.padded * len(group))
 
 
+def read_row(k: Builder, p: RecurrentPlan, name: str, direction: KValue, column: KValue, mask: KValue) -> KValue:
+    """A vector of B or P, [direction, column] in any order, from a column on."""
+    by_direction, by_column = p.types[name].strides
+    at = direction * k.index(by_direction) + column * k.index(by_column)
+    return widen(k, strided_load(k, k[name], at, by_column, p.lanes, mask))
+
+
 def fill_bias(k: Builder, p: RecurrentPlan, direction: KValue, first: KValue, last: KValue) -> None:
     """What the sums of the blocks [first, last) start from, in slot order."""
     lanes, hidden, cell, n = p.lanes, p.shape.hidden, p.cell, p.op.n_gates
@@ -114,7 +122,7 @@ def fill_bias(k: Builder, p: RecurrentPlan, direction: KValue, first: KValue, la
         def bias(number: int) -> KValue:
             if "b" not in p.types:
                 return k.splat(k.const(0.0, F32), lanes)
-            return load(k, k["b"], (direction * (2 * n) + number) * hidden + u * lanes, lanes, mask)
+            return read_row(k, p, "b", direction, number * hidden + u * lanes, mask)
 
         for j, gate in enumerate(cell.inputs):
             value = bias(gate) + bias(n + gate) if cell.both_biases[j] else bias(gate)

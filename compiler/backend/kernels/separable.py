@@ -77,7 +77,7 @@ class ScratchEpilogue(Epilogue):
 
     def apply(self, row: KValue, column: KValue, value: KValue, mask: KValue | None = None) -> None:
         """See Epilogue."""
-        values = {self.fusion.result: value}
+        values = self.fusion.rooted(self.k, value)
         evaluate_body(self.k, self.fusion.tail, values)
         ((result, _),) = self.fusion.outputs
         at = (row - self.first) * self.pitch + column

@@ -122,8 +122,8 @@ def within(ctx: LowerContext, p: Product) -> Product | None:
     return replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)
 
 
-def pair_weights(ctx: LowerContext, matrix: np.ndarray, p: Product, h: Halves, scale: float = 1.0) -> Weight:
-    """[K, N] · scale → pair of panels after pair: the MATRICES, each [K/2][width]."""
+def pair_weights(ctx: LowerContext, matrix: np.ndarray, p: Product, h: Halves) -> Weight:
+    """[K, N] → pair of panels after pair: the MATRICES, each [K/2][width]."""
 
     def fill(place: np.ndarray) -> None:
         at = 0
@@ -131,21 +131,21 @@ def pair_weights(ctx: LowerContext, matrix: np.ndarray, p: Product, h: Halves, s
             first, width = static(kind.column), kind.vectors * p.lanes
             for column in range(first, first + static(kind.count) * width, width):
                 size = len(MATRICES) * h.depth * width
-                _fill_pair(place[at : at + size].reshape(len(MATRICES), h.depth, width), matrix, column, h, scale)
+                _fill_pair(place[at : at + size].reshape(len(MATRICES), h.depth, width), matrix, column, h)
                 at += size
 
     n_columns = sum(static(kind.count) * kind.vectors * p.lanes for kind in p.kinds)
     return ctx.weights.make((len(MATRICES) * h.depth * n_columns,), np.float32, fill)
 
 
-def _fill_pair(place: np.ndarray, matrix: np.ndarray, column: int, h: Halves, scale: float) -> None:
+def _fill_pair(place: np.ndarray, matrix: np.ndarray, column: int, h: Halves) -> None:
     """The MATRICES of the panels from `column` on in each half."""
     width = place.shape[2]
 
     def part(half: int, first: int) -> np.ndarray:
         own = np.zeros((h.depth, width), np.float32)
         given = matrix[half * h.depth : (half + 1) * h.depth, first : first + width]
-        bands.copy(own[:, : given.shape[1]], given, scale)
+        bands.copy(own[:, : given.shape[1]], given)
         return own
 
     (b11, b12), (b21, b22) = [[part(half, first) for first in (column, h.columns + column)] for half in (0, 1)]
@@ -167,18 +167,16 @@ class Strassen:
     """One product's plan, operands and emitter.
 
     Args:
-        p: a `plan_halves`. matrix: B, [K, N], K even, but for the factor `scale`. bias: of its columns.
+        p: a `plan_halves`. matrix: B, [K, N], K even. bias: of its columns.
     """
 
-    def __init__(
-        self, ctx: LowerContext, p: Product, matrix: np.ndarray, bias: np.ndarray | None, scale: float = 1.0
-    ) -> None:
+    def __init__(self, ctx: LowerContext, p: Product, matrix: np.ndarray, bias: np.ndarray | None) -> None:
         columns, left = matrix.shape[1], left_columns(matrix.shape[1], p.lanes)
         h = Halves(ceil_div(static(p.row_block), 2), static(p.kc), left, columns != 2 * left)
         self.p, self.halves = p, h
         width = max(kind.vectors for kind in p.kinds) * p.lanes
         self.named: list[tuple[str, PtrType, Operand]] = [
-            ("pairs", F32PTR, pair_weights(ctx, matrix, p, h, scale)),
+            ("pairs", F32PTR, pair_weights(ctx, matrix, p, h)),
             ("bias", F32PTR, ctx.weights.add(pair_bias(bias, columns, left))),
             ("partial", F32PTR, Scratch(N_KEPT * h.rows * width * 4)),
             ("sums", F32PTR, Scratch(N_SUMS * h.rows * h.depth * 4)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...ir.graph import Node, Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import PtrType
-from ...ir.types import F32, Dim, DType
+from ...ir.types import Dim, DType
 from ..fusion import Epilogue, Fusion, evaluate_body, load, scalar_constant, store, widen
 from ..lowering import node_signature
 
@@ -72,6 +72,7 @@ class Tail:
         fusion: gives the nodes. kinds: of each extra operand: full (laid out like the result), column (a vector along
             it), scalar, or general (any broadcast: its address is computed from the layer's own shape).
         key: equal for tails that one tile function can serve. heavy: keep one copy of the code per tile.
+        factor: of the sums, before the addend.
     """
 
     fusion: Fusion = field(compare=False, hash=False)
@@ -80,6 +81,7 @@ class Tail:
     heavy: bool
     symbols: tuple[str, ...]
     addend: Addend | None = None
+    factor: float = 1.0
 
     @property
     def needs_dims(self) -> bool:
@@ -105,9 +107,10 @@ class Tail:
         """Finish one vector of the result at (row, column) and store every output; k has pitch and the pointers."""
         f = self.fusion
         at = row * k["pitch"] + column
+        value = value if self.factor == 1 else value * self.factor
         if self.addend is not None:
             value = value + self.addend.load(k, row, column, value.lanes, mask)
-        values = {f.result: round_like(k, value, f.result.tensor.dtype)}
+        values = f.rooted(k, value)
         general = Epilogue(k, f) if self.needs_dims else None
         for i, (inner, _) in enumerate(f.extras):
             ptr, kind = k[f"x{i}"], self.kinds[i]
@@ -123,12 +126,9 @@ class Tail:
             store(k, k[f"y{i}"], at, k.splat(values[inner], value.lanes), mask)
 
 
-def round_like(k: Builder, value: KValue, dtype: DType) -> KValue:
-    """An f32 value rounded as if it had been stored as `dtype`."""
-    return value if dtype == F32 else k.cast(k.cast(value, dtype), F32)
-
-
-def tail_of(fusion: Fusion, symbols: tuple[str, ...], addend: Addend | None = None) -> Tail:
+def tail_of(
+    fusion: Fusion, symbols: tuple[str, ...], addend: Addend | None = None, factor: float = 1.0
+) -> Tail:
     """Classify the extras of a fusion whose result is stored as rows × columns in memory order."""
     epilogue = Epilogue(None, fusion)  # type: ignore[arg-type]
     whole, column = epilogue.type.strides, epilogue.column_axis
@@ -146,8 +146,8 @@ def tail_of(fusion: Fusion, symbols: tuple[str, ...], addend: Addend | None = No
     heavy = any(n.op.name not in _CHEAP for n in fusion.tail)
     types = tuple(str(o.tensor.dtype) for _, o in (*fusion.extras, *fusion.outputs))
     shape_key = (node_signature(fusion.node),) if "general" in kinds else ()
-    key = (tuple(kinds), str(epilogue.type.dtype), types, addend, _nodes_key(fusion), *shape_key)
-    return Tail(fusion, tuple(kinds), key, heavy, symbols, addend)
+    key = (tuple(kinds), str(epilogue.type.dtype), types, addend, factor, _nodes_key(fusion), *shape_key)
+    return Tail(fusion, tuple(kinds), key, heavy, symbols, addend, factor)
 
 
 def _nodes_key(fusion: Fusion) -> tuple:

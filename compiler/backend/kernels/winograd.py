@@ -34,7 +34,7 @@ from functools import partial
 import numpy as np
 
 from ...ir import winograd as counts
-from ...ir.bands import is_finite
+from ...ir.bands import greatest
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
 from ...ir.mapped import forget
@@ -46,7 +46,7 @@ from .blocking import size_hint, static
 from .conv_weights import ConvShape
 from .pack import pad_vector
 from .tile import most_rows
-from .winograd_axes import Axis, as_array, axis_algorithm
+from .winograd_axes import Axis, Matrix, as_array, axis_algorithm
 from .winograd_kernel import Plan, WinogradKernel
 
 UNIT_ROUNDOFF = 2.0**-24  # of f32
@@ -65,7 +65,7 @@ def applies(s: ConvShape, target: Target) -> bool:
             and s.channels_last_input and s.x.tensor.dtype == F32 and s.y.dtype == F32
             and s.group_inputs % target.f32_lanes == 0 and s.group_outputs % target.f32_lanes == 0
             and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end))
-            and s.w.data is not None and is_finite(s.w.data))  # fmt: skip
+            and s.w.data is not None and greatest(s.w.data) <= greatest_weight(algorithms(s)))  # fmt: skip
 
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
@@ -95,8 +95,18 @@ def error_bound(axes: tuple[Axis, Axis], channels: int) -> float:
 
 def growth(axes: tuple[Axis, Axis]) -> float:
     """How much larger than the largest input of its window a transformed input can be."""
-    sums = [max(float(np.abs(as_array(phase.bt)).sum(axis=1).max()) for phase in axis.phases) for axis in axes]
-    return math.prod(sums)
+    return math.prod(max(_row_sum(phase.bt) for phase in axis.phases) for axis in axes)
+
+
+def greatest_weight(offered: list[tuple[Axis, Axis]]) -> float:
+    """The greatest magnitude of weights whose transforms f32 holds by any of the algorithms."""
+    most = max(math.prod(max(_row_sum(phase.g) for phase in axis.phases) for axis in axes) for axes in offered)
+    return float(np.finfo(np.float32).max) / most
+
+
+def _row_sum(matrix: Matrix) -> float:
+    """The greatest sum of a row's magnitudes."""
+    return float(np.abs(as_array(matrix)).sum(axis=1).max())
 
 
 def name_of(axes: tuple[Axis, Axis]) -> str:

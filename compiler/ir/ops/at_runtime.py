@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import I64, Dim, TensorType, Type
+from ..types import I64, Dim, TensorType, Type, prod
 from .base import Attr, Host, InferContext, Mixed, Variadic, VariadicOut, op
 
 
@@ -30,6 +30,7 @@ class AtRuntime(Host):
         if self.kind == "Range":
             return [self._result(ctx, [None])]
         if self.kind == "Split":
+            ctx.equal(ctx.n_outputs, prod(ctx.shape(1)), "Split needs a size for each output")
             axis = ctx.axis(self.setting("axis", 0), ctx.rank(0))
             return [self._result(ctx, _open(ctx, [axis]), i) for i in range(ctx.n_outputs)]
         if self.kind == "TopK":
@@ -44,6 +45,9 @@ class AtRuntime(Host):
 
     def _one_shape(self, ctx: InferContext) -> list[Dim | None]:
         rank = ctx.rank(0)
+        if self.kind == "MaxUnpool":
+            ctx.equal(rank, prod(ctx.shape(2)), "output_shape must have the rank of x")
+            return [None] * rank
         if self.kind in ("Slice", "Pad"):
             axes = ctx.known(3)
             known = axes is not None and all(isinstance(a, int) for a in axes.flat)
@@ -52,7 +56,7 @@ class AtRuntime(Host):
             return _open(ctx, ctx.axes(self.setting("axes", None) or range(rank), rank))
         counts = {"Tile": rank, "Expand": max(rank, _length(ctx)), "Reshape": _length(ctx),
                   "Squeeze": rank - _length(ctx), "Unsqueeze": rank + _length(ctx),
-                  "Col2Im": 2 + _length(ctx), "MaxUnpool": rank}  # fmt: skip
+                  "Col2Im": 2 + _length(ctx)}  # fmt: skip
         if self.kind not in counts:
             ctx.unsupported(f"{self.kind} with operands that only the run knows")
         if counts[self.kind] < 0:

@@ -223,27 +223,33 @@ class Elementwise(Operator):
         if out.size > KNOWN_LIMIT:
             return None
         dtype = self.output_dtype(ctx)
+        needs_exact = not dtype.is_float
         for i in np.ndindex(out.shape):
             scalars = self._whole([a[i] for a in arrays], dtype)
-            out[i] = None if scalars is None else _as_element(self.fold(*scalars), dtype)
+            if scalars is None:
+                return None
+            out[i] = _as_element(self.fold(*scalars), dtype)
             if out[i] is None:
                 return None
+            needs_exact |= not isinstance(out[i], SymDim) and any(isinstance(x, SymDim) for x in scalars)
+        if needs_exact and not all(ctx.is_exact(i) for i in range(ctx.n_inputs)):
+            return None
         return out
 
     def _whole(self, scalars: list[PyAny], dtype: DType) -> list[PyAny] | None:
-        """Scalars as `fold` takes them: beside a symbol only whole numbers; None if there are others."""
+        """Scalars as `fold` takes them: beside a symbol only whole numbers (-0 is none); None if there are others."""
         if not any(isinstance(x, SymDim) for x in scalars):
             return scalars
         if dtype.is_float and not self.folds_sizes_as_floats:
             return None
-        if any(isinstance(x, float) and not x.is_integer() for x in scalars):
+        if any(isinstance(x, float) and (not x.is_integer() or str(x) == "-0.0") for x in scalars):
             return None
         return [int(x) if isinstance(x, float) else x for x in scalars]
 
 
 def _as_element(x: PyAny, dtype: DType) -> PyAny:
     """x, rounded as the element type holds it. (Integers that it does not hold are taken for unknown by the graph.)"""
-    if isinstance(x, float) and dtype.numpy is not None:
+    if isinstance(x, (int, float)) and dtype.is_float and dtype.numpy is not None:
         with np.errstate(over="ignore"):
             return float(np.asarray(x, dtype.numpy))
     return x

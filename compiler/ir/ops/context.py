@@ -10,11 +10,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import InvalidModel, UnsupportedOp
-from ..types import Dim, Shape, SymDim, TensorType, Type, lower_bound, symbol, upper_bound
+from ..types import Dim, DType, Shape, SymDim, TensorType, Type, exact_max, exact_min, lower_bound, symbol, upper_bound
 from ..types import shape_text as _shape_text
 
 KNOWN_LIMIT = 1024
 """Integer contents of tensors with more elements than this are not tracked."""
+
+MOST_WRITTEN = 1 << 62
+"""Manifests have no larger numbers."""
 
 Constraint = tuple[Dim, Dim, str]
 
@@ -22,7 +25,7 @@ Constraint = tuple[Dim, Dim, str]
 def known_sizes(shape: Shape) -> tuple[int, ...] | None:
     """A shape that content can be known of: numbers alone (a product of 0 may have symbols beside the 0), and small."""
     sizes = tuple(d for d in shape if isinstance(d, int))
-    return sizes if len(sizes) == len(shape) and math.prod(sizes) <= KNOWN_LIMIT else None
+    return sizes if len(sizes) == len(shape) and math.prod(d for d in sizes if d) <= KNOWN_LIMIT else None
 
 
 class InferContext:
@@ -90,7 +93,7 @@ class InferContext:
     def dims(self, i: int, what: str) -> list[Dim]:
         """Known content of the 1-D (or scalar) integer operand i; unsupported if it is not known at compile time."""
         known = self.known(i)
-        if known is None:
+        if known is None or not self.is_exact(i):
             self.unsupported(f"{what} must be known at compile time", self.types[i] if self.has(i) else "nothing")
         return list(known.ravel())
 
@@ -137,6 +140,34 @@ class InferContext:
         self.constraints.append((a, b, f"{self.where}: {message}"))
         return b if isinstance(b, int) else a
 
+    def hold(self, content: np.ndarray, dtype: DType) -> None:
+        """Constrains the symbols in a known content to sizes for which the element type holds it."""
+        low, high = (min(max(bound, -MOST_WRITTEN), MOST_WRITTEN) for bound in dtype.whole_range)
+        for dim in content.flat:
+            if isinstance(dim, SymDim):
+                clamped = exact_max(exact_min(dim, high), low)
+                if clamped != dim:
+                    message = f"{self.where}: {dim}, computed in {dtype}, must lie between {low} and {high}"
+                    self.constraints.append((clamped, dim, message))
+
+    def is_exact(self, i: int) -> bool:
+        """Whether what is known of operand i is what a run gives, and not rounded; asked where floats become sizes.
+
+        Constrains the symbols in it and in all floats that it was computed of, which are otherwise free: a run may
+        well round a size that it only divides by. False where nothing tells what it was computed of.
+        """
+        pending, seen = [self._values[i]] if self.has(i) else [], set()
+        while pending:
+            value = pending.pop()
+            if value in seen or not _has_rounded_sizes(value):
+                continue
+            if value.producer is None:
+                return False
+            self.hold(value.known, value.type.dtype)
+            seen.add(value)
+            pending += value.producer.operands
+        return True
+
     def broadcast(self, *shapes: Shape) -> Shape:
         """The numpy broadcast of shapes: 1 gives way; a symbol must equal other symbols and ints > 1 at run time."""
         rank = max((len(s) for s in shapes), default=0)
@@ -167,3 +198,12 @@ class InferContext:
             assert self._expand is not None
             self._expansion = self._expand(op, self)
         return self._expansion
+
+
+def _has_rounded_sizes(value: Any) -> bool:
+    return (
+        isinstance(value.type, TensorType)
+        and value.type.dtype.is_float
+        and value.known is not None
+        and any(isinstance(d, SymDim) for d in value.known.flat)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....errors import InvalidModel
 from ..types import Dim, TensorType, floor_div
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, op
-from .geometry import WindowGeometry, per_axis, window_geometry
+from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
 
 @op(since=13)
@@ -109,6 +109,7 @@ class Conv(Convolution, Contraction):
                 ctx.fail("b must be a vector", found=ctx.types[2])
             ctx.equal(w[0], ctx.shape(2)[0], "b must have one element per output channel")
         geometry = self.geometry(ctx.tensor(0), ctx.tensor(1))
+        require_windows(ctx, geometry, self.auto_pad)
         return [ctx.tensor(0).with_shape((x[0], w[0], *geometry.output))]
 
 

@@ -70,6 +70,12 @@ class Mul(Elementwise):
     def fold(self, a: PyAny, b: PyAny) -> PyAny:
         return a * b
 
+    def _whole(self, scalars: list[PyAny], dtype: DType) -> list[PyAny] | None:
+        symbolic = any(isinstance(x, SymDim) for x in scalars)
+        if symbolic and dtype.is_float and 0 in scalars:  # the sign of the zero is that of a size
+            return None
+        return super()._whole(scalars, dtype)
+
 
 @op(since=14)
 class Div(Elementwise):

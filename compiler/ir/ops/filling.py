@@ -83,7 +83,8 @@ class Tile(Movement):
         fixed = [c for c in counts if isinstance(c, int)]
         if content is None or len(fixed) < len(counts):
             return None
-        return np.tile(content, fixed) if content.size * math.prod(fixed) <= KNOWN_LIMIT else None
+        small = known_sizes(tuple(d * c for d, c in zip(content.shape, fixed, strict=True))) is not None
+        return np.tile(content, fixed) if small else None
 
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         return [i % d for i, d in zip(index, ctx.shape(0), strict=True)]
@@ -130,7 +131,7 @@ class Range(Operator):
             start, limit, delta = (float(c.reshape(-1)[0]) for c in constants if c is not None)
             if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
                 ctx.fail("start, limit and delta must be finite and delta not 0", found=[start, limit, delta])
-            return max(0, math.ceil((limit - start) / delta))
+            return math.ceil(max(0.0, min((limit - start) / delta, 2.0**63)))  # f64 may overflow
         first, last, step = (ctx.dims(i, what)[0] for i, what in enumerate(("start", "limit", "delta")))
         if step == 0 or isinstance(step, SymDim):
             ctx.fail("delta must be a number other than 0", found=step)

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import InvalidModel
-from ..types import Dim, Shape, ceil_div, dim_max, dim_min, floor_div
+from ..types import Dim, Shape, at_least, ceil_div, dim_max, dim_min, exact_min, floor_div
 from .attributes import Ints
+from .context import InferContext
+
+LARGER_WINDOW = "the window is larger than the padded input"
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,17 @@ def window_geometry(
     return WindowGeometry(kernel, strides, dilations, tuple(begin), tuple(end), spatial, output)
 
 
+def require_windows(ctx: InferContext, geometry: WindowGeometry, auto_pad: str) -> None:
+    """Constrains symbols: the padded input must hold a window. SAME pads it until it does."""
+    if auto_pad.startswith("SAME"):
+        return
+    sizes = zip(geometry.input, geometry.pads_begin, geometry.pads_end, geometry.extent, strict=True)
+    for size, begin, end, extent in sizes:
+        padded = size + begin + end
+        if not at_least(padded, extent):
+            ctx.equal(exact_min(padded, extent), extent, LARGER_WINDOW)
+
+
 def same_padding(size: Dim, kernel: int, stride: int, dilation: int) -> Dim:
     """Total padding of an axis so that the output has ceil(size / stride) positions."""
     extent = (kernel - 1) * dilation + 1
@@ -102,9 +116,7 @@ def _output_size(size: Dim, kernel: int, stride: int, dilation: int, begin: Dim,
     extent = (kernel - 1) * dilation + 1
     span = size + begin + end - extent
     if isinstance(span, int) and span < 0:
-        raise InvalidModel(
-            "the window is larger than the padded input", expected=f"at least {extent}", found=span + extent
-        )
+        raise InvalidModel(LARGER_WINDOW, expected=f"at least {extent}", found=span + extent)
     if not ceil_mode:
         return floor_div(span, stride) + 1
     # the last window must start inside the input or the padding before it

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..types import I8, I64, U8, DType, TensorType, Type
 from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Window, op
-from .geometry import WindowGeometry, window_geometry
+from .geometry import WindowGeometry, require_windows, window_geometry
 from .reduce import lowest
 from .signature import TypeGroup
 
@@ -52,8 +52,9 @@ class Pool(Window):
         return g
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        t = ctx.tensor(0)
-        return [TensorType(t.dtype, (*t.dims[:2], *self.geometry(ctx).output), t.layout)]
+        t, geometry = ctx.tensor(0), self.geometry(ctx)
+        require_windows(ctx, geometry, self.auto_pad)
+        return [TensorType(t.dtype, (*t.dims[:2], *geometry.output), t.layout)]
 
 
 @op(since=12)

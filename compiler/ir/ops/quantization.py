@@ -1,7 +1,7 @@
 """Quantised operators: QuantizeLinear, DequantizeLinear, and products of small integers.
 
 Products run in f32 and are exact: whole numbers below 2^24 have no rounding error in any order of summation. Where the
-bound on a sum is higher, the contracted axis is cut into pieces whose sums are added as i32.
+bound on a sum is higher, the contracted axis is cut into pieces whose sums are added as i32, or they run in f64.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, F64, I8, I16, I32, U8, U16, DType, SymDim, TensorType, ceil_div
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, DType, SymDim, TensorType, ceil_div
 from .base import (
     Any,
     Any2,
@@ -219,21 +219,22 @@ def exact_sum(g: PyAny, length: int, least: int, product: Callable[[int, int], P
     return total, True
 
 
+def wrapped(g: PyAny, total: PyAny) -> PyAny:
+    """Whole numbers in f64 as i32, modulo 2^32 as sums of i32 are: a cast alone would saturate."""
+    return g.Cast(g.Cast(total, to=I64), to=I32)
+
+
 def _part(g: PyAny, v: PyAny, axis: int, first: int, last: int) -> PyAny:
     return v if (first, last) == (0, v.tensor.dims[axis]) else g.Slice(v, [first], [last], [axis])
 
 
 def integer_matmul(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -> tuple[PyAny, bool]:
     """(a - a_zero) @ (b - b_zero) as `exact_sum` gives it."""
-    if a_zero is not None and a_zero.tensor.rank == 1 and a_zero.tensor.dims != (1,):
-        a_zero_wide = g.Unsqueeze(a_zero, [1])
-    else:
-        a_zero_wide = a_zero
-    fa, fb = centred(g, a, a_zero_wide), centred(g, b, b_zero)
+    by_row = a_zero is not None and a_zero.tensor.rank == 1 and a_zero.tensor.dims != (1,)
+    fa, fb = centred(g, a, g.Unsqueeze(a_zero, [1]) if by_row else a_zero), centred(g, b, b_zero)
     length = a.tensor.dims[-1]
     if isinstance(length, SymDim):
-        product = g.IntegralMatMul(g.Cast(fa, to=F64), g.Cast(fb, to=F64))
-        return g.Cast(product, to=I32), True
+        return wrapped(g, g.IntegralMatMul(g.Cast(fa, to=F64), g.Cast(fb, to=F64))), True
     least = max(1, EXACT // max(1, magnitude(a, a_zero) * magnitude(b, b_zero)))
     rows = max(0, b.tensor.rank - 2)
 
@@ -303,17 +304,18 @@ class Convolved(Convolution, Composite):
             wide = g.Reshape(w_zero, [-1] + [1] * (rank - 1))
         fx, fw = centred(g, x, x_zero), centred(g, w, wide)
         weights = w.tensor.static_shape
-        limit = EXACT // max(1, magnitude(x, x_zero))
         if self._heaviest(w, w_zero) * magnitude(x, x_zero) + _heaviest_bias(bias) <= EXACT:
             return g.IntegralConv(fx, fw, None if bias is None else g.Cast(bias, to=F32), **attributes), False
-        taps = int(np.prod(weights[2:], dtype=np.int64))
-        least = max(1, limit // max(1, magnitude(w, w_zero) * taps))
+        least = EXACT // max(1, magnitude(x, x_zero) * magnitude(w, w_zero) * int(np.prod(weights[2:])))
 
         def part(first: int, last: int) -> PyAny:
             return g.IntegralConv(self._channels(g, fx, weights[1], first, last), _part(g, fw, 1, first, last),
                                   **attributes)
 
-        total, whole = exact_sum(g, weights[1], least, part)
+        if least:
+            total, whole = exact_sum(g, weights[1], least, part)
+        else:  # one channel's taps alone may exceed what f32 holds
+            total, whole = wrapped(g, g.IntegralConv(g.Cast(fx, to=F64), g.Cast(fw, to=F64), **attributes)), True
         if bias is None:
             return total, whole
         total = total if whole else g.Cast(total, to=I32)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..types import BOOL, I64, DType, TensorType, Type
 from .base import (
+    CATALOGUE,
     Attr,
     Composite,
     Float,
@@ -307,6 +308,8 @@ class ReduceAtRuntime(Host):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         shape, axes = ctx.shape(0), ctx.shape(1)
+        if not CATALOGUE["", self.kind].signature.input_spec(0).group.accepts(ctx.tensor(0)):
+            ctx.unsupported("input x has the wrong type", ctx.tensor(0))
         if len(axes) != 1 or not isinstance(axes[0], int):
             ctx.unsupported("the number of axes must be known at compile time", ctx.tensor(1))
         if axes[0] > len(shape):

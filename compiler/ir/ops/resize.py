@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from ....errors import ResourceLimit, UnsupportedOp
-from ..types import F64, Dim, SymDim, TensorType, at_least, upper_bound
+from ..types import F64, Dim, SymDim, TensorType, at_least, exact_min, lower_bound, upper_bound
 from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, op
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -19,6 +20,7 @@ MODES = ("nearest", "linear", "cubic")
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 POLICIES = ("stretch", "not_larger", "not_smaller")
 MOST = 2**40  # a longer axis is a mistake
+MOST_TRIED = 2**16  # sizes for which a fraction is compared with a scale
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,46 @@ class ResizedAxis:
     roi: tuple[float, float] | None = None
 
 
-def _scaled(size: Dim, scale: float) -> Dim:
-    """floor(size * scale): in f32 as ONNX Runtime; a symbolic size takes the simplest fraction that is `scale`."""
-    if isinstance(size, SymDim):
-        simple = Fraction(scale).limit_denominator(1000)
-        exact = simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
-        return size * exact.numerator // exact.denominator
-    product = float(np.float32(size) * np.float32(scale))
+def _scaled(ctx: InferContext, size: Dim, scale: float) -> Dim:
+    """floor(size * scale), in f32 as ONNX Runtime. Symbols are constrained to sizes for which a fraction gives it."""
+    if scale == 1:
+        return size
+    product = float(np.float32(lower_bound(size)) * np.float32(scale))
     if product > MOST:
         raise ResourceLimit("resized beyond all measure", expected=f"at most {MOST} elements", found=product)
-    return math.floor(product)
+    if not isinstance(size, SymDim):
+        return math.floor(product)
+    fraction, most, most_whole = _as_fraction(scale)
+    limited: list[tuple[Dim, int, str]] = [(size, most, "a size")]
+    if most_whole < most:
+        is_whole = 1 - exact_min(size % fraction.denominator, 1)
+        limited.append((size * is_whole, most_whole, f"a multiple of {fraction.denominator}"))
+    for part, bound, what in limited:
+        message = f"{what} that is scaled by {scale} must be at most {bound}, or fixed when compiling"
+        ctx.equal(exact_min(part, bound), part, message)
+    return size * fraction.numerator // fraction.denominator
+
+
+@lru_cache
+def _as_fraction(scale: float) -> tuple[Fraction, int, int]:
+    """A fraction that gives the floor of a size's f32 product with `scale`: up to which size, and up to which one
+    that its denominator divides, where the f32 product may round up to the next whole number, or not.
+
+    Products below 2**24, counted in units of the last binary digit of `scale`, are not rounded.
+    """
+    exact = Fraction(scale)
+    unrounded = 2**24 // (exact.numerator // (exact.numerator & -exact.numerator))
+    if unrounded >= MOST_TRIED:
+        return exact, unrounded, unrounded
+    sizes = range(1, MOST_TRIED + 1)
+    products = np.floor(np.array(sizes, np.float32) * np.float32(scale)).tolist()
+    found = []
+    for fraction in (exact, exact.limit_denominator(1000)):
+        p, q = fraction.numerator, fraction.denominator
+        wrong = [n for n, product in zip(sizes, products, strict=True) if n * p // q != product]
+        most, most_whole = (next((n for n in wrong if (n % q == 0) == whole), MOST_TRIED + 1) - 1 for whole in (0, 1))
+        found.append((fraction, most, most_whole))
+    return max(found, key=lambda entry: min(entry[1:]))
 
 
 @op(since=19)
@@ -83,7 +115,8 @@ class Resize(Operator):
             ctx.fail("scales must be positive numbers", found=scales.tolist())
         found = []
         for axis, scale in zip(axes, scales.reshape(-1).astype(np.float32).tolist(), strict=True):
-            found.append(ResizedAxis(axis, ctx.shape(0)[axis], _scaled(ctx.shape(0)[axis], scale), scale))
+            size = ctx.shape(0)[axis]
+            found.append(ResizedAxis(axis, size, _scaled(ctx, size, scale), scale))
         return found
 
     def _by_sizes(self, ctx: InferContext, axes: Sequence[int]) -> list[ResizedAxis]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import Dim, SymDim, TensorType, at_least, prod
+from ..types import Dim, SymDim, TensorType, at_least, prod, upper_bound
 from .base import Attr, Composite, Float, Float2, In, InferContext, Int64, Ints, Numeric, Operator, Opt, op
 
 
@@ -79,7 +79,7 @@ class Col2Im(Operator):
 class MaxUnpool(Composite):
     """Zeros with the pooled values put back where their maxima were; indices count in the shape that pooling implies.
 
-    `output_shape` then adds zeros at the ends, or crops.
+    `output_shape` then adds zeros at the ends.
     """
 
     x: In[Float2]
@@ -107,6 +107,8 @@ class MaxUnpool(Composite):
             ctx.fail("output_shape must have the rank of x", expected=len(shape), found=wanted)
         if any(isinstance(d, SymDim) for d in (*shape, *wanted)):
             ctx.unsupported("MaxUnpool of symbolic dimensions", found=ctx.types[0])
+        if any(upper_bound(w) < upper_bound(d) for w, d in zip(wanted, shape, strict=True)):
+            ctx.fail("output_shape is too small", expected=f"at least {shape}", found=wanted)
         return [ctx.tensor(0).with_shape(tuple(wanted))]
 
     def expand(self, g: PyAny, x: PyAny, indices: PyAny, output_shape: PyAny = None) -> PyAny:

@@ -8,6 +8,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
+from ..dim import MAX_SYMBOL
 from ..types import (
     Dim,
     SymDim,
@@ -27,7 +28,6 @@ from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator,
 
 Decides = Callable[[Dim, Dim], Dim]
 FAR = 2**31 - 1  # exporters write the ends of i32 and i64 for "to the end"
-LONGEST = 1 << 47  # no memory holds an open axis as long
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Slice(Movement):
                     ctx.fail("the sign of a bound depends on a symbolic dimension", found=bound,
                              hint="fix the dimension when compiling")
             size = shape[axis]
-            longest = max(LONGEST, size) if isinstance(size, int) else LONGEST  # a longer step takes one, too
+            longest = max(MAX_SYMBOL, size) if isinstance(size, int) else MAX_SYMBOL  # a longer step takes one, too
             taken[axis] = slice_range(start, end, max(-longest, min(longest, step)), size)
         return taken
 

@@ -40,7 +40,7 @@ class _Ensemble(Host):
         return ctx.shape(0)[0] if rank == 2 else 1
 
     def check(self, ctx: InferContext, leaf: str) -> None:
-        """Equal lengths, known rules, every child and every leaf there, no node its own descendant's child."""
+        """Equal lengths, known rules, every child and every leaf there, no node its own ancestor."""
         n = len(self.nodes_treeids)
         for name in ("nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_truenodeids", "nodes_falsenodeids"):
             if len(getattr(self, name)) != n:
@@ -68,9 +68,9 @@ class _Ensemble(Host):
             ctx.fail("a leaf is no node", found=missing[0])
 
     def _check_children(self, ctx: InferContext, position: dict[tuple[int, int], int]) -> None:
-        parents: set[tuple[int, int]] = set()
-        rows = zip(self.nodes_treeids, self.nodes_modes, self.nodes_truenodeids, self.nodes_falsenodeids)
-        for tree, mode, yes, no in rows:
+        parents: dict[tuple[int, int], tuple[int, int]] = {}
+        rows = zip(position, self.nodes_modes, self.nodes_truenodeids, self.nodes_falsenodeids)
+        for (tree, node), mode, yes, no in rows:
             if mode == "LEAF":
                 continue
             for child in {(tree, yes), (tree, no)}:
@@ -78,7 +78,23 @@ class _Ensemble(Host):
                     ctx.fail("a child is no node", found=child)
                 if child in parents:
                     ctx.fail("a node has two parents", found=child)
-                parents.add(child)
+                parents[child] = (tree, node)
+        rooted: set[tuple[int, int]] = set()
+        for at in parents:
+            path = set()
+            while at in parents and at not in rooted:
+                if at in path:
+                    ctx.fail("a node is its own ancestor", found=at)
+                path.add(at)
+                at = parents[at]
+            rooted |= path
+
+    def check_base(self, ctx: InferContext, *lengths: int) -> None:
+        """base_values of one of these lengths, or none."""
+        tensor = self.base_values_as_tensor
+        found = len(self.base_values) if tensor is None else tensor.size
+        if found not in (0, *lengths):
+            ctx.fail("base_values has the wrong length", expected=" or ".join(map(str, lengths)), found=found)
 
 
 @op(since=1, domain="ai.onnx.ml")
@@ -99,6 +115,7 @@ class TreeEnsembleRegressor(_Ensemble):
             ctx.fail("unknown aggregate_function", found=self.aggregate_function[:60])
         if not 1 <= self.n_targets < 1 << 20 or any(not 0 <= t < self.n_targets for t in self.target_ids):
             ctx.fail("target_ids beyond n_targets", expected=self.n_targets)
+        self.check_base(ctx, self.n_targets)
         return [TensorType(F32, (self.rows(ctx), self.n_targets))]
 
 
@@ -123,5 +140,8 @@ class TreeEnsembleClassifier(_Ensemble):
         classes = max(2 if one_score else 1, labels)
         if labels < 1 or any(not 0 <= c < classes for c in self.class_ids):
             ctx.fail("class_ids beyond the labels", expected=labels)
+        if labels == 1 and self.classlabels_int64s != (1,):
+            ctx.unsupported("one label other than 1: what the other class is called, nothing says")
+        self.check_base(ctx, *((1, 2) if one_score else (classes,)))
         rows = self.rows(ctx)
         return [TensorType(STR if self.classlabels_strings else I64, (rows,)), TensorType(F32, (rows, classes))]

@@ -53,6 +53,8 @@ class FuseAttention(BlockPass):
             scale = float(by) if factor.op.name == "Mul" else 1 / float(by)
             if not np.finfo(np.float32).tiny <= abs(scale) <= np.finfo(np.float32).max:
                 return rw.no_match("f32 does not hold the scale", node)
+            if not factor.output.tensor.same_logical(scores.tensor):
+                return rw.no_match("the scale has a shape of its own", node)
         product = _alone(scores, "MatMul")
         if product is None:
             return rw.no_match("the scores are no product of which nobody else reads a part", node)

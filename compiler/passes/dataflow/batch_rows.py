@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.dim import says_at_most
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Fused
 from ...ir.ops.internal import Result
-from ...ir.types import Dim, SymDim, TensorType, substitute
+from ...ir.types import Dim, SymDim, TensorType, lower_bound, substitute
 from ...ir.types import symbol as make_symbol
 from .row_rules import Mixed, rule_of
 
@@ -74,6 +75,8 @@ def _is_whole(d: Dim, symbol: str) -> bool:
 def _analyse(graph: Graph, symbol: str) -> BatchRows:
     one_more = {symbol: make_symbol(symbol) + 1}  # what matters for no rows at all is no matter of how rows are shared
     for (a, b), where in graph.constraints.items():
+        if says_at_most(a, b) and lower_bound(substitute(b, one_more) - b, 0) >= 0:
+            continue  # what is small enough for all rows is so for some of them
         if _mentions(substitute(a, one_more), symbol) or _mentions(substitute(b, one_more), symbol):
             raise Mixed(f"the symbol must equal something else: {where}")
     axis: dict[Value, int | None] = {}

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.harness import host_targets, op, run_node
+from backend.harness import host_targets, op, run_graph, run_node
 from parax.compiler.ir.target import Target
+from parax.compiler.ir.text import parse_graph
 
 PLAIN, HEADS_INSIDE = (0, 1, 2, 3), (0, 2, 1, 3)
 KEYS_INSIDE = (0, 3, 1, 2)  # kᵀ as a view of keys whose heads are inside
@@ -66,6 +67,14 @@ def test_a_query_without_keys_is_no_number() -> None:
     mask[3] = -np.inf
     found = run_node(op("DotProductAttention", "parax"), [*arrays, mask])[0]
     assert np.isnan(found[0, 0, 3]).all() and np.isfinite(np.delete(found, 3, axis=2)).all()
+
+
+def test_without_keys_at_run_time_all_is_zero() -> None:
+    text = """graph @g(%q: f32[1,2,9,8], %k: f32[1,2,8,S], %v: f32[1,2,S,8]) {
+      %y = parax::DotProductAttention(%q, %k, %v)\n return %y\n}"""
+    feeds = dict(zip("qkv", operands(1, 2, 9, 0, 8, 8), strict=True))
+    (found,) = run_graph(parse_graph(text), feeds, {"S": 0})
+    np.testing.assert_array_equal(found, np.zeros((1, 2, 9, 8)))
 
 
 LARGEST = float(np.finfo(np.float32).max)

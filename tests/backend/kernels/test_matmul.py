@@ -109,6 +109,19 @@ def test_gemm(ta: bool, tb: bool, c: tuple[int, ...] | None, constant: bool, bet
     check(y, expected, 16)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("alpha", "a", "b", "c", "expected"), [
+    (1e3, 0.0, 1e38, 0.0, 0.0), (1e3, 1e-30, 1e38, 0.0, 3e11), (1e-30, 1e30, 1e-20, 0.0, 3e-20),
+    (1e-30, 1.0, 1.0, 1e30, 1e30), (0.0, np.nan, 1.0, 1.0, np.nan), (0.0, 1.0, 1.0, 2.0, 2.0),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_alpha_scales_the_sum(alpha: float, a: float, b: float, c: float, expected: float, constant: bool,
+                              dtype: Any) -> None:  # fmt: skip
+    operands = [np.full(shape, v, dtype) for shape, v in (((2, 3), a), ((3, 20), b), ((20,), c))]
+    (y,) = run_node(op("Gemm", alpha=alpha), operands, constants=(1, 2) if constant else ())
+    np.testing.assert_allclose(y, np.full((2, 20), expected), 1e-5)
+
+
 @pytest.mark.parametrize("last", ["Relu", "Tanh"])
 def test_fused_tail_with_every_kind_of_operand(last: str) -> None:
     """bias along columns, residual of the result's shape, a scalar, a mask that broadcasts along a batch axis."""

@@ -21,6 +21,13 @@ def test_means_of_many(shape: tuple[int, int], channels: int, layout: tuple[int,
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_of_many_that_overflows_is_infinite(sign: int) -> None:
+    x = np.full((1, 1, 40, 40), sign * 3e38, np.float32)
+    (found,) = run_node(op("AveragePool", kernel_shape=(32, 32)), [x])
+    np.testing.assert_array_equal(found, np.full((1, 1, 9, 9), sign * np.inf))
+
+
 def test_an_infinity_among_many() -> None:
     x = np.ones((1, 2, 2000, 1), np.float32)
     x[0, 0, 7] = np.inf

@@ -57,6 +57,17 @@ def test_inputs_in_another_layout() -> None:
         np.testing.assert_allclose(a, b, 1e-5, 1e-5)
 
 
+def test_bias_and_peephole_weights_in_another_layout() -> None:
+    arrays = [RNG.uniform(-1, 1, shape).astype(np.float32) for shape in
+              ((3, 4, 5), (2, 28, 5), (2, 28, 7), (2, 56), (2, 21))]
+    x, w, r, b, p = arrays
+    found, wanted = (run_node(op("LSTM", direction="bidirectional", hidden_size=7), [x, w, r, b, None, None, None, p],
+                              outputs=3, layouts=[None] * 3 + [order, None, None, None, order])
+                     for order in ((1, 0), None))
+    for a, c in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, c)
+
+
 def test_more_steps_than_one_input_product() -> None:
     x, operands = RNG.uniform(-1, 1, (200, 3, 5)).astype(np.float32), weights(4, 5)
     found = run_node(op("LSTM"), [x, *operands], outputs=3, constants=(1, 2, 3), symbols={"T": 0})

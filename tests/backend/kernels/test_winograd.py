@@ -151,6 +151,13 @@ def test_does_not_apply(attributes: dict[str, object]) -> None:
     assert not winograd.applies(shape_of((1, 32, 14, 14), w, pads=[1] * 4, **attributes), host_targets()[0])
 
 
+@pytest.mark.parametrize(("size", "serves"), [(1e37, True), (3.3e38, False), (np.inf, False), (np.nan, False)])
+def test_applies_to_weights_whose_transforms_are_finite(size: float, serves: bool) -> None:
+    s = shape_of((1, 32, 14, 14), (32, 32, 5, 5), pads=[2] * 4)
+    s.w.data = np.full((32, 32, 5, 5), size, np.float32)
+    assert winograd.applies(s, host_targets()[0]) == serves
+
+
 def test_weight_transform_is_exact_on_a_delta() -> None:
     w = np.zeros((1, 1, 3, 3), np.float32)
     w[0, 0, 2, 2] = 1  # the corner of G g Gᵀ picks the last column of G

@@ -35,6 +35,7 @@ WHOLE = "%1 = MatMul(%q, %k)\n %2 = Mul(%1, %h)\n %3 = Add(%2, %m)\n %4 = Softma
     ("Softmax(%3)", "Softmax(%3) {axis=1}", "no softmax"),
     ("Mul(%1, %h)", "Mul(%1, %m)", "not scaled by a number"),
     ("Mul(%1, %h)", "Div(%h, %1)", "not scaled by a number"),
+    ("f32[] 0.5", "f32[1,1,1,1,1] 0.5", "a shape of its own"),
     ("f32[N,2,9,4]", "f32[N,2,3,4]", "too few queries"),
     ("f32[N,2,7,5]", "f32[1,2,7,5]", "differ"),
     ("f32[N,1,1,7]", "f32[3,N,2,9,7]", "larger than the scores"),

@@ -45,6 +45,11 @@ INDEPENDENT = {
         %z = const i64[] 0\n %0 = const i64[1] [0]\n %r = const i64[2] [2, 3]
         %1 = Shape(%x)\n %2 = Gather(%1, %z)\n %3 = Unsqueeze(%2, %0)\n %4 = Concat(%3, %r) {axis=0}
         %5 = Reshape(%x, %4)\n return %5"""),
+    "shape arithmetic in i32": ("%x: f32[N,2,3]", """
+        %0 = const i64[1] [0]\n %r = const i32[1] [3]\n %t = const i32[1] [2]
+        %1 = Shape(%x)\n %2 = Gather(%1, %0)\n %c = Cast(%2) {to=i32}\n %3 = Mul(%c, %t)
+        %4 = Concat(%3, %r) {axis=0}\n %5 = Cast(%4) {to=i64}\n %6 = Reshape(%x, %5)\n %7 = Softmax(%6)
+        %8 = Reshape(%7, %1)\n return %8"""),
     "recurrent": ("%x: f32[5,N,4]", """
         %w = const f32[1,24,4] "w"\n %r = const f32[1,24,6] "r"
         %1 = LSTM(%x, %w, %r) {hidden_size=6}\n return %1"""),

@@ -14,7 +14,7 @@ from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.importer import import_model
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import DType
-from parax.errors import InvalidInput
+from parax.errors import InvalidInput, UnsupportedOp
 from parax.runtime.host_ops import HOST_OPS
 from parax.runtime.host_ops.reduce import KINDS
 
@@ -78,6 +78,11 @@ def test_compiled_model_takes_any_axes(keepdims: int) -> None:
     for axes in ((0, 1), (-1, 0), (3, 2)):
         (found,) = compiled.run([X, np.array(axes)])
         np.testing.assert_array_equal(found, X.max(axes, keepdims=bool(keepdims)))
+
+
+def test_integers_are_refused_where_kernels_refuse_them() -> None:
+    with pytest.raises(UnsupportedOp, match="wrong type"):
+        import_model(model("ReduceLogSumExp", 1, onnx.TensorProto.INT32))
 
 
 def test_comes_back_as_the_onnx_operator() -> None:

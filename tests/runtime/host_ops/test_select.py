@@ -106,3 +106,27 @@ def test_compress(x: np.ndarray, data: st.DataObject) -> None:
         same(ours("Compress", [x, condition], **attrs), reference("Compress", 1, [x, condition], **attrs))
     with pytest.raises(InvalidInput):
         ours("Compress", [x, np.ones(x.size + 1, bool)])
+
+
+def boxes_of(*corners: tuple[float, ...]) -> np.ndarray:
+    return np.array([corners], np.float32)
+
+
+def test_non_max_suppression_filters_nothing_without_a_threshold() -> None:
+    boxes = boxes_of((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
+    scores, most = np.array([[[-np.inf, 1, np.nan]]], np.float32), np.array([5])
+    assert ours("NonMaxSuppression", [boxes, scores, most])[0][:, 2].tolist() == [1, 0, 2]
+    limits = [np.array([0.5], np.float32), np.array([-np.inf], np.float32)]
+    assert ours("NonMaxSuppression", [boxes, scores, most, *limits])[0][:, 2].tolist() == [1]
+
+
+def test_non_max_suppression_decides_ties_as_onnx_runtime() -> None:
+    """7/23 of the union is common: f32 rounds the quotient to the threshold, and the product another way."""
+    boxes, iou = boxes_of((0, 0, 1, 23), (0, 0, 1, 7)), np.array([7 / 23], np.float32)
+    assert len(ours("NonMaxSuppression", [boxes, np.ones((1, 1, 2), np.float32), np.array([5]), iou])[0]) == 2
+
+
+def test_one_number_is_one_number() -> None:
+    boxes, scores = boxes_of((0, 0, 1, 1)), np.ones((1, 1, 1), np.float32)
+    with pytest.raises(InvalidInput, match="one number"):
+        ours("NonMaxSuppression", [boxes, scores, np.zeros(0, np.int64)])

@@ -10,7 +10,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from parax.errors import InvalidInput, UnsupportedOp
+from parax.compiler.frontend.importer import import_model
+from parax.errors import InvalidInput, InvalidModel, UnsupportedOp
 from parax.runtime.host_ops import HOST_OPS
 
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
@@ -150,3 +151,39 @@ def test_one_row_without_a_batch_axis_and_doubles() -> None:
     many = ours("TreeEnsembleRegressor", x, attrs)[0]
     for other in (x[0], x.astype(np.float64)):
         np.testing.assert_array_equal(ours("TreeEnsembleRegressor", other, attrs)[0], many)
+
+
+STUMP: dict[str, Any] = {
+    "nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0] * 3, "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
+}  # fmt: skip
+
+
+def stump(prefix: str, **more: Any) -> dict[str, Any]:
+    leaves = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 0], "weights": [1.0, 2.0]}
+    return STUMP | {f"{prefix}_{key}": value for key, value in leaves.items()} | more
+
+
+@pytest.mark.parametrize("function", ["SUM", "MIN", "MAX"])
+def test_leaves_may_be_infinite_and_targets_without_votes_are_zero(function: str) -> None:
+    attrs = stump("target", target_weights=[np.inf, -np.inf], n_targets=2, aggregate_function=function)
+    found = ours("TreeEnsembleRegressor", np.array([[0.0], [1.0]], np.float32), attrs)[0]
+    assert found.tolist() == [[np.inf, 0], [-np.inf, 0]]
+
+
+@pytest.mark.parametrize("op, attrs, error, match", [
+    ("TreeEnsembleRegressor", stump("target", nodes_falsenodeids=[0, 0, 0]), InvalidModel, "own ancestor"),
+    ("TreeEnsembleRegressor", stump("target", base_values=[1.0, 2.0]), InvalidModel, "base_values"),
+    ("TreeEnsembleClassifier", stump("class", classlabels_int64s=[7, 9, 11], base_values=[1.0]), InvalidModel,
+     "base_values"),
+    ("TreeEnsembleClassifier", stump("class", classlabels_strings=["a"]), UnsupportedOp, "one label"),
+    ("TreeEnsembleClassifier", stump("class", classlabels_int64s=[7]), UnsupportedOp, "one label"),
+])  # fmt: skip
+def test_what_the_compiler_refuses(op: str, attrs: dict[str, Any], error: type[Exception], match: str) -> None:
+    results = ["y"] if op == "TreeEnsembleRegressor" else ["y", "z"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x"], results, domain="ai.onnx.ml", **attrs)], "g",
+                                   [onnx.helper.make_tensor_value_info("x", 1, [2, 1])],
+                                   [onnx.helper.make_empty_tensor_value_info(name) for name in results])  # fmt: skip
+    opsets = [onnx.helper.make_opsetid("ai.onnx.ml", 3), onnx.helper.make_opsetid("", 17)]
+    with pytest.raises(error, match=match):
+        import_model(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
