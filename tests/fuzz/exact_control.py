@@ -15,6 +15,10 @@ class Unshaped(dict):  # type: ignore[type-arg]  # one of the types that onnx.re
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise RuntimeError("what no step scans has no shape here")
 
+    def copy(self) -> Unshaped:
+        """As Identity hands it on."""
+        return self
+
 
 def _stacked(scanned: list[np.ndarray], axis: int = 0) -> Any:
     return np.stack(scanned, axis) if scanned else Unshaped()
