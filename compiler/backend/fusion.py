@@ -53,7 +53,11 @@ def constant_value(k: Builder, v: Value) -> KValue:
 
 
 def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) -> None:
-    """Compute element-wise `nodes` lane by lane; `values` holds their inputs and receives their outputs."""
+    """Compute element-wise `nodes` lane by lane; `values` holds their inputs and receives their outputs.
+
+    Each rounds by itself, as in the model, whatever they follow: behind a Round or a quantisation even an open sum's
+    results are whole numbers that no order of the sum changes.
+    """
 
     def get(v: Value | None) -> KValue | None:
         if v is None:
@@ -64,7 +68,8 @@ def evaluate_body(k: Builder, nodes: list[Node], values: dict[Value, KValue]) ->
 
     for node in nodes:
         assert isinstance(node.op, Elementwise)
-        out = node.op.compute(k, *(get(v) for v in node.inputs))
+        with k.rounding():
+            out = node.op.compute(k, *(get(v) for v in node.inputs))
         results = out if isinstance(out, (list, tuple)) else [out]
         for v, r in zip(node.outputs, results):
             if v.tensor.dtype not in (F16, BF16) and r.dtype != register_dtype(v.tensor.dtype):

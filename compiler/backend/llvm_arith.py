@@ -50,7 +50,8 @@ def arith(e: FunctionEmitter, o: KOp) -> str:
     if a.dtype.is_float:
         if o.opcode in ("min", "max"):
             return _float_extreme(e, o.opcode, a, b)
-        flags = "" if e.func.exact or o.opcode not in ("add", "sub", "mul") else " contract"
+        is_alone = e.func.exact or o.opcode not in ("add", "sub", "mul") or "rounds" in o.attrs
+        flags = "" if is_alone else " contract"
         return e.assign(f"{_FLOAT[o.opcode]}{flags} {llvm_type(a.type)} {e.ref(a)}, {e.ref(b)}")
     signed = is_signed(a.dtype)
     if o.opcode in ("min", "max"):

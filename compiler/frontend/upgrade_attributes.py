@@ -87,6 +87,12 @@ def _like(call: Call, g: GraphBuilder, value: float) -> Value:
         return g.const(np.array(value, np.float32).astype(dtype.numpy))
 
 
+@upgrade("QuantizeLinear", up_to=21)
+def quantize_precision(call: Call, g: GraphBuilder) -> None:
+    """Quotients by a 16-bit scale were computed in f32, as ONNX Runtime does, before the scale's type said so."""
+    call.attributes["precision"] = TensorProto.FLOAT
+
+
 @upgrade("Cast", up_to=5)
 def cast_name(call: Call, g: GraphBuilder) -> None:
     """The type was first given by name."""

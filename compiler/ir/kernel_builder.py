@@ -6,7 +6,8 @@ Owns typing, splatting of scalars, folding of constant index arithmetic and loop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import InternalError
@@ -92,6 +93,15 @@ class Builder:
         self.params = {v.name: v for v in values}
         self.symbols = {s: i for i, s in enumerate(symbols)}
         self._region = self.func.body
+        self._rounds = False
+
+    @contextmanager
+    def rounding(self) -> Iterator[None]:
+        """Every sum, difference and product of floats made meanwhile is rounded by itself, also in a function that is
+        not exact: none becomes part of a fused multiply-add."""
+        before, self._rounds = self._rounds, True
+        yield
+        self._rounds = before
 
     def __getitem__(self, param: str) -> KValue:
         return self.params[param]
@@ -150,6 +160,8 @@ class Builder:
                 return b
             if (opcode == "mul" and 0 in (x, y)) or (opcode == "urem" and y == 1):
                 return KValue(a.type, self, const=0)
+        if self._rounds and a.dtype.is_float and opcode in ("add", "sub", "mul"):
+            return self.op(opcode, (a, b), a.type, rounds=True)
         return self.op(opcode, (a, b), a.type)
 
     def compare(self, predicate: str, a: Any, b: Any) -> KValue:

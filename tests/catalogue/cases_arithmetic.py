@@ -57,6 +57,8 @@ CASES = [
     *_pair("Pow", low=0.5),
     *[case("Pow", ["f32[3,17]", const(float(p))]) for p in (-1, 1, 2, 3, 4)],
     case("Pow", ["f32[9]", const(2)]), case("Pow", ["f32[9]", "i64[9]"], low=1, high=5),
+    case("Pow", [np.full(4, -1, F), np.array([1, 2**24, 2**24 + 1, 2**24 + 3])]),
+    case("Pow", [np.full(2, -1, F), const(2**24 + 1)]), case("Pow", [np.array([3], np.int32), const(2**32 - 1, "u4")]),
     case("Pow", ["i32[9]", "f32[9]"], low=1, high=5), case("Pow", ["i32[9]", "i64[9]"], low=1, high=5),
     *[case("Pow", [SPECIAL, const(p)]) for p in (2.0, -0.5, -1.0)], case("Pow", [SPECIAL, np.full(11, 3.0, F)]),
     *[case("Mod", [f"{t}[33]", f"{t}[33]"], low=1, high=9) for t in ("i32", "u8", "i64", "u16")],

@@ -62,6 +62,10 @@ CASES = [
     *_conv("f32[1,8,5,6]", (8, 6, 4, 2), op="ConvTranspose", strides=[2, 3], group=2, output_padding=[1, 2]),
     *_conv("f32[1,4,7]", (4, 3, 5), op="ConvTranspose", strides=[2], auto_pad="SAME_UPPER"),
     *_conv("f32[1,4,7,8]", (4, 3, 3, 3), op="ConvTranspose", strides=[3, 2], output_shape=[20, 18], bias=False),
+    *_conv("f32[1,3,4,4]", (3, 5, 2, 3), op="ConvTranspose", strides=[3, 2], output_shape=[13, 10], bias=False),
+    *(case("ConvTranspose", ["f32[1,3,4,4]", const(_normal(3, 5, 3, k))],  # begins with a margin
+           {"auto_pad": "SAME_UPPER", "strides": [2, s], "output_shape": [10, (4 - 1) * s + k + 1]})
+      for k, s in ((3, 2), (1, 3), (4, 3))),
     # sums of nothing: onnx.reference, as ONNX Runtime never ends there
     *(replace(c, oracle="reference") for c in (
         *_conv("f32[1,0,9,11]", (24, 0, 3, 3), pads=[1, 1, 1, 1]), *_conv("f32[N=2,0,9]", (8, 0, 1)),

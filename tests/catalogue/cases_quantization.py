@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from catalogue.cases import Case, case, const
@@ -27,6 +28,10 @@ def _quantize() -> list[Case]:
     return [
         *(case("QuantizeLinear", [ties, _scale(1.0), const(z, t)]) for t, z in ((U8, 3), (I8, -1), (U16, 9), (I16, 0))),
         case("QuantizeLinear", ["f32[N=3,33]", _scale(0.01)]),
+        case("QuantizeLinear", ["f16[900]", const(np.float16(0.1)), const(3, U8)]),
+        case("QuantizeLinear", ["bf16[900]", const(0.1, ml_dtypes.bfloat16), const(3, U8)]),
+        case("QuantizeLinear", ["f32[900]", _scale(0.01), const(99, U8)], {"precision": 10}),
+        case("QuantizeLinear", ["f16[900]", const(np.float16(0.1)), const(3, U8)], opset=21, oracle="onnxruntime"),
         case("QuantizeLinear", ["f32[2,3,4]", scale3, const([1, 2, 3], U8)]),
         case("QuantizeLinear", ["f32[2,4,3]", scale3, const([0, 0, 0], I8)], {"axis": -1}),
         case("QuantizeLinear", ["f32[3,8]", blocks, const(np.zeros((3, 2)), I8)], {"axis": 1, "block_size": 4}),

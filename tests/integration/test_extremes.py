@@ -43,11 +43,22 @@ def test_scales_that_the_weights_cannot_take(scale: float, size: float, weight: 
 
 ONES, WHOLE = np.ones((2, 2), f32), np.arange(1, 400, dtype=f32)[:, None]
 PRODUCTS = {"w": np.arange(1, 60, dtype=f32)[None], "c": np.array(0.7, f32)}
+QUARTER, THIRDS = np.eye(4, 64, dtype=np.uint8), {"s": np.full(64, 1 / 3, f32), "t": np.full(64, -1, f32)}
 BY_ONE = {"w": np.ones((1, 1, 1, 1), f32), "b": np.array([1e30], f32), "c": np.array(1e10, f32)}
 ROWS = np.where(np.arange(6)[:, None] % 2, 2100, -2100) * np.ones((1, 32, 6, 6))
 STEPS: dict[str, tuple[str, Arrays, Arrays]] = {
     "one product behind": ("a = MatMul(x, w)\n b = Mul(a, c)\n y = Floor(b)", {"x": WHOLE}, PRODUCTS),
     "one product before": ("a = Mul(x, c)\n b = MatMul(a, w)\n y = Floor(b)", {"x": WHOLE}, PRODUCTS),
+    "behind an integer product": (
+        "a = MatMulInteger(x, w)\n b = Cast<to = 1>(a)\n c = Mul(b, s)\n d = Add(c, t)\n y = Ceil(d)",
+        {"x": np.full((64, 4), 3, np.uint8)}, {"w": QUARTER, **THIRDS}),
+    "behind an integer convolution": (
+        "a = ConvInteger(x, w)\n b = Cast<to = 1>(a)\n c = Mul(b, s)\n d = Add(c, t)\n y = Ceil(d)",
+        {"x": np.full((1, 16, 9, 64), 3, np.uint8)}, {"w": np.eye(16, dtype=np.uint8)[:, :, None, None], **THIRDS}),
+    "behind one product and a Mul": ("a = MatMul(x, w)\n c = Mul(a, s)\n d = Add(c, t)\n y = Ceil(d)",
+                                     {"x": np.full((64, 1), 3, f32)}, {"w": np.ones((1, 64), f32), **THIRDS}),
+    "behind a sum that is rounded": ("a = MatMul(x, w)\n b = Round(a)\n c = Mul(b, s)\n d = Add(c, t)\n y = Ceil(d)",
+                                     {"x": np.full((64, 4), 3, f32)}, {"w": QUARTER.astype(f32), **THIRDS}),
     "a bias beyond f32": ("a = Conv(x, w, b)\n y = Mul(a, c)", {"x": np.full((1, 1, 3, 3), -1e30, f32)}, BY_ONE),
     "a shift by a small beta": ("a = Gemm<beta = 1e-30>(x, w, b)\n y = Add(a, d)", {"x": ONES},
                                 {"w": ONES, "b": np.ones(2, f32), "d": np.array([3e9, 4], f32)}),

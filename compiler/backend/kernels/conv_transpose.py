@@ -12,6 +12,7 @@ phase; which taps a phase has is a small constant table.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.contraction import ConvTranspose
 from ...ir.ops.geometry import WindowGeometry
-from ...ir.types import BF16, F16, Dim, SymDim, ceil_div, prod
+from ...ir.types import BF16, F16, Dim, SymDim, ceil_div, lower_bound, prod
 from ..fusion import Fusion, register_dtype
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
 from .blocking import PanelKind, Product, best_lanes, padded_columns, plan_product, static
@@ -179,6 +180,12 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), work)
 
 
+def quotient(k: Builder, place: KValue, pad: Dim, stride: int) -> KValue:
+    """floor((place + pad) / stride), below 0 where a negative pad is a margin."""
+    margin = max(0, math.ceil(-lower_bound(pad) / stride))
+    return k.udiv(place + (k.index(pad) + margin * stride), stride) - margin
+
+
 class TransposedEmitter:
     """Emits the loops over output lines and phases."""
 
@@ -194,11 +201,10 @@ class TransposedEmitter:
 
         def item(index: KValue, _: list[KValue]) -> None:
             image, group, *lines, block = decompose(k, index, range(len(sizes)), sizes)
-            at = [o + k.index(p) for o, p in zip(lines, g.pads_begin)]
-            quotients = [k.udiv(o, s) for o, s in zip(at, g.strides)]
+            quotients = [quotient(k, o, p, s) for o, p, s in zip(lines, g.pads_begin, g.strides)]
             number = k.index(0)
-            for o, q, s in zip(at, quotients, g.strides):
-                number = number * s + (o - q * s)
+            for o, p, q, s in zip(lines, g.pads_begin, quotients, g.strides):
+                number = number * s + (o + k.index(p) - q * s)
             y_line = image
             for o, n in zip(lines, g.output):
                 y_line = y_line * k.index(n) + o
@@ -230,7 +236,7 @@ class TransposedEmitter:
         stride, pad = g.strides[-1], static(g.pads_begin[-1])
         before = r - (pad % stride)
         first = k.select(before < 0, before + stride, before)
-        quotient = k.udiv(first + pad, stride)
+        column = quotient(k, first, pad, stride)
         total = k.udiv(k.max(k.index(g.output[-1]) - first, 0) + (stride - 1), stride)
         row0 = block * k.index(p.row_block)
         count = k.min(total - row0, k.index(p.row_block))
@@ -239,7 +245,7 @@ class TransposedEmitter:
         base = image * k.index(s.x.tensor.strides[0]) + group * s.group_inputs
 
         def tiles() -> None:
-            k.for_(0, taps, 1, [], lambda t, _: self.offsets(t, start, base, [*quotients, quotient + row0], count))
+            k.for_(0, taps, 1, [], lambda t, _: self.offsets(t, start, base, [*quotients, column + row0], count))
             emitter = ProductEmitter(k, self.ctx, p, self.tail, self.operands(group, start, y_line + first), taps)
             emitter.panels(k.index(0), row0, count, k.index(0), k.index(p.n_panels))
 

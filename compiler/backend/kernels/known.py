@@ -6,6 +6,8 @@ results without elements, so that no other kernel need plan tiles of nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...ir.graph import Node, Value
 from ...ir.kernel_builder import KValue
 from ...ir.loops import KFunc, PtrType
@@ -30,9 +32,14 @@ def _is_known(v: Value) -> bool:
             and all(isinstance(d, (int, bool, SymDim)) for d in v.known.flat))
 
 
+def _in_memory(v: Value) -> list[Any]:
+    """The content in the order that it has in memory."""
+    return [] if 0 in v.tensor.dims or v.known is None else list(v.known.transpose(v.tensor.axis_order).flat)
+
+
 def lower_known(ctx: LowerContext, node: Node) -> KernelCall:
     """Write the contents of all outputs of `node`."""
-    outs = [(v, [] if 0 in v.tensor.dims or v.known is None else list(v.known.flat)) for v in node.outputs]
+    outs = [(v, _in_memory(v)) for v in node.outputs]
     contents = [content for _, content in outs]
 
     def build(name: str) -> KFunc:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any as PyAny
 
-from ..types import F64, Dim, SymDim, at_least, dim_max, dim_min
+import numpy as np
+
+from ..types import F32, F64, I64, Dim, DType, SymDim, at_least, dim_max, dim_min
 from .base import Attr, Elementwise, Float, In, InferContext, Int, Numeric, Numeric2, Signed, Variadic, op
 
 
@@ -144,9 +146,21 @@ class Pow(Elementwise):
                 return product
         if x.dtype.is_int and y.dtype.is_float:
             return e.cast(e.pow(e.cast(x, F64), e.cast(y, F64)), x.dtype)
-        if x.dtype.is_int and y.dtype.bits > x.dtype.bits:
-            return e.cast(e.pow(e.cast(x, y.dtype), y), x.dtype)
-        return e.pow(x, e.cast(y, x.dtype))
+        wide = _common(x, y)
+        return e.cast(e.pow(e.cast(x, wide), e.cast(y, wide)), x.dtype)
+
+
+def _common(x: PyAny, y: PyAny) -> DType:
+    """The type that a power is computed in: one that holds the exponent, odd or even, negative or not."""
+    if x.dtype.is_float:
+        digits = {F64: 53, F32: 24}
+        is_short = y.dtype.bits < digits[x.dtype] if y.dtype.is_int else y.dtype.bits <= x.dtype.bits
+        constant = y.const is not None and x.dtype == F32 and float(np.float32(y.const)) == y.const
+        return x.dtype if is_short or constant else F64
+    bits = max(x.dtype.bits, y.dtype.bits)
+    if x.dtype.is_signed != y.dtype.is_signed and bits < 64:
+        return I64
+    return y.dtype if y.dtype.bits > x.dtype.bits else x.dtype
 
 
 def _small_power(e: PyAny, x: PyAny, exponent: float) -> PyAny:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....errors import InvalidModel
-from ..types import Dim, TensorType, floor_div
+from ..types import Dim, TensorType, exact_max, floor_div
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, op
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
@@ -141,6 +141,8 @@ class ConvTranspose(Convolution, Contraction):
         output: tuple[Dim, ...] | None = None
         if self.output_shape is not None:
             output = tuple(self.output_shape[-rank:])
+            if len(output) != rank:
+                raise InvalidModel("malformed output_shape", expected=f"{rank} integers", found=list(output))
         elif self.auto_pad.startswith("SAME"):
             output = tuple(n * s for n, s in zip(x.dims[2:], strides, strict=True))
         if output is None:
@@ -150,10 +152,11 @@ class ConvTranspose(Convolution, Contraction):
             begin, end = tuple(given[:rank]), tuple(given[rank:])
             output = tuple(n - b - e for n, b, e in zip(whole, begin, end, strict=True))
             return WindowGeometry(kernel, strides, dilations, begin, end, tuple(x.dims[2:]), output)
-        totals = [n - o for n, o in zip(whole, output, strict=True)]  # a negative one adds margins, halved as any other
-        halves = [floor_div(t, 2) for t in totals]
-        rest = [t - h for t, h in zip(totals, halves, strict=True)]
-        low, high = (halves, rest) if self.auto_pad == "SAME_UPPER" else (rest, halves)
+        totals = [n - o for n, o in zip(whole, output, strict=True)]
+        low = [floor_div(t if self.auto_pad == "SAME_UPPER" else t + 1, 2) for t in totals]
+        if not self.auto_pad.startswith("SAME"):  # else a negative total adds margins, halved as any other
+            low = [exact_max(p, 0) for p in low]
+        high = [t - p for t, p in zip(totals, low, strict=True)]
         return WindowGeometry(kernel, strides, dilations, tuple(low), tuple(high), tuple(x.dims[2:]), output)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
@@ -167,6 +170,8 @@ class ConvTranspose(Convolution, Contraction):
             ctx.fail("input channels must be a multiple of group", expected=self.group, found=w[0])
         channels = w[1] * self.group
         if ctx.has(2):
+            if ctx.rank(2) != 1:
+                ctx.fail("b must be a vector", found=ctx.types[2])
             ctx.equal(channels, ctx.shape(2)[0], "b must have one element per output channel")
         geometry = self.geometry(ctx.tensor(0), ctx.tensor(1))
         if any(isinstance(n, int) and n < 1 for n in geometry.output):

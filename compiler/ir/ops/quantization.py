@@ -27,7 +27,7 @@ from .base import (
     TypeGroup,
     op,
 )
-from .casting import as_float
+from .casting import as_float, cast_to
 from .contraction import Conv, Convolution, MatMul
 
 STORED = frozenset({U8, I8, U16, I16})
@@ -125,11 +125,11 @@ class QuantizeLinear(Composite):
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, zero_point: PyAny = None) -> PyAny:
         t = x.tensor
         scale = along_axis(g, scale, t, self.axis, self.block_size)
+        to = self.target(zero_point)
         if zero_point is not None:
-            to, zero_point = zero_point.type.dtype, along_axis(g, zero_point, t, self.axis, self.block_size)
-        else:
-            to = self.target(None)
-        ratio = g.Div(as_float(g, x), as_float(g, scale))
+            zero_point = along_axis(g, zero_point, t, self.axis, self.block_size)
+        division = DType.from_code(self.precision) if self.precision else scale.type.dtype
+        ratio = as_float(g, g.Div(cast_to(g, x, division), cast_to(g, scale, division)))
         return g.RoundTo(ratio, zero_point, to=to) if zero_point is not None else g.RoundTo(ratio, to=to)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Elementwise, Movement, Reduce, Relayout, Window
+from ...ir.ops.base import Control, Elementwise, Host, Movement, Reduce, Relayout, Window
 from ...ir.types import STR, TensorType
 from ...ir.views import is_row_major, physical_axes, reshape_order
 from ..base import DataflowPass
@@ -37,9 +37,9 @@ class AssignLayouts(DataflowPass):
         before = [v.type for n in graph for v in n.outputs], len(graph)
         wishes = layout_wishes(graph)
         for node in graph.nodes_in_order():
-            if all(v.known is not None for v in node.outputs):
-                continue  # shape arithmetic, which reads no tensor
-            if all(_has_order(v) for v in node.outputs):
+            if isinstance(node.op, (Host, Control)) or not all(_has_order(v) for v in node.outputs):
+                _plain(node, rw)
+            elif any(v.known is None for v in node.outputs):  # else shape arithmetic, which reads no tensor
                 self._assign(node, rw, wishes)
         _plain_outputs(graph)
         return before != ([v.type for n in graph for v in n.outputs], len(graph))
