@@ -97,8 +97,7 @@ class Builder:
 
     @contextmanager
     def rounding(self) -> Iterator[None]:
-        """Every sum, difference and product of floats made meanwhile is rounded by itself, also in a function that is
-        not exact: none becomes part of a fused multiply-add."""
+        """Sums, differences and products of floats made meanwhile round by themselves, in no fused multiply-add."""
         before, self._rounds = self._rounds, True
         yield
         self._rounds = before
@@ -160,9 +159,8 @@ class Builder:
                 return b
             if (opcode == "mul" and 0 in (x, y)) or (opcode == "urem" and y == 1):
                 return KValue(a.type, self, const=0)
-        if self._rounds and a.dtype.is_float and opcode in ("add", "sub", "mul"):
-            return self.op(opcode, (a, b), a.type, rounds=True)
-        return self.op(opcode, (a, b), a.type)
+        alone = self._rounds and a.dtype.is_float and opcode in ("add", "sub", "mul")
+        return self.op(opcode, (a, b), a.type, rounds=True) if alone else self.op(opcode, (a, b), a.type)
 
     def compare(self, predicate: str, a: Any, b: Any) -> KValue:
         """lt le gt ge eq ne (ordered for floats, except ne, which is true on NaN)."""
