@@ -20,7 +20,8 @@ import numpy as np
 from ..errors import UsageError
 from .bindings import Binding
 from .executor import Executor
-from .joining import Joining, checked_window
+from .joining import Joining
+from .limits import MOST_SECONDS, checked_seconds
 from .requests import Group, Request, Submitted
 from .router import Router
 from .submissions import Submissions
@@ -42,7 +43,7 @@ class Batches:
         Raises:
             UsageError: no duration, or a plan whose rows are not independent.
         """
-        self._window = checked_window(window)
+        self._window = checked_seconds(window, "batch_window", MOST_SECONDS)
         self._joining = Joining(executor)
         self._executor, self._router = executor, router
         self._background: Submissions | None = None

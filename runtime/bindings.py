@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from .manifest import Constraint, Manifest, NativeStep, Symbol
 from .memory import ALIGNMENT
 
 MAX_NBYTES = 1 << 46
+MOST_EMPTY = 1 << 32
+"""Of a tensor without elements, the product of its other lengths: native code runs through rows of nothing, too."""
 TIMED_CALLS = 8
 Shape = tuple[int, ...]
 
@@ -31,6 +34,19 @@ _HOLDS = {
 
 def _whole_lines(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def check_size(shape: Shape, where: str) -> None:
+    """Check the number of elements, or of rows of nothing.
+
+    Raises:
+        ResourceLimit: more than any machine holds, or goes through.
+    """
+    if prod(shape) > MAX_NBYTES:
+        raise ResourceLimit("a tensor is too large", where=where, found=shape)
+    if 0 in shape and prod(length for length in shape if length) > MOST_EMPTY:
+        expected = f"at most {MOST_EMPTY} beside the empty dimensions"
+        raise ResourceLimit("a tensor without elements is too large", where=where, expected=expected, found=shape)
 
 
 class Binding:
@@ -87,7 +103,7 @@ class Signature:
 
         Raises:
             InvalidInput: a shape that the plan does not allow.
-            ResourceLimit: results or scratch memory beyond any machine's.
+            ResourceLimit: inputs, results or scratch memory beyond any machine's.
         """
         manifest = self.manifest
         values: dict[str, int] = {}
@@ -100,6 +116,7 @@ class Signature:
         for spec, shape in zip(manifest.inputs, shapes, strict=True):
             if spec.dims is not None and tuple(evaluate(dim, values) for dim in spec.dims) != shape:
                 raise self._wrong_shape(spec.name, spec.dims, shape, values)
+            check_size(shape, f"input {spec.name!r}")
         for c in manifest.constraints:
             if symbols_of(c.left) | symbols_of(c.right) <= set(values):
                 self.check(c, values)
@@ -154,17 +171,13 @@ class Signature:
 
         Raises:
             InvalidInput: one is negative.
-            ResourceLimit: more elements than any machine holds.
+            ResourceLimit: see `check_size`.
         """
         shape = tuple(evaluate(dim, values) for dim in dims)
-        n = 1
-        for length in shape:
-            n *= length
         if min(shape, default=0) < 0:
             expected = f"{shape_text(tuple(dims))} with no negative dimension"
             raise InvalidInput("the inputs are too small for this model", expected=expected, found=shape)
-        if n > MAX_NBYTES:
-            raise ResourceLimit("a tensor is too large", where=shape_text(tuple(dims)), found=shape)
+        check_size(shape, shape_text(tuple(dims)))
         return shape
 
     @staticmethod

@@ -2,6 +2,10 @@
 
 Owns the instances and who holds them. A request takes the instances that are free, up to one per `min_rows` rows, and
 waits for one if none is. Knows shapes as bindings; knows nothing of names or of what callers hand in.
+
+The exception of a signal's handler (Ctrl-C) comes after any call, at any function's begin, and loses nothing: whoever
+takes instances hands in a list that its `finally` gives back (`free.extend`, before any other call), and an instance
+goes from one list to another in one call of C.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from .late_starts import nodes_of, start_delays
 from .manifest import Batch, Delay, Manifest, NativeStep, Scheduled
 from .memory import address_of
 from .native import MachineCode
+from .turns import Turn, move_one
 
 PATIENCE_SECONDS = 1e-3
 """Of a request that waits while others are brief: to wake a thread for each would take longer than they do."""
@@ -37,9 +42,9 @@ class Executor:
     Attributes:
         is_direct: whether the plan is one native segment that reads and writes only the plan's inputs and outputs.
         in_order, out_order: which of them the segment wants first, second, …
-        free: instances that no request holds; `pop` and `append` on it are atomic.
-        n_waiting: requests waiting for one; whoever frees an instance calls `hand_over` if there are any, so that the
-            oldest gets it, and not the thread that freed it and comes again.
+        free: instances that no request holds; `pop`, `append` and `extend` on it are atomic. Whoever frees an instance
+            calls `hand_over`, so that the oldest request that waits gets it, and not the thread that freed it and comes
+            again.
     """
 
     def __init__(
@@ -66,9 +71,9 @@ class Executor:
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
         self.n_instances, self.n_cores_each = len(core_groups), len(core_groups[0])
         self.free: list[Instance] = list(reversed(self.instances))
-        self.n_waiting = 0
+        self._popped = iter(self.free.pop, None)  # endless: IndexError where none is free
         self._lock = threading.Lock()
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[Turn] = deque()
         self.closed = ""
         self._direct = pipeline.step if pipeline else direct_step(manifest)
         self._micro_batches = pipeline.micro_batches if pipeline else None
@@ -126,65 +131,57 @@ class Executor:
         nbytes = self._cut_signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
         return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
 
-    def take(self, n: int = 1) -> list[Instance]:
-        """Between 1 and n free instances, waiting for the first; leaves some to requests that wait already.
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait for an instance."""
+        return len(self._waiting)
+
+    def take(self, held: list[Instance], n: int) -> None:
+        """Add between 1 and n free instances to `held`, waiting for the first; leave some to requests that wait.
 
         Raises:
             UsageError: the session is closed.
         """
-        taken = [self.take_one()]
-        n = min(n, -(-(len(self.free) + 1) // (1 + self.n_waiting)))
-        while len(taken) < n:
-            try:
-                taken.append(self.free.pop())
-            except IndexError:
-                break
-        return taken
+        self.take_one(held)
+        n = min(n, -(-(len(self.free) + 1) // (1 + len(self._waiting))))
+        while len(held) < n and move_one(self.free, held):
+            pass
 
-    def take_one(self) -> Instance:
-        """A free instance; waits for it, behind those that wait already.
+    def take_one(self, held: list[Instance], for_good: bool = False) -> None:
+        """Add a free instance to `held`, which is empty; waits for it, behind those that wait already.
+
+        Args:
+            for_good: of a closed session, too.
 
         Raises:
             UsageError: the session is closed.
         """
-        found = self._wait(for_good=False)
-        if found is None:
-            raise UsageError(self.closed)
-        return found
-
-    def _wait(self, for_good: bool) -> Instance | None:
-        """A free instance; None where the session is closed, unless it is taken for good."""
-        with self._lock:
-            if self.closed and not for_good:
-                return None
-            turn = _Turn(for_good)
-            self._waiting.append(turn)
-            self.n_waiting += 1
-        self.hand_over()
+        turn = Turn(held, for_good)
         try:
+            with self._lock:
+                turn.is_refused = bool(self.closed) and not for_good
+                if not turn.is_refused:
+                    self._waiting.append(turn)
+            self.hand_over()
             pause = PATIENCE_SECONDS
-            while not turn.come.acquire(timeout=pause):  # brief calls hand nothing over, and the last leaves it free
+            while not (held or turn.is_refused):  # brief calls hand nothing over, and the last leaves it free
+                turn.come.acquire(timeout=pause)
                 self.hand_over()
                 pause = min(2 * pause, _MOST_PAUSE_SECONDS)
-        except BaseException:  # Ctrl-C: what was handed over meanwhile goes to the next
-            self._leave(turn)
+        except BaseException:  # Ctrl-C: what is handed over meanwhile is there before the caller's `finally`
+            with self._lock:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
             raise
-        return turn.instance
-
-    def _leave(self, turn: _Turn) -> None:
-        with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-                self.n_waiting -= 1
-                return
-        if turn.instance is not None:
-            self.give([turn.instance])
+        finally:
+            turn.is_over = True
+        if not held:
+            raise UsageError(self.closed)
 
     def give(self, instances: Sequence[Instance]) -> None:
         """Return instances; the one that led is taken first again, because its core is where the caller is."""
-        self.free.extend(reversed(instances))
-        if self.n_waiting:
-            self.hand_over()
+        self.free.extend(instances[::-1])
+        self.hand_over()
 
     def hand_over(self, patience: float = 0.0) -> None:
         """Give free instances to waiting requests, the oldest first.
@@ -192,45 +189,38 @@ class Executor:
         Args:
             patience: seconds that a request has to have waited.
         """
+        if not self._waiting:
+            return
         with self._lock:
-            while self._waiting and self.free:
-                if patience and time.perf_counter() - self._waiting[0].since < patience:
-                    return
-                try:
-                    instance = self.free.pop()
-                except IndexError:  # a request that did not wait was quicker
-                    return
-                turn = self._waiting.popleft()
-                self.n_waiting -= 1
-                turn.instance = instance
+            while self._waiting:
+                turn = self._waiting[0]
+                if not (turn.is_over or turn.held):
+                    if patience and time.perf_counter() - turn.since < patience:
+                        return
+                    if not move_one(self.free, turn.held):
+                        return
+                self._waiting.popleft()
                 turn.come.release()
 
-    def take_all(self) -> list[Instance]:
-        """All instances, if no request holds or waits for one (a single instance is waited for); else none.
+    def take_all(self, held: list[Instance]) -> bool:
+        """Add all instances to `held`, if no request holds or waits for one (a single instance is waited for).
+
+        Returns:
+            Whether these are all.
 
         Raises:
             UsageError: the session is closed.
         """
         if self.n_instances == 1:
-            return [self.take_one()]
-        held: list[Instance] = []
-        if not self.n_waiting:
-            while len(held) < self.n_instances and self.free:
-                held += self._pop_free()
-        if len(held) < self.n_instances:
-            self.give(held)
-            return []
-        return held
-
-    def _pop_free(self) -> list[Instance]:
-        try:
-            return [self.free.pop()]
-        except IndexError:  # another thread was quicker
-            return []
+            self.take_one(held)
+        elif not self._waiting:
+            while len(held) < self.n_instances and move_one(self.free, held):
+                pass
+        return len(held) == self.n_instances
 
     def is_idle(self) -> bool:
         """Whether no request holds or waits for any instance."""
-        return len(self.free) == self.n_instances and not self.n_waiting
+        return len(self.free) == self.n_instances and not self._waiting
 
     def lend(self, work: Callable[[], None]) -> bool:
         """Have other instances of the same cores work while no request runs on these; False where one does.
@@ -238,14 +228,15 @@ class Executor:
         Raises:
             What `work` raises.
         """
-        held = self.take_all()
-        if not held:
-            return False
+        held: list[Instance] = []
         try:
+            if not self.take_all(held):
+                return False
             work()
+            return True
         finally:
-            self.give(held)
-        return True
+            self.free.extend(held[::-1])
+            self.hand_over()
 
     def run(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """One request, whole or in pieces; see `run_whole` and `run_cut`."""
@@ -260,16 +251,29 @@ class Executor:
         Raises:
             InvalidInput: native code met a value out of range.
         """
+        instance = None
         try:
-            instance = self.free.pop()
+            for instance in self._popped:  # a loop calls and assigns at once: no signal comes between
+                self.run_on(instance, binding, arrays, outputs)
+                return
         except IndexError:
-            instance = self.take_one()
-        try:
-            self.run_on(instance, binding, arrays, outputs)
+            if instance is not None:
+                raise
+            self._run_in_turn(binding, arrays, outputs)
         finally:
-            self.free.append(instance)
-            if self.n_waiting:
+            if instance is not None:
+                self.free.append(instance)
+            if self._waiting:
                 self.hand_over(PATIENCE_SECONDS if binding.is_brief else 0.0)
+
+    def _run_in_turn(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """The same on an instance that has to be waited for."""
+        held: list[Instance] = []
+        try:
+            self.take_one(held)
+            self.run_on(held[0], binding, arrays, outputs)
+        finally:
+            self.free.extend(held)
 
     def run_on(
         self, instance: Instance, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
@@ -284,13 +288,16 @@ class Executor:
         for i in self.out_order:
             io[slot] = address_of(outputs[i])
             slot += 1
-        if binding.is_brief or binding.n_untimed:
-            status = timed_call(instance, binding)
-        else:
-            status = instance.code.team(instance.lane)
-        if status:
+        try:
+            if binding.is_brief or binding.n_untimed:
+                status = timed_call(instance, binding)
+            else:
+                status = instance.code.team(instance.lane)
+            if status:
+                raise self.failure(status)
+        except BaseException:  # Ctrl-C, too, which may have come in place of the answer
             instance.clear_failure()
-            raise self.failure(status)
+            raise
 
     def run_cut(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Run one request in pieces over the free instances; results go straight into the outputs' rows.
@@ -305,8 +312,9 @@ class Executor:
         tensors = [*(arrays[i] for i in self.in_order), *(outputs[i] for i in self.out_order)]
         batch, code, step = self.manifest.batch, self.code, self._direct
         assert batch is not None and code is not None and step is not None
-        instances = self.take(self._n_useful(binding, batch))
+        instances: list[Instance] = []
         try:
+            self.take(instances, self._n_useful(binding, batch))
             cut = self._cut(binding, len(instances), batch, step)
             records = cut.records(tensors, len(self.in_order))
             for instance in instances:
@@ -319,12 +327,15 @@ class Executor:
             lanes = array("Q", [instance.lane_address for instance in instances])
             status = code.crew(lanes.buffer_info()[0], len(instances), queue.buffer_info()[0])
             if status:
-                for instance in instances:
-                    instance.clear_failure()
                 raise self.failure(status)
             records.finish()
+        except BaseException:  # as in `run_on`
+            for instance in instances:
+                instance.clear_failure()
+            raise
         finally:
-            self.give(instances)
+            self.free.extend(instances[::-1])
+            self.hand_over()
 
     def _delay_starts(self, instances: Sequence[Instance]) -> int:
         """Have some of them begin later; the monotonic clock's nanoseconds from which they count."""
@@ -347,13 +358,13 @@ class Executor:
             self.closed = reason
             refused = [turn for turn in self._waiting if not turn.for_good]
             self._waiting = deque(turn for turn in self._waiting if turn.for_good)
-            self.n_waiting = len(self._waiting)
         for turn in refused:
+            turn.is_refused = True
             turn.come.release()
         for _ in self.instances:
-            instance = self._wait(for_good=True)
-            assert instance is not None
-            instance.stop()
+            held: list[Instance] = []
+            self.take_one(held, for_good=True)
+            held[0].stop()
 
     def abandon(self, reason: str) -> None:
         """Refuse all requests from now on and touch no thread: they are not ours any more."""
@@ -361,19 +372,6 @@ class Executor:
         self._waiting = deque()
         self.closed = reason
         self.free.clear()
-        self.n_waiting = 0
-
-
-class _Turn:
-    """A request that waits for an instance."""
-
-    __slots__ = ("come", "for_good", "instance", "since")
-
-    def __init__(self, for_good: bool) -> None:
-        self.for_good, self.since = for_good, time.perf_counter()
-        self.instance: Instance | None = None
-        self.come = threading.Lock()
-        self.come.acquire()
 
 
 def direct_step(manifest: Manifest) -> NativeStep | None:

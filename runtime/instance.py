@@ -17,6 +17,7 @@ from .bindings import Binding
 from .lanes import STOP, Lane
 from .memory import address_of, aligned_bytes
 from .native import MachineCode
+from .stamps import TRACE_OFFSET
 from .sync import sync_nbytes
 
 _LIBC = ctypes.CDLL(None)
@@ -94,11 +95,11 @@ class Instance:
         if afford is not None:
             afford(nbytes - self.arena_nbytes, "an instance's arena")
         try:
-            self._arena = aligned_bytes(nbytes)
+            arena = aligned_bytes(nbytes)
         except (MemoryError, OSError, OverflowError) as error:
             raise ResourceLimit("no memory for an instance's arena", found=f"{nbytes} bytes") from error
-        self.arena_nbytes = nbytes
-        self._leader.arena = address_of(self._arena)
+        address = address_of(arena)  # before: no call, and so no Ctrl-C, parts the memory from its address
+        self._arena, self.arena_nbytes, self._leader.arena = arena, nbytes, address
 
     def bind(self, binding: Binding, segment: int) -> None:
         """Make the lane ready for whole requests of one shape."""
@@ -123,8 +124,9 @@ class Instance:
             self._start(0)
 
     def clear_failure(self) -> None:
-        """Forget the error that native code left in the sync block."""
-        self.sync[:] = 0
+        """Forget the error that native code left in the sync block, and what it counted there until then."""
+        self.sync[:TRACE_OFFSET] = 0
+        self.sync[TRACE_OFFSET + 8 :] = 0
 
     def _start(self, tid: int) -> None:
         thread = threading.Thread(

@@ -106,19 +106,6 @@ class Joining:
                 first = last
 
 
-def checked_window(seconds: object) -> float:
-    """A caller's batch_window.
-
-    Raises:
-        UsageError: no duration.
-    """
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < float("inf"):  # type: ignore[operator]
-        found = repr(seconds)[:200] if is_number else type(seconds).__name__
-        raise UsageError("not a duration", where="batch_window", expected="seconds, 0 or more", found=found)
-    return float(seconds)  # type: ignore[arg-type]
-
-
 def _not_independent(manifest: Manifest) -> UsageError:
     reasons = "; ".join(manifest.not_split)
     return UsageError(

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import IncompatiblePlan, UsageError
+from .limits import checked_seconds, shown
 from .manifest import Delay
+from .manifest_reader import MAX_CORES, MAX_DELAY_SECONDS
 from .native import LATE_START, MachineCode
 from .topology import machine
 
@@ -35,13 +37,11 @@ def checked_delay(groups: int, seconds: float) -> Delay:
     """A delay that somebody asked for.
 
     Raises:
-        UsageError: no group, or a negative time.
+        UsageError: no group or more than there may be cores, or a time that is none or too long.
     """
-    if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
-        raise UsageError("must be a positive number", where="delay groups", found=f"{groups!r:.200}")
-    if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
-        raise UsageError("not a duration", where="delay seconds", expected="0 or more", found=f"{seconds!r:.200}")
-    return Delay(groups, seconds)
+    if not isinstance(groups, int) or isinstance(groups, bool) or not 1 <= groups <= MAX_CORES:
+        raise UsageError("not a number of groups", where="delay", expected=f"1 to {MAX_CORES}", found=shown(groups))
+    return Delay(groups, checked_seconds(seconds, "delay", MAX_DELAY_SECONDS))
 
 
 def usable_delay(delay: Delay | None, code: MachineCode | None, n_instances: int) -> Delay | None:

@@ -21,6 +21,7 @@ from ..errors import ResourceLimit, UsageError
 
 SMALL_NBYTES = 64 << 20  # allocations that sum up to less are not worth a look at the machine
 MAX_NBYTES = 1 << 46
+MOST_SECONDS = threading.TIMEOUT_MAX // 2  # of a wait: some 146 years, whatever rounding adds
 _V1, _V2 = ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("memory.max", "memory.current")
 
 
@@ -39,11 +40,28 @@ def checked_limits(max_memory: object, max_seconds: object) -> Limits:
     """The limits of a session's arguments. Raises UsageError for what is none."""
     is_size = isinstance(max_memory, int) and not isinstance(max_memory, bool) and max_memory > 0
     if max_memory is not None and not is_size:
-        raise UsageError("not a size", where="max_memory", expected="bytes, 1 or more", found=repr(max_memory)[:200])
-    is_time = isinstance(max_seconds, (int, float)) and not isinstance(max_seconds, bool) and max_seconds > 0
-    if max_seconds is not None and not is_time:
-        raise UsageError("not a time", where="max_seconds", expected="seconds above 0", found=repr(max_seconds)[:200])
-    return Limits(max_memory, max_seconds)  # type: ignore[arg-type]
+        raise UsageError("not a size", where="max_memory", expected="bytes, 1 or more", found=shown(max_memory))
+    seconds = None if max_seconds is None else checked_seconds(max_seconds, "max_seconds", MOST_SECONDS)
+    if seconds == 0:
+        raise UsageError("not a duration", where="max_seconds", expected="seconds above 0", found=seconds)
+    return Limits(max_memory, seconds)  # type: ignore[arg-type]
+
+
+def checked_seconds(seconds: object, where: str, most: float) -> float:
+    """A caller's duration. Raises UsageError for what is none, or longer than `most`."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds <= most:
+        raise UsageError("not a duration", where=where, expected=f"seconds, 0 to {most:.0f}", found=shown(seconds))
+    return float(seconds)
+
+
+def shown(value: object) -> str:
+    """A caller's object in a message, whatever its repr does."""
+    if not isinstance(value, (int, float, str, tuple, list)):
+        return type(value).__name__
+    try:
+        return repr(value)[:200]
+    except Exception:  # an int of thousands of digits, a list of odd objects
+        return type(value).__name__
 
 
 class Allowance:

@@ -62,7 +62,11 @@ class Others:
                 edges = range(0, instances * cores_each, cores_each)
                 groups = [tuple(self._cores[i : i + cores_each]) for i in edges]
                 made = Executor(self._manifest, self._code, self._weights, groups, self._manifest.micro_batch)
-                made.start()
+                try:
+                    made.start()
+                except BaseException:
+                    made.close()
+                    raise
                 self._executors[arranged] = made
             return self._executors[arranged]
 

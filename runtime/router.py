@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..errors import ResourceLimit
 from .bindings import Binding, Shape
 from .executor import Executor
 from .limits import Allowance, Limits
@@ -132,8 +134,9 @@ class Router:
         with self.teams.share() as held:
             executor, there, instance = self._executor, binding, held[0]
             if len(held) > 1:
-                executor, there = ways.shares[len(held)].place
-                instance = executor.instances[self._executor.instances.index(instance) // len(held)]
+                with suppress(ResourceLimit):  # then the own one does
+                    executor, there = ways.shares[len(held)].place
+                    instance = executor.instances[self._executor.instances.index(instance) // len(held)]
             executor.run_on(instance, there, arrays, outputs)
 
     def route(self, binding: Binding, run: Callable[[Executor, Binding], None]) -> None:

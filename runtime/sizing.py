@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import UsageError
 from .late_starts import checked_delay
+from .limits import shown
 from .manifest import Arrangement, Delay, Manifest
 
 
@@ -17,19 +18,14 @@ def check_counts(**counts: object) -> None:
     """
     for what, count in counts.items():
         if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise UsageError("must be a positive number", where=what, found=_shown(count))
-
-
-def _shown(value: object) -> str:
-    """A caller's object in a message, whatever its repr does."""
-    return repr(value)[:200] if isinstance(value, (int, float, str, tuple, list)) else type(value).__name__
+            raise UsageError("must be a positive number", where=what, found=shown(count))
 
 
 def wanted_delay(manifest: Manifest, planned: Arrangement | None, given: tuple[int, float] | None) -> Delay | None:
     """Of the instances' starts: the caller's, else that of the plan's user, else the planner's."""
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise UsageError("not a delay", where="delay", expected="(groups, seconds)", found=_shown(given))
+            raise UsageError("not a delay", where="delay", expected="(groups, seconds)", found=shown(given))
         return checked_delay(*given)
     return manifest.delay or (planned.delay if planned else None)
 

@@ -124,15 +124,17 @@ class Program:
         Raises:
             InvalidInput: a value that an operator refuses. ResourceLimit: more memory or time than is allowed.
         """
-        instance = executor.take_one() if executor.instances else None
+        held: list[Instance] = []
         try:
-            run = _Run(self, executor, binding, instance, outputs)
+            if executor.instances:
+                executor.take_one(held)
+            run = _Run(self, executor, binding, held[0] if held else None, outputs)
             allowance.held = run.held_nbytes
             with within(allowance):
                 results = run.block(self._main, inputs)
         finally:
-            if instance is not None:
-                executor.give([instance])
+            executor.free.extend(held)
+            executor.hand_over()
         return self._owned(results, inputs, outputs)
 
     def _owned(
@@ -236,10 +238,13 @@ class _Run:
         instance.point(step.segment, ctypes.addressof(self.dims))
         for slot, array in enumerate((*operands, *results)):
             instance.io[slot] = address_of(array)
-        status = instance.code.team(instance.lane)
-        if status:
+        try:
+            status = instance.code.team(instance.lane)
+            if status:
+                raise self.executor.failure(status)
+        except BaseException:  # as in Executor.run_on
             instance.clear_failure()
-            raise self.executor.failure(status)
+            raise
         self.env.update(zip(step.outputs, results, strict=True))
 
     def _host(self, prepared: PreparedStep, step: HostStep) -> None:

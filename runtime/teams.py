@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from .executor import Executor
 from .instance import Instance
+from .turns import move_one
 
 
 class Teams:
@@ -38,36 +39,50 @@ class Teams:
             UsageError: the session is closed.
         """
         own = self._own
-        held = [own.take_one()]
+        held: list[Instance] = []
         try:
+            own.take_one(held)
             in_flight = own.n_instances - len(own.free) - len(self._beside) + own.n_waiting
             for width in self.widths:
-                if width * max(2, in_flight) <= own.n_instances and (joined := self._joined(held[0], width)):
-                    held = joined
+                if width * max(2, in_flight) <= own.n_instances and self._join(held, width):
                     break
             self._beside.update(held[1:])
             yield held
         finally:
-            self._beside.difference_update(held[1:])
-            own.give(held)
+            try:
+                self._beside.difference_update(held[1:])
+            finally:
+                own.free.extend(held[::-1])
+                own.hand_over()
 
-    def _joined(self, first: Instance, width: int) -> list[Instance]:
-        """A group of that width with its first, or another one that is free whole; none: all are held in part."""
-        groups = sorted(self._groups[width], key=lambda group: first not in group)
-        for group in groups:
-            taken = [instance for instance in group if instance is first or _taken(self._own.free, instance)]
-            if len(taken) == width:
+    def _join(self, held: list[Instance], width: int) -> bool:
+        """Have `held`, one instance, become a group of that width with it, or another one that is free whole.
+
+        Returns:
+            Whether there is one: all may be held in part.
+        """
+        free, first = self._own.free, held[0]
+        for group in sorted(self._groups[width], key=lambda group: first not in group):
+            if all(instance is first or _moved(instance, free, held) for instance in group):
                 if first not in group:
-                    self._own.give([first])
-                return taken
-            self._own.give([instance for instance in taken if instance is not first])
-        return []
+                    move_one(held, free, 0)
+                held[:] = group
+                break
+            while len(held) > 1:
+                move_one(held, free)
+        self._own.hand_over()
+        return len(held) == width
 
 
-def _taken(free: list[Instance], instance: Instance) -> bool:
-    """Whether it was free and is ours now; atomic, as `pop` is."""
+def _moved(instance: Instance, free: list[Instance], held: list[Instance]) -> bool:
+    """Whether it was free and is among the held ones now."""
     try:
-        free.remove(instance)
-    except ValueError:
+        index = free.index(instance)
+    except ValueError:  # another thread was quicker
+        return False
+    if not move_one(free, held, index):
+        return False
+    if held[-1] is not instance:  # another thread took some meanwhile
+        move_one(held, free)
         return False
     return True

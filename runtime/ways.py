@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from ..errors import ResourceLimit
 from .bindings import Binding
 from .executor import Executor
 
@@ -64,7 +65,7 @@ class Ways:
 
     Attributes:
         chosen: the way that is taken, once that is decided.
-        stays: whether that is the session's own instances.
+        stays: whether that is the session's own instances; also where others cannot be made.
         shares: instances of the session's own → the way over their cores, for requests that get so many (teams.py).
     """
 
@@ -83,11 +84,15 @@ class Ways:
             What `run` raises.
         """
         own, chosen = self._own, self.chosen
-        if chosen is not None:
-            executor, binding = chosen.place
-            return not self.stays and own.lend(lambda: run(executor, binding))
-        way = min(self._ways, key=lambda way: (way.is_known, way.n_trials))
-        executor, binding = way.place
+        way = chosen or min(self._ways, key=lambda way: (way.is_known, way.n_trials))
+        try:
+            executor, binding = way.place
+        except ResourceLimit:  # of what nobody asked for
+            way.is_beaten, self.chosen = True, None
+            self._decide()
+            return False
+        if chosen is not None:  # that could be the own ones: who holds all of them may wait for none
+            return executor is not own and own.lend(lambda: run(executor, binding))
         began = time.perf_counter()
         if executor is own:
             if not own.is_idle():
@@ -114,12 +119,14 @@ class Ways:
             way.is_beaten = way.is_beaten or took > FAR * quickest + SLACK
 
     def _decide(self) -> None:
-        predicted = self._ways[0]
         left = [way for way in self._ways if not way.is_beaten]
-        if left == [predicted] or all(way.is_known for way in left):
-            best = min(left, key=lambda way: way.least)
-            self.chosen = predicted if best.least == float("inf") or best.least >= predicted.least * GAIN else best
-            self.stays = self.chosen.place[0] is self._own
+        if not left:
+            self.stays = True
+        elif len(left) == 1 or all(way.is_known for way in left):
+            predicted, best = left[0], min(left, key=lambda way: way.least)
+            chosen = predicted if best.least == float("inf") or best.least >= predicted.least * GAIN else best
+            stays = chosen.place[0] is self._own
+            self.stays, self.chosen = stays, chosen  # in that order, for other threads, and no call between, for Ctrl-C
 
     def statistics(self) -> dict[str, object]:
         """What was chosen, None while it is not; seconds of the quickest timed request, and requests timed, by way."""

@@ -287,7 +287,9 @@ def test_a_forked_child_is_refused(add_plan: Build) -> None:
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
 
 
-@pytest.mark.parametrize("window", [-1, -1e-9, float("nan"), float("inf"), "1", True, [1]])
+@pytest.mark.parametrize(
+    "window", [-1, -1e-9, float("nan"), float("inf"), 1e10, pytest.param(10**5000, id="long"), "1", True, [1]]
+)
 def test_a_window_that_is_no_duration_is_refused(add_plan: Build, window: Any) -> None:
     with pytest.raises(UsageError, match="batch_window"):
         add_plan().session(batch_window=window)

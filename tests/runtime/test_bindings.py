@@ -116,6 +116,17 @@ def test_a_division_by_zero() -> None:
         signature(outputs=[tensor("y", ["//", "N", "S"])]).bind([(1, 0), (1, 0)])
 
 
+@pytest.mark.parametrize("shapes", [[(1, 0, 1 << 40)], [(1 << 20, 0, 1 << 13)]])
+def test_tensors_of_nothing_have_a_size_too(shapes: list[tuple[int, ...]]) -> None:
+    """Native code goes through rows without elements, and no limit of time ends that."""
+    symbols = [{"name": name, "input": 0, "axis": axis, "min": 0} for axis, name in enumerate("NSM")]
+    step = {"kind": "native", "segment": 0, "inputs": ["x"], "outputs": ["y"], "arena": 0}
+    made = signature(inputs=[tensor("x", "N", "S", "M")], outputs=[tensor("y", "N")], symbols=symbols, steps=[step])
+    assert made.bind([(0, 1 << 20, 4096)]).rows == 0
+    with pytest.raises(ResourceLimit, match="without elements"):
+        made.bind(shapes)
+
+
 def test_sizes_beyond_any_machine() -> None:
     with pytest.raises(ResourceLimit):
         signature(outputs=[tensor("y", ["*", "S", "S", "S", "S"])]).bind([(1, 1 << 20), (1, 1 << 21)])

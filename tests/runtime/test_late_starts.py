@@ -118,7 +118,7 @@ def test_code_that_cannot_wait_is_refused(add_plan: Build, monkeypatch: pytest.M
         add_plan().session(instances=2, cores=CORES, delay=(2, 0.1))
 
 
-@pytest.mark.parametrize("delay", [(0, 0.1), (2, -1.0), (2, float("nan"))])
+@pytest.mark.parametrize("delay", [(0, 0.1), (2, -1.0), (2, float("nan")), (2, 10**400), (10**5000, 1)])
 def test_a_delay_that_is_none_is_refused(add_plan: Build, delay: tuple[int, float]) -> None:
     with pytest.raises(UsageError, match="delay"):
         add_plan().session(instances=1, delay=delay)

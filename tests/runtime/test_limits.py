@@ -97,7 +97,8 @@ def test_the_plans_limit_and_the_sessions() -> None:
         session.run({"x": x})
     with plan.session(instances=1, max_memory=1 << 26) as session:
         assert session.run({"x": x})["y"].shape == x.shape
-    for wrong in ({"max_memory": 0}, {"max_memory": "8GiB"}, {"max_seconds": -1}, {"max_seconds": True}):
+    seconds = [{"max_seconds": wrong} for wrong in (-1, 0, True, 10**400, 10**5000)]
+    for wrong in ({"max_memory": 0}, {"max_memory": "8GiB"}, *seconds):
         with pytest.raises(parax.UsageError):
             plan.session(**wrong)
 

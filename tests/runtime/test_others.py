@@ -70,11 +70,11 @@ def test_another_number_of_cores_knows_no_others(add_plan: Build) -> None:
 
 def test_a_request_waits_for_none_but_takes_its_own_instance_while_another_runs(add_plan: Build) -> None:
     with add_plan(arrangement=NARROW).session(cores=CORES, adapt=False) as session:
-        held = session._executor.take_one()
+        session._executor.take_one(held := [])
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
         assert ran_elsewhere(session) == {(1, 2): [0]}  # made, not used
         assert len(session._executor.free) == 1
-        session._executor.give([held])
+        session._executor.give(held)
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {(1, 2): [64]}
 

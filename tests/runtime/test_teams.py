@@ -61,7 +61,7 @@ def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
 
 def test_many_in_flight_get_one_each(session: Session) -> None:
     executor, teams = session._executor, teams_of(session)
-    held = [executor.take_one() for _ in range(session.instances // 2)]
+    executor.take(held := [], session.instances // 2)
     with teams.share() as share:
         assert len(share) == 1
     executor.give(held)
@@ -85,7 +85,8 @@ def test_instances_in_the_way_are_gone_round(session: Session) -> None:
 
 def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
     executor, teams = session._executor, teams_of(session)
-    held = executor.take_all()
+    held: list[Any] = []
+    assert executor.take_all(held)
     sizes: list[int] = []
 
     def wait() -> None:
@@ -129,13 +130,13 @@ def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     n, width = session.instances, max(teams_of(session).widths)
     x = np.ones((1, 4), np.float32)
     session.run({"x": x})
-    held = session._executor.take_one()
+    session._executor.take_one(held := [])
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
     made = session._router.others._executors[(n // width, width)]
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})
-    session._executor.give([held])
+    session._executor.give(held)
     assert session._executor.is_idle() and np.array_equal(session.run({"x": x})["y"], x + 1)
 
 

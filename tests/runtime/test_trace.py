@@ -62,6 +62,15 @@ def test_pieces_of_a_batch_are_recorded_on_their_instances() -> None:
     assert len(spans) == 4 * len(traced.manifest.provenance["kernels"])
 
 
+def test_recording_goes_on_after_a_request_that_failed() -> None:
+    with plan(True).session(instances=1, cores_per_instance=1) as session:
+        recorder = Recorder(session)
+        recorder.start()
+        session._executor.instances[0].clear_failure()
+        session.run({"x": np.ones((1, 64), np.float32)})
+        assert recorder.stop()
+
+
 def test_a_log_that_is_full_is_an_error() -> None:
     with plan(True).session(instances=1, cores_per_instance=1) as session:
         recorder = Recorder(session, capacity=3)

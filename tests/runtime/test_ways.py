@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parax.errors import ResourceLimit
 from parax.runtime import Plan
 from parax.runtime.executor import Executor
 from parax.runtime.topology import machine
@@ -144,6 +145,40 @@ def test_a_request_that_fails_does_not_count(clock: Any) -> None:
     with pytest.raises(ValueError, match="no"):
         ways.serve(fail)
     assert ways.statistics()["timed"] == {}
+
+
+def test_ways_that_cannot_be_made_are_left_out(clock: Any) -> None:
+    made = clock(wide=0.5, own=1.0)
+
+    def fail() -> Any:
+        raise ResourceLimit("the system gives no more threads")
+
+    wide, own = Way("wide", fail), Way("own", lambda: made.places["own"])
+    ways = Ways(made, [wide, own])
+    assert not ways.serve(made.run) and not ways.serve(made.run)
+    assert ways.chosen is own and ways.stays
+    alone = Ways(made, [wide])
+    assert not alone.serve(made.run) and alone.stays
+
+
+def test_another_thread_sees_a_choice_whole(clock: Any) -> None:
+    """While it is made the own instances may not be lent: whoever holds them all would wait for one of them."""
+    made = clock(own=1.0, wide=2.0)
+    seen: list[object] = []
+
+    class Watched(Ways):
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name in ("chosen", "stays") and hasattr(self, "stays") and self.chosen is not None:
+                seen.append((self.stays, self.serve(made.run)))
+
+    ways = Watched(made, made.ways()._ways)  # type: ignore[arg-type]
+    ways.serve(made.run) and ways.serve(made.run)
+    assert seen == [(True, False)]
+    ways.stays = False
+    assert not ways.serve(made.run), "in any case"
 
 
 def rows(n: int) -> np.ndarray:
