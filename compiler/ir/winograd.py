@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .machine import Machine
@@ -24,6 +24,7 @@ TILE_ROWS = 6  # rows of the usual register tile
 KEPT_NBYTES = 1 << 20  # weights up to that stay in a core's cache
 EXPOSED = 0.25  # of arithmetic or reading, whichever is less: what the other does not hide
 PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # of multiply-adds and transforms, as kernels took on half of the models
+CLOSE = 1.005  # of the least cycles: as good as equal
 WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
 LONG_BLOCK = 64  # tiles of a work item, at most
 SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
@@ -127,11 +128,21 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     return _overlapped(layer, arithmetic, 4 * multiplied, pace)
 
 
+def ranked(layer: Layer, lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
+    """Cycles and algorithms, what is expected to be fastest first; of those about as fast, that with fewest weights.
+
+    Weights are what requests of fewer images wait for, and take memory.
+    """
+    costs = [(cycles(layer, algorithm, lanes, pace), algorithm) for algorithm in algorithms(layer)]
+    close = CLOSE * min(costs, key=lambda pair: pair[0])[0] if costs else 0.0
+    return sorted(costs, key=lambda pair: (pair[0] > close, pair[1].all_points if pair[0] <= close else 0, pair[0]))
+
+
 def best_algorithm(layer: Layer, lanes: int, pace: Pace = USUAL) -> Algorithm | None:
     """The one that is expected to be fastest; None if the direct algorithm is."""
-    found: Sequence[Algorithm] = sorted(algorithms(layer), key=lambda a: cycles(layer, a, lanes, pace))
+    found = ranked(layer, lanes, pace)
     most = WORTH * direct_cycles(layer, lanes, pace)
-    return found[0] if found and cycles(layer, found[0], lanes, pace) < most else None
+    return found[0][1] if found and found[0][0] < most else None
 
 
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:

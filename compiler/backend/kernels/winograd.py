@@ -121,18 +121,17 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
         s: of a layer that `applies`. direct: ways to do without, best first.
     """
     layer, pace = _layer(s, ctx.rows), counts.pace_of(ctx.machine, ctx.lanes)
-    offered: list[tuple[float, Candidates]] = [(counts.WORTH * counts.direct_cycles(layer, ctx.lanes, pace), direct)]
-    most = WORTH_MEASURING * offered[0][0]
-    costs = [(counts.cycles(layer, algorithm, ctx.lanes, pace), algorithm) for algorithm in counts.algorithms(layer)]
-    found = [(cost, _axes(s, algorithm)) for cost, algorithm in sorted(costs, key=lambda pair: pair[0])]
-    for cost, axes in [pair for pair in found if pair[0] < most][:MOST_CANDIDATES]:
-        offered.append((cost, {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)}))
-    best = found[0][1]  # a block of other length may suit the caches better
-    if plan(s, ctx.target, best, ctx.rows).block != counts.LONG_BLOCK and found[0][0] < most:
+    least = counts.WORTH * counts.direct_cycles(layer, ctx.lanes, pace)
+    ranked = [(cost, _axes(s, algorithm)) for cost, algorithm in counts.ranked(layer, ctx.lanes, pace)]
+    tried = [(cost, axes) for cost, axes in ranked if cost < WORTH_MEASURING * least][:MOST_CANDIDATES]
+    offered: list[Candidates] = [
+        {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip
+    offered.insert(next((i for i, (cost, _) in enumerate(tried) if cost >= least), len(tried)), direct)
+    best = ranked[0][1]  # a block of other length may suit the caches better
+    if tried and plan(s, ctx.target, best, ctx.rows).block != counts.LONG_BLOCK:
         long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=counts.LONG_BLOCK)
-        offered.append((math.inf, {f"{name_of(best)}-long": long}))
-    ranked = sorted(offered, key=lambda pair: pair[0])
-    return {name: make for _, own in ranked for name, make in own.items()}
+        offered.append({f"{name_of(best)}-long": long})
+    return {name: make for own in offered for name, make in own.items()}
 
 
 def _images(s: ConvShape, rows: int) -> int:
