@@ -14,7 +14,8 @@ from .bindings import Binding
 from .executor import Executor
 
 SAMPLES = 4
-"""Requests that each way is timed by; the first, which meets cold memory, does not count."""
+"""Requests that each way is timed by, one after the other, as its threads sleep after a while that others are used; the
+first, which meets cold memory and wakes them, does not count."""
 MOST_TRIALS = 4 * SAMPLES
 """Requests that may go a way to be timed, also of those that others joined, which do not count."""
 GAIN = 0.97
@@ -84,7 +85,7 @@ class Ways:
             What `run` raises.
         """
         own, chosen = self._own, self.chosen
-        way = chosen or min(self._ways, key=lambda way: (way.is_known, way.n_trials))
+        way = chosen or next((way for way in self._ways if not way.is_known), self._ways[0])
         try:
             executor, binding = way.place
         except ResourceLimit:  # of what nobody asked for
