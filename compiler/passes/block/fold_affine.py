@@ -19,6 +19,7 @@ from ..rewrite import Rewriter
 from .jumps import MODERATE, may_jump
 
 AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
+EACH_STEP = "one product an element, rounded at every step for who jumps behind it"
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("a matrix product has no bias; the kernel adds it behind", node)
     if product.op.name == "Gemm" and product.op.beta == 0:  # type: ignore[attr-defined]
         return rw.no_match("the bias is multiplied by 0", node)
-    if not is_open_sum(product) and may_jump(node):
-        return rw.no_match("one product an element, rounded at every step for who jumps behind it", node)
+    if _rounds_each_step(product, node):
+        return rw.no_match(EACH_STEP, node)
     w, b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
     assert w is not None and w.data is not None
     weights = _scaled(w, a.scale, _column_axis(product))
@@ -129,6 +130,11 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
     return True
 
 
+def _rounds_each_step(product: Node, last: Node) -> bool:
+    """Whether the steps from a product to `last` have a right rounding each, and somebody behind may see it."""
+    return not is_open_sum(product) and may_jump(last)
+
+
 def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
     """(x + b) · c = x · c + b · c where x is a product that c can be folded into."""
     add = v.producer
@@ -140,7 +146,7 @@ def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
     if product is None or product.op.name != "MatMul" or a is None or affine_of(add, -1) is None or b.data is None:
         return False
     shift = rounded(b.data.astype(np.float64) * a.scale, b.data.dtype)
-    if shift is None or (not is_open_sum(product) and may_jump(node)):
+    if shift is None or _rounds_each_step(product, node):
         return False
     g = rw.before(node)
     rw.replace(node, g.Add(g.Mul(x, a.scale.astype(b.data.dtype)), shift))
@@ -174,8 +180,8 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
     a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
     if a is None or a.shifts or (not convolution and w.tensor.rank != 2):
         return rw.no_match("not a scale, or no moderate one, along the contracted axis", node)
-    if not is_open_sum(node) and may_jump(node):
-        return rw.no_match("one product an element, rounded at every step for who jumps behind it", node)
+    if _rounds_each_step(node, node):
+        return rw.no_match(EACH_STEP, node)
     assert w.data is not None
     if not convolution:
         weights = scaled(w.data, a.scale[:, None])
