@@ -23,23 +23,27 @@ _MOST_MESSAGES = 400
 
 
 class Answering:
-    """Runs `python -m MODULE JSON`.
+    """Runs `python -m MODULE JSON`, or the module's file by another interpreter.
 
     Attributes:
         name: in messages and tables.
     """
 
-    def __init__(self, name: str, module: str, task: Mapping[str, Any], before: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, module: str, task: Mapping[str, Any], before: Sequence[str] = (), python: str = ""
+    ) -> None:  # fmt: skip
         """Start it and wait until it has said its first line.
 
         Args:
             task: its argument. before: words before the command, say those that put it into a control group.
+            python: an interpreter, which runs the module's file and finds nothing of this checkout.
 
         Raises:
             InternalError: it ended instead; its messages are in the error.
         """
         self.name = name
-        command = [*before, sys.executable, "-m", module, json.dumps(task)]
+        alone = [python, "-I", str(_ROOT.joinpath(*module.split(".")).with_suffix(".py"))]
+        command = [*before, *(alone if python else [sys.executable, "-m", module]), json.dumps(task)]
         self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in close)
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                        stderr=self._messages, cwd=_ROOT)  # fmt: skip
