@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -46,22 +46,19 @@ def _setups(task: Mapping[str, Any]) -> list[tuple[str, Callable[[], object], in
 
 
 def _rate(call: Callable[[], object], callers: int, seconds: float) -> float:
-    """Requests a second of so many callers."""
-    done, began = [0] * callers, time.perf_counter()
-    end = began + seconds
+    """Requests a second of so many callers; what one of them meets is raised."""
+    with ThreadPoolExecutor(callers) as pool:
+        began = time.perf_counter()
+        end = began + seconds
 
-    def loop(number: int) -> None:
-        while time.perf_counter() < end:
-            call()
-            done[number] += 1
+        def loop(_: int) -> int:
+            done = 0
+            while time.perf_counter() < end:
+                call()
+                done += 1
+            return done
 
-    others = [threading.Thread(target=loop, args=(number,)) for number in range(1, callers)]
-    for thread in others:
-        thread.start()
-    loop(0)
-    for thread in others:
-        thread.join()
-    return sum(done) / (time.perf_counter() - began)
+        return sum(pool.map(loop, range(callers))) / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":
