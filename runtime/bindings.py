@@ -60,13 +60,13 @@ class Binding:
         rows: rows along the batch axis, 0 for a plan that must not be cut.
         cuts: ways to cut the request by number of instances; the executor fills it.
         is_brief: whether a call takes so little that it need not release the GIL; the executor times `n_untimed` calls
-            more to find out, of which the quickest took `least` seconds until now.
+            more to find out, of which the quickest took `least` seconds until now, and later the one after `n_brief`.
         ways: in which a lone request may be served; the session fills it, None: on its own instances only.
     """
 
     __slots__ = (
-        "arena_nbytes", "cuts", "dims", "dims_address", "is_brief", "least", "n_untimed", "outputs", "rows",
-        "scratch_nbytes", "values", "ways",
+        "arena_nbytes", "cuts", "dims", "dims_address", "is_brief", "least", "n_brief", "n_untimed", "outputs",
+        "rows", "scratch_nbytes", "values", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Binding:
         self.dims_address = ctypes.addressof(dims)
         self.cuts: dict[int, Any] = {}
         self.ways: Any = None
-        self.is_brief, self.n_untimed, self.least = False, TIMED_CALLS, float("inf")
+        self.is_brief, self.n_brief, self.n_untimed, self.least = False, 0, TIMED_CALLS, float("inf")
 
 
 class Signature:

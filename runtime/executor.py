@@ -289,7 +289,10 @@ class Executor:
             io[slot] = address_of(outputs[i])
             slot += 1
         try:
-            if binding.is_brief or binding.n_untimed:
+            if binding.n_brief > 0:  # several threads may count down at once
+                binding.n_brief -= 1
+                status = instance.code.team_held(instance.lane)
+            elif binding.is_brief or binding.n_untimed:
                 status = timed_call(instance, binding)
             else:
                 status = instance.code.team(instance.lane)

@@ -14,6 +14,7 @@ from gates import LIMIT
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.bindings import TIMED_CALLS
+from parax.runtime.brief import BRIEF_CALLS
 from parax.runtime.sizing import core_groups
 from parax.runtime.topology import machine
 
@@ -325,7 +326,11 @@ def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypa
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
         monkeypatch.setattr("parax.runtime.brief.LONG_SECONDS", 0.0)
         (binding,) = (b for b in session._router.known.values() if b.rows == 1)
-        session.run({"x": rows(1)})
+        assert binding.n_brief == BRIEF_CALLS - 1  # one call since the last that was timed
+        for left in (*reversed(range(BRIEF_CALLS - 1)), 0):
+            assert binding.is_brief
+            session.run({"x": rows(1)})
+            assert binding.n_brief == left
         assert not binding.is_brief and binding.n_untimed == TIMED_CALLS  # timed anew
     with add_plan(errors={"7": "too negative"}).session(instances=1) as session:
         for _ in range(2 * TIMED_CALLS):
