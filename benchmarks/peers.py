@@ -128,11 +128,16 @@ def measure_model(files: Files, args: argparse.Namespace) -> dict[str, Record]:
     return found
 
 
+def load_flags(mode: str, rows: int) -> list[str]:
+    """What paraxc is told of a mode's load: requests of one row, or of 1 to `rows`."""
+    return ["--dim", "N=1", "--hint", "latency"] if mode == "latency" else ["--dim", f"N=1..{max(rows, 2)}"]
+
+
 def _compile(files: Files, batch: int, args: argparse.Namespace) -> Record:
     """Both plans; the figures are those of the throughput one, which people compile by default."""
-    flags = ["-O", str(args.opt_level)]
-    made = compiled(files.source, files.throughput_plan, [*flags, "--dim", f"N=1..{max(batch, 2)}"], args.timeout)
-    latency = compiled(files.source, files.latency_plan, [*flags, "--dim", "N=1", "--hint", "latency"], args.timeout)
+    level = ["-O", str(args.opt_level)]
+    made = compiled(files.source, files.throughput_plan, [*level, *load_flags("throughput", batch)], args.timeout)
+    latency = compiled(files.source, files.latency_plan, [*level, *load_flags("latency", 1)], args.timeout)
     return {**made, "latency": latency}
 
 
