@@ -326,8 +326,12 @@ class Rounding:
             weights = np.sqrt((_finite(inputs[1]) ** 2).sum(axis=(1, 2, 3)))[:, None, None]
             amount = np.maximum(amount, TILE_ERROR / 2 * greatest * weights)
             wild = ~np.isfinite(inputs[0]).all(axis=(1, 2, 3), keepdims=True)  # reaches its whole tile
+            blank = amount if self.blank == 0 else np.nan
             amount = np.where(wild | (greatest * np.maximum(weights, 1) > TILE_MOST), blank, amount)
-        return value + amount * _signs(rng, value)
+        noisy = value + amount * _signs(rng, value)
+        if self.blank != 0 or self.mixed_blanks:
+            return noisy
+        return np.where(np.abs(value) < amount, 0.0, noisy)  # what large numbers cancel to may be 0, as in `_cancels`
 
     def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Integers made of numbers beyond their type: any."""
