@@ -185,8 +185,8 @@ def test_what_rounding_does_is_met_beside_what_nobody_can_say() -> None:
 
 @pytest.mark.parametrize("beside", [1.0, np.nan])
 def test_what_a_tile_makes_of_a_number_beside_a_large_one_is_met_beside_what_is_not_finite(beside: float) -> None:
-    """A tile's error is one of its greatest number, and may be all that is left of a small one, or leave 0: of 1.5, -5e9
-    or 0, of which Acos takes 0 only."""
+    """A tile's error is one of its greatest number, and may be all that is left of a small one, or leave 0: of 1.5 is
+    made -5e9, say, or 0, of which Acos takes 0 only."""
     model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
         g (float[1,1,1,4] x) => (float[1,1,1,4] y) <float[1,1,1,1] w = {1}> { c = Conv(x, w) y = Acos(c) }""")
     expected = Expected(model, {"x": np.array([[[[2.6e15, 1.5, 1, beside]]]], np.float32)})
