@@ -45,6 +45,8 @@ class Executor:
         free: instances that no request holds; `pop`, `append` and `extend` on it are atomic. Whoever frees an instance
             calls `hand_over`, so that the oldest request that waits gets it, and not the thread that freed it and comes
             again.
+        popped: an endless iterator that takes one of them; IndexError where none is free.
+        waiting: the requests that wait for one.
     """
 
     def __init__(
@@ -71,9 +73,9 @@ class Executor:
         self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
         self.n_instances, self.n_cores_each = len(core_groups), len(core_groups[0])
         self.free: list[Instance] = list(reversed(self.instances))
-        self._popped = iter(self.free.pop, None)  # endless: IndexError where none is free
+        self.popped = iter(self.free.pop, None)
         self._lock = threading.Lock()
-        self._waiting: deque[Turn] = deque()
+        self.waiting: deque[Turn] = deque()
         self.closed = ""
         self._direct = pipeline.step if pipeline else direct_step(manifest)
         self._micro_batches = pipeline.micro_batches if pipeline else None
@@ -131,11 +133,6 @@ class Executor:
         nbytes = self._cut_signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
         return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
 
-    @property
-    def n_waiting(self) -> int:
-        """Requests that wait for an instance."""
-        return len(self._waiting)
-
     def take(self, held: list[Instance], n: int) -> None:
         """Add between 1 and n free instances to `held`, waiting for the first; leave some to requests that wait.
 
@@ -143,7 +140,7 @@ class Executor:
             UsageError: the session is closed.
         """
         self.take_one(held)
-        n = min(n, -(-(len(self.free) + 1) // (1 + len(self._waiting))))
+        n = min(n, -(-(len(self.free) + 1) // (1 + len(self.waiting))))
         while len(held) < n and move_one(self.free, held):
             pass
 
@@ -161,7 +158,7 @@ class Executor:
             with self._lock:
                 turn.is_refused = bool(self.closed) and not for_good
                 if not turn.is_refused:
-                    self._waiting.append(turn)
+                    self.waiting.append(turn)
             self.hand_over()
             pause = PATIENCE_SECONDS
             while not (held or turn.is_refused):  # brief calls hand nothing over, and the last leaves it free
@@ -170,8 +167,8 @@ class Executor:
                 pause = min(2 * pause, _MOST_PAUSE_SECONDS)
         except BaseException:  # Ctrl-C: what is handed over meanwhile is there before the caller's `finally`
             with self._lock:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
+                if turn in self.waiting:
+                    self.waiting.remove(turn)
             raise
         finally:
             turn.is_over = True
@@ -189,17 +186,17 @@ class Executor:
         Args:
             patience: seconds that a request has to have waited.
         """
-        if not self._waiting:
+        if not self.waiting:
             return
         with self._lock:
-            while self._waiting:
-                turn = self._waiting[0]
+            while self.waiting:
+                turn = self.waiting[0]
                 if not (turn.is_over or turn.held):
                     if patience and time.perf_counter() - turn.since < patience:
                         return
                     if not move_one(self.free, turn.held):
                         return
-                self._waiting.popleft()
+                self.waiting.popleft()
                 turn.come.release()
 
     def take_all(self, held: list[Instance]) -> bool:
@@ -213,14 +210,14 @@ class Executor:
         """
         if self.n_instances == 1:
             self.take_one(held)
-        elif not self._waiting:
+        elif not self.waiting:
             while len(held) < self.n_instances and move_one(self.free, held):
                 pass
         return len(held) == self.n_instances
 
     def is_idle(self) -> bool:
         """Whether no request holds or waits for any instance."""
-        return len(self.free) == self.n_instances and not self._waiting
+        return len(self.free) == self.n_instances and not self.waiting
 
     def lend(self, work: Callable[[], None]) -> bool:
         """Have other instances of the same cores work while no request runs on these; False where one does.
@@ -253,7 +250,7 @@ class Executor:
         """
         instance = None
         try:
-            for instance in self._popped:  # a loop calls and assigns at once: no signal comes between
+            for instance in self.popped:  # a loop calls and assigns at once: no signal comes between
                 self.run_on(instance, binding, arrays, outputs)
                 return
         except IndexError:
@@ -263,7 +260,7 @@ class Executor:
         finally:
             if instance is not None:
                 self.free.append(instance)
-            if self._waiting:
+            if self.waiting:
                 self.hand_over(PATIENCE_SECONDS if binding.is_brief else 0.0)
 
     def _run_in_turn(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -359,8 +356,8 @@ class Executor:
             if self.closed:
                 return
             self.closed = reason
-            refused = [turn for turn in self._waiting if not turn.for_good]
-            self._waiting = deque(turn for turn in self._waiting if turn.for_good)
+            refused = [turn for turn in self.waiting if not turn.for_good]
+            self.waiting = deque(turn for turn in self.waiting if turn.for_good)
         for turn in refused:
             turn.is_refused = True
             turn.come.release()
@@ -372,7 +369,7 @@ class Executor:
     def abandon(self, reason: str) -> None:
         """Refuse all requests from now on and touch no thread: they are not ours any more."""
         self._lock = threading.Lock()
-        self._waiting = deque()
+        self.waiting = deque()
         self.closed = reason
         self.free.clear()
 

@@ -38,6 +38,13 @@ def _address_by_interface(array: np.ndarray) -> int:
 
 
 address_of = _address_by_header if _header_works() else _address_by_interface
+ADDRESS_NAMES = {"words": _words, "address_of": address_of}
+"""What the text of `address_text` uses."""
+
+
+def address_text(name: str) -> str:
+    """The same as Python text, for an array of that name: without a call, where that works."""
+    return f"words[id({name}) + {_DATA_FIELD} >> 3]" if address_of is _address_by_header else f"address_of({name})"
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:

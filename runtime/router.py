@@ -32,19 +32,21 @@ class Router:
     Attributes:
         known: binding by shapes of the inputs, in the manifest's order.
         ready: those of them that run as one native request, for the fast path.
-        others: instances that may serve a request which is alone. teams: shares of cores, where there are many.
+        executor: the session's own instances.
+        others: those that may serve a request which is alone. teams: shares of cores, where there are many.
     """
 
     def __init__(self, executor: Executor, others: Others, limits: Limits, weights_nbytes: int) -> None:
         """No shape is known yet.
 
         Args:
-            executor: the session's own instances. others: those that may serve a request which is alone.
+            executor: the session's own instances.
+        others: those that may serve a request which is alone. teams: shares of cores, where there are many.
             limits: of a request; weights_nbytes count towards them.
         """
         self.known: dict[tuple[Shape, ...], Binding] = {}
         self.ready: dict[tuple[Shape, ...], Binding] = {}
-        self._executor, self.others = executor, others
+        self.executor, self.others = executor, others
         shared = executor.is_direct and executor.n_instances >= _LEAST_TO_SHARE
         self.teams = Teams(executor) if shared else None
         self._limits, self._weights_nbytes = limits, weights_nbytes
@@ -64,12 +66,12 @@ class Router:
 
     def is_native(self, binding: Binding) -> bool:
         """Whether requests of a binding run as one native request."""
-        return self._executor.is_direct and binding.outputs is not None
+        return self.executor.is_direct and binding.outputs is not None
 
     def _learn(self, shapes: tuple[Shape, ...]) -> Binding:
         """Check shapes not met before, and remember them."""
-        binding = self._executor.signature.bind(shapes)
-        nbytes = binding.arena_nbytes + self._executor.n_cores_each * binding.scratch_nbytes
+        binding = self.executor.signature.bind(shapes)
+        nbytes = binding.arena_nbytes + self.executor.n_cores_each * binding.scratch_nbytes
         nbytes += sum(math.prod(shape) * dtype.itemsize for shape, dtype in binding.outputs or ())
         self.allowance().afford(nbytes, f"a request of shapes {list(shapes)}")
         if len(self.known) >= _MAX_BINDINGS:
@@ -78,7 +80,7 @@ class Router:
         self.known[shapes] = binding
         binding.ways = self._ways(shapes, binding)
         if self.is_native(binding):
-            self._executor.prepare(binding)
+            self.executor.prepare(binding)
             self.ready[shapes] = binding
         return binding
 
@@ -92,7 +94,7 @@ class Router:
 
         def place(arranged: Arranged) -> tuple[Executor, Binding]:
             if arranged == self._own:
-                return self._executor, binding
+                return self.executor, binding
             other = self.others.executor(arranged)
             there = other.signature.bind(shapes)
             if there.outputs is not None:
@@ -102,11 +104,11 @@ class Router:
         def way(arranged: Arranged) -> Way:
             return Way(_words(*arranged), partial(place, arranged))
 
-        whole = tried[0][0] == 1 and binding.outputs is not None and not self._executor.may_cut(binding)
+        whole = tried[0][0] == 1 and binding.outputs is not None and not self.executor.may_cut(binding)
         n, each = self._own
         widths = self.teams.widths if self.teams is not None and whole else ()
         shares = {width: way((n // width, width * each)) for width in widths}
-        return Ways(self._executor, [way(arranged) for arranged in tried], shares)
+        return Ways(self.executor, [way(arranged) for arranged in tried], shares)
 
     def serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Run a native request on the instances that suit it; on the session's own if others may not run now.
@@ -119,13 +121,13 @@ class Router:
         """
         ways = binding.ways
         if ways is None or ways.stays:
-            run = self._executor.run_cut if binding.cuts else self._executor.run_whole  # as Executor.run: one call less
+            run = self.executor.run_cut if binding.cuts else self.executor.run_whole  # as Executor.run: one call less
             run(binding, arrays, outputs)
         elif not ways.serve(lambda executor, there: executor.run(there, arrays, outputs)):
             if ways.shares and ways.chosen is not None and not ways.stays:
                 self._serve_in_part(ways, binding, arrays, outputs)
             else:
-                self._executor.run(binding, arrays, outputs)
+                self.executor.run(binding, arrays, outputs)
 
     def _serve_in_part(
         self, ways: Ways, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
@@ -133,11 +135,11 @@ class Router:
         """A request that does better on several cores and is not alone: on its share of them."""
         assert self.teams is not None
         with self.teams.share() as held:
-            executor, there, instance = self._executor, binding, held[0]
+            executor, there, instance = self.executor, binding, held[0]
             if len(held) > 1:
                 with suppress(ResourceLimit):  # then the own one does
                     executor, there = ways.shares[len(held)].place
-                    instance = executor.instances[self._executor.instances.index(instance) // len(held)]
+                    instance = executor.instances[self.executor.instances.index(instance) // len(held)]
             executor.run_on(instance, there, arrays, outputs)
 
     def route(self, binding: Binding, run: Callable[[Executor, Binding], None]) -> None:
@@ -147,7 +149,7 @@ class Router:
             What `run` raises.
         """
         if binding.ways is None or not binding.ways.serve(run):
-            run(self._executor, binding)
+            run(self.executor, binding)
 
     def statistics(self) -> list[dict[str, Any]]:
         """A record per shape that may be served in several ways; see Session.statistics."""

@@ -42,7 +42,7 @@ class Teams:
         held: list[Instance] = []
         try:
             own.take_one(held)
-            in_flight = own.n_instances - len(own.free) - len(self._beside) + own.n_waiting
+            in_flight = own.n_instances - len(own.free) - len(self._beside) + len(own.waiting)
             for width in self.widths:
                 if width * max(2, in_flight) <= own.n_instances and self._join(held, width):
                     break

@@ -95,7 +95,7 @@ def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not executor.n_waiting:
+    while not executor.waiting:
         pass
     executor.give(held)
     thread.join(10)
