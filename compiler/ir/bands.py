@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .mapped import forget
+from .types import float_info
 
 BAND_NBYTES = 4 << 20
 
@@ -48,7 +49,7 @@ def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """
     result = np.empty(array.shape, array.dtype)
     factors = np.broadcast_to(factor, array.shape)
-    tiny = float(np.finfo(array.dtype).tiny)
+    tiny = float(float_info(array.dtype).tiny)
     for band in bands(array):
         given, by = array[band].astype(np.float64), factors[band]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -64,7 +65,7 @@ def rounded(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     """f64 numbers in an element type; None where it does not hold one of them: too large, or too small and not 0."""
     with np.errstate(over="ignore"):
         result = np.asarray(numbers).astype(dtype)
-    small = (np.abs(result) < np.finfo(dtype).tiny) & (numbers != 0)
+    small = (np.abs(result) < float(float_info(dtype).tiny)) & (numbers != 0)
     return result if np.isfinite(result).all() and not small.any() else None
 
 

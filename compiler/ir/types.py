@@ -36,15 +36,16 @@ from .dim import (
 )
 from .dim_text import dim_from_json, parse_dim
 
-# numpy's own types cover most models; onnx brings ml_dtypes along for the rest
+# onnx brings ml_dtypes along for the types that numpy lacks, of which np.finfo raises ValueError
 _ml = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
+float_info = (_ml or np).finfo
 
 __all__ = [
     "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",
-    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least",
-    "at_most", "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate",
-    "exact_max", "exact_min", "floor_div", "lower_bound", "noting_positive", "parse_dim", "parse_type",
-    "prod", "substitute", "symbol", "symbols_of", "upper_bound",
+    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least", "at_most",
+    "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "exact_max",
+    "exact_min", "float_info", "floor_div", "lower_bound", "noting_positive", "parse_dim", "parse_type", "prod",
+    "substitute", "symbol", "symbols_of", "upper_bound",
 ]  # fmt: skip
 
 Shape = tuple[Dim, ...]
@@ -72,8 +73,7 @@ class DType:
 
     @property
     def is_int(self) -> bool:
-        """Signed or unsigned integer; bool is not one."""
-        return self.kind in "iu"
+        return self.kind in "iu"  # a bool is none
 
     @property
     def is_signed(self) -> bool:
@@ -83,7 +83,7 @@ class DType:
     def whole_range(self) -> tuple[int, int]:
         """The least and the greatest of the whole numbers that this integer or float type holds without gaps."""
         if self.is_float:
-            most = 1 << (np.finfo(self.numpy).nmant + 1)
+            most = 1 << (float_info(self.numpy).nmant + 1)
             return -most, most
         low = -(1 << (self.bits - 1)) if self.is_signed else 0
         return low, low + (1 << self.bits) - 1

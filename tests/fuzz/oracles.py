@@ -296,7 +296,8 @@ class Rounding:
                 value = np.where(_is_open(node, inputs, value, dtype), self._blanks(value.shape, rng), value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
                 amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
-                value = np.where((np.abs(value) < np.abs(amount)) & (amount > 0), 0.0, value + amount)
+                vanishes = (np.abs(value) < np.abs(amount)) & ((amount > 0) | (self.blank == 0))
+                value = np.where(vanishes, 0.0, value + amount)
             if noise and node.op_type != "Constant" and _is_floats(value):
                 self.bounded.update({name: BOUNDED[node.op_type]} if node.op_type in BOUNDED else {})
                 value = self._noisy(name, value, noise, rng)

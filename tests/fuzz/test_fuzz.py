@@ -197,3 +197,13 @@ def test_what_a_tile_makes_of_a_number_beside_a_large_one_is_met_beside_what_is_
         found[0, 0, 0, 1] = value
         assert expected.problem({"y": found}, "default") == ""
         assert (expected.problem({"y": found}, "strict") == "") == np.isnan(value)
+
+
+def test_sums_of_what_vanishes_inside_of_operators_may_be_zero() -> None:
+    """1 + erf(-5.5 / √2) is 0.7 units of float32's rounding of 1, or 0; their mean is 0 where none of four is left."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,4,4] x) => (float[1,1,1,1] y)
+        { a = Gelu(x) b = AveragePool <kernel_shape = [4, 4]> (a) y = Sign(b) }""")
+    expected = Expected(model, {"x": np.full((1, 1, 4, 4), -5.487, np.float32)})
+    for value in (-1.0, 0.0):
+        assert expected.problem({"y": np.full((1, 1, 1, 1), value, np.float32)}, "default") == ""

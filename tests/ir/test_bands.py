@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from parax.compiler.ir import bands
 from parax.compiler.ir.mapped import MappedFile, forget, is_mapped, map_file
+from parax.compiler.ir.types import BF16, F16, F32, F64, DType, float_info
 
 
 def _mapped(path: Path, content: np.ndarray, offset: int = 0) -> np.ndarray:
@@ -52,6 +53,17 @@ def test_scaled_rounds_once(factor: ArrayLike) -> None:
     expected = (array.astype(np.float64) * factor).astype(np.float32)
     np.testing.assert_array_equal(bands.scaled(array, np.asarray(factor)), expected)
     np.testing.assert_array_equal(bands.scaled(array.T, np.asarray(factor).T), expected.T)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
+def test_what_a_float_type_does_not_hold_is_none(dtype: DType) -> None:
+    tiny, large = float(float_info(dtype.numpy).tiny), float(float_info(dtype.numpy).max)
+    array = np.array([1, -2, 0], dtype.numpy)
+    np.testing.assert_array_equal(bands.scaled(array, np.array(0.5)), np.array([0.5, -1, 0], dtype.numpy))
+    np.testing.assert_array_equal(bands.rounded(np.array([0.5, tiny, 0]), dtype.numpy), [0.5, tiny, 0])
+    assert bands.scaled(array, np.array(tiny / 2)) is None and bands.scaled(array, np.array(large)) is None
+    assert bands.rounded(np.array([1, tiny / 4]), dtype.numpy) is None
+    assert bands.rounded(np.array([1, np.inf]), dtype.numpy) is None
 
 
 def test_turned() -> None:

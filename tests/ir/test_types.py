@@ -148,3 +148,12 @@ def test_sequence_and_optional_types() -> None:
 
 def test_substitute() -> None:
     assert TensorType(F32, (N, 2)).substitute({"N": 3}).static_shape == (3, 2)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [
+    (types.F16, 1 << 11), (types.BF16, 1 << 8), (types.F32, 1 << 24), (types.F64, 1 << 53),
+])  # fmt: skip
+def test_whole_numbers_that_a_float_type_holds(dtype: types.DType, most: int) -> None:
+    assert dtype.whole_range == (-most, most)
+    assert dtype.holds(most) and not dtype.holds(most + 1)
+    assert int(np.array(most, dtype.numpy)) == most and int(np.array(most + 1, dtype.numpy)) != most + 1

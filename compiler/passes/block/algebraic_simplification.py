@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.types import BOOL, DType, TensorType
+from ...ir.types import BOOL, DType, TensorType, float_info
 from ..base import BlockPass
 from ..rewrite import Rewriter
 from .jumps import MODERATE, may_jump
@@ -111,8 +111,7 @@ def _vanishes(product: np.ndarray) -> bool:
     """Whether a constant is too small for its type, so that a large number times it, in two steps, is not."""
     if product.dtype.kind in "iub":
         return False
-    tiny = np.finfo(product.dtype if product.dtype.kind == "f" else np.float32).tiny  # bfloat16's exponents are f32's
-    return bool((np.abs(product.astype(np.float64)) < tiny).any())
+    return bool((np.abs(product.astype(np.float64)) < float(float_info(product.dtype).tiny)).any())
 
 
 def _reciprocal_factor(node: Node, rw: Rewriter) -> Value | None:

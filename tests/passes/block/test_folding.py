@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.passes.block import fold_flatten
 from parax.compiler.passes.block.fold_affine import FoldAffine
 from parax.compiler.passes.block.fold_batch_norm import FoldBatchNorm
 from parax.compiler.passes.block.fold_flatten import FoldFlatten
 from parax.compiler.passes.block.fold_pad import FoldPad
+from parax.compiler.passes.rewrite import Rewriter
 from passes.check import check_pass
 
 W = '%w = const f32[4,3,3,3] "w"\n'
@@ -31,6 +33,15 @@ def test_batch_norm_moves_into_the_convolution_before_it(operands: str) -> None:
     check_pass(FoldBatchNorm(), image(f"{W}{B}{STATISTICS}%1 = Conv({operands})\n"
                                       "%2 = BatchNormalization(%1, %s, %t, %m, %v)\n return %2"),
                image(f"{W}{B}%2 = Conv(%x, %w, %b)\n return %2"))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64"])
+def test_batch_norm_moves_into_convolutions_of_any_float_type(dtype: str) -> None:
+    before = f"{W}{STATISTICS}%1 = Conv(%x, %w)\n%2 = BatchNormalization(%1, %s, %t, %m, %v)\n return %2"
+    graph = parse_graph(image(before).replace("f32", dtype))
+    assert FoldBatchNorm().run(graph, Rewriter(graph))
+    (conv,) = graph.nodes_in_order()
+    assert [str(v.type) for v in conv.inputs[1:]] == [f"{dtype}[4,3,3,3]", f"{dtype}[4]"]
 
 
 def test_batch_norm_moves_into_a_grouped_transposed_convolution() -> None:
