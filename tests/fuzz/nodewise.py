@@ -6,6 +6,7 @@ leave a whole model to onnx.reference, which is wrong more often. Here only that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,26 +19,37 @@ from parax.compiler.frontend.oracle import oracle
 from parax.errors import ParaxError, UnsupportedOp
 
 from . import exact
-from .contents import BF16, F32
+from .contents import BF16, F32, is_float
 from .graphs import uses_of
 from .known import distrusted
 
+Change = Callable[[np.ndarray], np.ndarray]
+SIZED = ("Resize", "Upsample", "Range")
+"""Operators with floating-point operands that decide how large their results are."""
 SETTLED = 21
 """The operator set whose operators ONNX Runtime has nearly all; of newer ones, some only took more types."""
 
 
-def run_nodes(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs. Raises what the last implementation tried for a node raises."""
+def run_nodes(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], change: Change | None = None
+) -> dict[str, np.ndarray]:
+    """The outputs. Raises what the last implementation tried for a node raises.
+
+    Args:
+        change: made to every floating-point operand that decides no shape.
+    """
     values: dict[str, Any] = dict(feeds)
     values.update({t.name: numpy_helper.to_array(t) for t in model.graph.initializer})
     opset = next(o.version for o in model.opset_import if o.domain == "")
     for node in model.graph.node:
-        values.update(_run_node(node, opset, list(model.opset_import), values))
+        taken = {name: values[name] for name in sorted(uses_of(node)) if name in values}
+        if change is not None and node.op_type not in SIZED:
+            taken = {name: change(value) if is_float(value.dtype) else value for name, value in taken.items()}
+        values.update(_run_node(node, opset, list(model.opset_import), taken))
     return {o.name: np.asarray(values[o.name]) for o in model.graph.output}
 
 
-def _run_node(node: onnx.NodeProto, opset: int, imports: list[Any], values: dict[str, Any]) -> dict[str, Any]:
-    taken = {name: values[name] for name in sorted(uses_of(node)) if name in values}
+def _run_node(node: onnx.NodeProto, opset: int, imports: list[Any], taken: dict[str, Any]) -> dict[str, Any]:
     attempts = [("onnxruntime", opset), ("onnxruntime", SETTLED), ("reference", opset)]
     if opset <= SETTLED or not _is_old(node):
         attempts.remove(("onnxruntime", SETTLED))

@@ -24,7 +24,7 @@ from .contents import BF16, F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
 from .known import distrusted_model
-from .nodewise import run_nodes
+from .nodewise import Change, run_nodes
 from .widening import SECONDS, Unknown, types_of, widened
 
 MIXING = 8.0
@@ -184,8 +184,12 @@ def _limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds) -> Feeds:
-    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other. Raises NoOracle."""
+def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds, change: Change | None = None) -> Feeds:
+    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other. Raises NoOracle.
+
+    Args:
+        change: made to the operands of each of "nodes".
+    """
     if kind in ("reference", "onnxruntime") and (reason := distrusted_model(model, kind)):
         raise NoOracle(reason)
     if kind == "onnxruntime" and any(a.dtype == BF16 for a in feeds.values()):
@@ -194,13 +198,25 @@ def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds) -> Feeds:
         warnings.simplefilter("ignore")
         try:
             if kind == "nodes":
-                return run_nodes(model, feeds)
+                return run_nodes(model, feeds, change)
             run = partial(exact.run, model) if kind == "reference" else oracle(model, kind)
             return {k: np.asarray(v) for k, v in run({k: v.copy() for k, v in feeds.items()}).items()}
         except NoOracle:
             raise
         except Exception as error:  # whatever it raises, it cannot run this model
             raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -> Feeds:
+    """What "nodes" gives with every floating-point operand off by so many units of its type, for models that cannot be
+    run in float64. Raises NoOracle."""
+    rng = np.random.default_rng(seed)
+
+    def change(value: np.ndarray) -> np.ndarray:
+        unit = _unit(value.dtype) if value.dtype in MANTISSA else 0.0
+        return np.asarray(value * (1.0 + noise * unit * _signs(rng, value))).astype(value.dtype)
+
+    return run_other(model, "nodes", feeds, change)
 
 
 class Rounding:
@@ -335,12 +351,14 @@ class Rounding:
         return np.where(np.abs(value) < amount, 0.0, noisy)  # what large numbers cancel to may be 0, as in `_cancels`
 
     def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Integers made of numbers beyond their type: any."""
+        """Integers made of numbers beyond their type: any, also the greatest of those above and the least of others."""
         if value.dtype.kind not in "iu":
             return value
         limits = np.iinfo(value.dtype)
         inside = (x > float(limits.min) - 1) & (x < float(limits.max))
-        return np.where(inside, value, limits.max if self.blank == 0 else limits.min).astype(value.dtype)
+        all_one = np.full(value.shape, limits.max if self.blank == 0 else limits.min)
+        beyond = np.where(x > 0, limits.max, limits.min) if self.mixed_blanks else all_one
+        return np.where(inside, value, beyond).astype(value.dtype)
 
     def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
         """Positions off by units of 1: they become places by adding 1, in float32 at least."""

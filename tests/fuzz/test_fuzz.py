@@ -16,6 +16,7 @@ from fuzz.candidates import Failing
 from fuzz.compare import Expected, strict_difference, within_spread
 from fuzz.configurations import Arrangement, Configuration, draw
 from fuzz.generate import Case
+from fuzz.oracles import NoOracle, Rounding
 from fuzz.pool import Pool
 from fuzz.reduce import Reducer
 from fuzz.trial import WRONG, Outcome, try_case
@@ -207,3 +208,31 @@ def test_sums_of_what_vanishes_inside_of_operators_may_be_zero() -> None:
     expected = Expected(model, {"x": np.full((1, 1, 4, 4), -5.487, np.float32)})
     for value in (-1.0, 0.0):
         assert expected.problem({"y": np.full((1, 1, 1, 1), value, np.float32)}, "default") == ""
+
+
+def test_integers_made_of_infinities_may_be_the_greatest_and_the_least() -> None:
+    """ONNX says nothing of them: ONNX Runtime has the least for both, others saturate."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4] x) => (int64[1] y) { a = Cast <to = 6> (x) y = ArgMax(a) }""")
+    expected = Expected(model, {"x": np.array([-7, -np.inf, np.inf, 2], np.float32)})
+    for place, right in ((1, True), (2, True), (3, True), (0, False)):
+        assert (expected.problem({"y": np.array([place])}) == "") == right, place
+
+
+def test_without_float64_noise_in_the_models_own_types_says_what_rounding_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sine of a large number moves by much where that number moves by a unit."""
+
+    def refused(*_: object) -> None:
+        raise NoOracle("takes too long")
+
+    monkeypatch.setattr(Rounding, "run", refused)
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x) => (float[2] y) { a = Add(x, x) y = Sin(a) }""")
+    large = 2e5
+    expected = Expected(model, {"x": np.array([large / 2, 0.25], np.float32)})
+    right = expected.others["onnxruntime"]["y"]
+    for units, passes in ((1, True), (100, False)):
+        moved = np.array([np.sin(large + units * 2.0**-6), right[1]], np.float32)
+        assert abs(moved[0] - right[0]) > 0.01
+        assert (expected.problem({"y": moved}) == "") == passes
+    assert expected.problem({"y": right + np.array([0, 0.01], np.float32)}) != ""
