@@ -185,11 +185,8 @@ def _limited(seconds: int) -> Iterator[None]:
 
 
 def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds, change: Change | None = None) -> Feeds:
-    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other. Raises NoOracle.
-
-    Args:
-        change: made to the operands of each of "nodes".
-    """
+    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other, with changed operands.
+    Raises NoOracle."""
     if kind in ("reference", "onnxruntime") and (reason := distrusted_model(model, kind)):
         raise NoOracle(reason)
     if kind == "onnxruntime" and any(a.dtype == BF16 for a in feeds.values()):
@@ -213,8 +210,7 @@ def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -
     rng = np.random.default_rng(seed)
 
     def change(value: np.ndarray) -> np.ndarray:
-        unit = _unit(value.dtype) if value.dtype in MANTISSA else 0.0
-        return np.asarray(value * (1.0 + noise * unit * _signs(rng, value))).astype(value.dtype)
+        return np.asarray(value * (1.0 + noise * _unit(value.dtype) * _signs(rng, value))).astype(value.dtype)
 
     return run_other(model, "nodes", feeds, change)
 
@@ -356,9 +352,8 @@ class Rounding:
             return value
         limits = np.iinfo(value.dtype)
         inside = (x > float(limits.min) - 1) & (x < float(limits.max))
-        all_one = np.full(value.shape, limits.max if self.blank == 0 else limits.min)
-        beyond = np.where(x > 0, limits.max, limits.min) if self.mixed_blanks else all_one
-        return np.where(inside, value, beyond).astype(value.dtype)
+        above = self.mixed_blanks & (x > 0) | (self.blank == 0 and not self.mixed_blanks)
+        return np.where(inside, value, np.array([limits.min, limits.max], value.dtype)[above.astype(int)])
 
     def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
         """Positions off by units of 1: they become places by adding 1, in float32 at least."""
