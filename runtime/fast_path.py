@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .executor import PATIENCE_SECONDS, Executor
+from .executor import PATIENCE_SECONDS
 from .manifest import TensorSpec
 from .memory import ADDRESS_NAMES, address_text
 from .router import Router
@@ -31,7 +31,7 @@ def fast_path(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], route
             it is that.
     """
     goes_direct = serve == router.serve
-    text = _text(inputs, outputs, router.executor if goes_direct else None)
+    text = _text(inputs, outputs, router if goes_direct else None)
     names: dict[str, Any] = {f"t{i}": spec.numpy for i, spec in enumerate(inputs)}
     names |= {"ready": router.ready, "serve": serve, "ndarray": np.ndarray, "empty": np.empty}
     if goes_direct:
@@ -42,8 +42,8 @@ def fast_path(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], route
     return made
 
 
-def _text(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], executor: Executor | None) -> str:
-    """The function's text; with an executor, brief requests run on it directly."""
+def _text(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], router: Router | None) -> str:
+    """The function's text; with a router, brief requests run on its instances directly."""
     x = [f"x{i}" for i in range(len(inputs))]
     y = [f"y{i}" for i in range(len(outputs))]
     checks = [f"{a}.__class__ is ndarray and {a}.dtype is t{i} and {a}.flags.num & {_FIT} == {_FIT}"
@@ -59,18 +59,20 @@ def _text(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], executor:
         *(f" if not ({check}): return None" for check in checks),
         f" {_tuple(f'(s{i}, d{i})' for i in range(len(outputs)))} = binding.outputs",
         *(f" {a} = empty(s{i}, d{i})" for i, a in enumerate(y)),
-        *(_brief(x, y, results, executor) if executor is not None else ()),
+        *(_brief(x, y, results, router) if router is not None else ()),
         f" serve(binding, {_tuple(x)}, {_tuple(y)})",
         f" return {results}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _brief(x: Sequence[str], y: Sequence[str], results: str, executor: Executor) -> list[str]:
+def _brief(x: Sequence[str], y: Sequence[str], results: str, router: Router) -> list[str]:
     """As Router.serve, Executor.run_whole and Executor.run_on, for a shape whose next call need not be timed."""
+    executor = router.executor
+    stays = "" if router.keeps_brief else " and (binding.ways is None or binding.ways.stays)"
     io = [*(x[i] for i in executor.in_order), *(y[i] for i in executor.out_order)]
     return [
-        " if binding.n_brief > 0 and (binding.ways is None or binding.ways.stays):",
+        f" if binding.n_brief > 0{stays}:",
         "  instance = None",
         "  try:",
         "   for instance in popped:",  # a loop calls and assigns at once: no signal comes between

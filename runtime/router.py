@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ResourceLimit
 from .bindings import Binding, Shape
+from .brief import MOST_NBYTES as MOST_BRIEF_NBYTES
 from .executor import Executor
 from .limits import Allowance, Limits
 from .others import Arranged, Others
@@ -34,19 +35,20 @@ class Router:
         ready: those of them that run as one native request, for the fast path.
         executor: the session's own instances.
         others: those that may serve a request which is alone. teams: shares of cores, where there are many.
+        keeps_brief: whether brief requests run whole on one of the own instances, whatever else is known of them.
     """
 
-    def __init__(self, executor: Executor, others: Others, limits: Limits, weights_nbytes: int) -> None:
+    def __init__(
+        self, executor: Executor, others: Others, limits: Limits, weights_nbytes: int, keeps_brief: bool
+    ) -> None:
         """No shape is known yet.
 
         Args:
-            executor: the session's own instances.
-        others: those that may serve a request which is alone. teams: shares of cores, where there are many.
             limits: of a request; weights_nbytes count towards them.
         """
         self.known: dict[tuple[Shape, ...], Binding] = {}
         self.ready: dict[tuple[Shape, ...], Binding] = {}
-        self.executor, self.others = executor, others
+        self.executor, self.others, self.keeps_brief = executor, others, keeps_brief
         shared = executor.is_direct and executor.n_instances >= _LEAST_TO_SHARE
         self.teams = Teams(executor) if shared else None
         self._limits, self._weights_nbytes = limits, weights_nbytes
@@ -81,6 +83,8 @@ class Router:
         binding.ways = self._ways(shapes, binding)
         if self.is_native(binding):
             self.executor.prepare(binding)
+            if binding.arena_nbytes > MOST_BRIEF_NBYTES:
+                binding.n_untimed = 0
             self.ready[shapes] = binding
         return binding
 
@@ -120,7 +124,9 @@ class Router:
             InvalidInput: native code met a value out of range. UsageError: the session is closed.
         """
         ways = binding.ways
-        if ways is None or ways.stays:
+        if self.keeps_brief and (binding.is_brief or binding.n_untimed):  # or may be, until it was timed
+            self.executor.run_whole(binding, arrays, outputs)
+        elif ways is None or ways.stays:
             run = self.executor.run_cut if binding.cuts else self.executor.run_whole  # as Executor.run: one call less
             run(binding, arrays, outputs)
         elif not ways.serve(lambda executor, there: executor.run(there, arrays, outputs)):
@@ -153,8 +159,13 @@ class Router:
 
     def statistics(self) -> list[dict[str, Any]]:
         """A record per shape that may be served in several ways; see Session.statistics."""
-        known = [(shapes, binding) for shapes, binding in list(self.known.items()) if binding.ways is not None]
-        return [{"shapes": [list(s) for s in shapes], "rows": b.rows, **b.ways.statistics()} for shapes, b in known]
+        found = []
+        for shapes, binding in list(self.known.items()):
+            if binding.ways is not None:
+                chosen = {"chosen": _words(*self._own)} if self.keeps_brief and binding.is_brief else {}
+                shown = {"shapes": [list(s) for s in shapes], "rows": binding.rows}
+                found.append({**shown, **binding.ways.statistics(), **chosen})
+        return found
 
 
 def _words(instances: int, cores_each: int) -> str:

@@ -94,7 +94,7 @@ class Session:
             max_memory: bytes for weights, arenas and what a request makes; default the plan's, else all that is left.
             max_seconds: after which loops of a request give up, between two iterations; default never.
             adapt: time a few requests of each shape that run alone on other instances of the same cores, and take the
-                quickest from then on (`statistics` shows them); else the plan's prediction holds.
+                quickest from then on (`statistics` shows them; of microseconds: one core); else the prediction holds.
             batch_window: seconds a request may wait for others, see above; default never.
 
         With neither `instances` nor `cores_per_instance`, the plan decides: by the number of instances it was compiled
@@ -124,7 +124,7 @@ class Session:
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
         self._others = self._make_others(usable, rules, free and adapt)
-        self._start(batch_window)
+        self._start(batch_window, keeps_brief=free and adapt)
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
         manifest, code = self.plan.manifest, code_of(self.plan)
@@ -138,8 +138,8 @@ class Session:
         adapts = adapt and manifest.hint == "throughput" and self.mode == "sequential"
         return Others(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
 
-    def _start(self, batch_window: float | None) -> None:
-        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights))
+    def _start(self, batch_window: float | None, keeps_brief: bool) -> None:
+        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights), keeps_brief)
         self._batches: Batches | None = None
         if batch_window is not None:
             from .batching import Batches  # here: as in _background

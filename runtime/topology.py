@@ -49,9 +49,12 @@ class Topology(NamedTuple):
     caches: tuple[Cache, ...]
 
     def default_cores(self) -> tuple[int, ...]:
-        """The cores to use when nobody says: one per physical core, no more than the quota pays for, at least one."""
+        """The cores to use when nobody says: one per physical core, about as many as the quota pays for, at least one.
+
+        A half counts as a whole: two threads use up a quota of 1.5 cores, one leaves a third of it.
+        """
         firsts = [c.number for c in self.cores if _is_first(c, self.cores)]
-        n = len(firsts) if self.quota is None else min(len(firsts), max(1, math.floor(self.quota + 0.01)))
+        n = len(firsts) if self.quota is None else min(len(firsts), max(1, math.floor(self.quota + 0.5)))
         return tuple(firsts[:n])
 
 

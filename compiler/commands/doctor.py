@@ -112,9 +112,7 @@ def what_is_amiss(found: Topology) -> list[str]:
     if "avx2" not in features or "fma" not in features:
         advice.append("no AVX2 and FMA: the portable kernels are several times slower")
     if found.quota is not None and found.quota < len(found.default_cores()):
-        advice.append(f"the control group grants {found.quota:.2f} cores: more instances would only take turns")
-    if found.quota is not None and found.quota < 1:
-        advice.append("less than one whole core is granted: latencies will be uneven")
+        advice.append(f"the control group grants {found.quota:.2f} cores: latencies will be uneven")
     files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     governors = {file.read_text().strip() for file in files}
     if governors - {"performance"}:

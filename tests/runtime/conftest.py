@@ -13,6 +13,18 @@ from fake_plans import ADD, add_manifest, fake_plan, object_code
 from parax.runtime import Plan
 
 
+@pytest.fixture
+def most_brief_nbytes() -> int:
+    """Of the arena of requests that may be brief: none, as most tests are of what sessions do with longer ones. Those
+    of brief ones have a fixture or a parameter of this name."""
+    return -1
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch, most_brief_nbytes: int) -> None:
+    monkeypatch.setattr("parax.runtime.router.MOST_BRIEF_NBYTES", most_brief_nbytes)
+
+
 @pytest.fixture(scope="session")
 def add_code() -> bytes:
     """Object code of the segment 0 of `add_manifest`."""

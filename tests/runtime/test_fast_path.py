@@ -13,7 +13,7 @@ from parax.errors import InvalidInput
 from parax.runtime import Plan
 from parax.runtime.batching import Batches
 from parax.runtime.bindings import TIMED_CALLS
-from parax.runtime.brief import BRIEF_CALLS
+from parax.runtime.brief import BRIEF_CALLS, MOST_NBYTES
 from parax.runtime.executor import Executor
 from parax.runtime.session import Session
 
@@ -53,6 +53,11 @@ def two_plan(names: list[str]) -> Plan:
         "steps": [{"kind": "native", "segment": 0, "inputs": [x1, x0], "outputs": [y1, y0], "arena": 0}],
     }
     return fake_plan(manifest, {"base": object_code(TWO)}, b"")
+
+
+@pytest.fixture
+def most_brief_nbytes() -> int:
+    return MOST_NBYTES
 
 
 @pytest.fixture

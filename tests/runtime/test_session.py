@@ -315,6 +315,7 @@ def test_wrong_session_arguments(add_plan: Build) -> None:
             add_plan().session(**arguments)
 
 
+@pytest.mark.parametrize("most_brief_nbytes", [1 << 30])
 def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     with add_plan().session(instances=1) as session:
         for n, brief in ((1, True), (500_000, False)):
