@@ -20,6 +20,20 @@ class Arrangement:
     cores: int
     mode: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.instances}x{self.cores}{f' {self.mode}' if self.mode else ''}" if self != UNTOLD else "untold"
+
+    def keywords(self) -> dict[str, Any]:
+        """For Plan.session."""
+        if self == UNTOLD:
+            return {}
+        return {"instances": self.instances, "cores_per_instance": self.cores, "mode": self.mode}
+
+
+UNTOLD = Arrangement(0, 0)
+"""A session that is told nothing finds out which instances × cores suit each shape, and serves it in all ways until it
+knows."""
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -48,7 +62,7 @@ class Configuration:
         )
 
     def __str__(self) -> str:
-        shown = " ".join(f"{a.instances}x{a.cores}{f' {a.mode}' if a.mode else ''}" for a in self.arrangements)
+        shown = " ".join(map(str, self.arrangements))
         return f"-O{self.level} {self.target} {self.hint} {self.mode} --fp {self.fp} on {shown}"
 
     def as_json(self) -> dict[str, Any]:
@@ -79,4 +93,4 @@ def _one(rng: random.Random, level: int) -> Configuration:
     chosen = rng.sample(others, rng.choice([1, 2])) if len(os.sched_getaffinity(0)) > 1 else []
     hint = rng.choice(["throughput", "latency"])
     fp = rng.choices(["default", "strict", "fast"], [8, 1, 1])[0]
-    return Configuration(level, target, hint, mode, fp, (first, *chosen))
+    return Configuration(level, target, hint, mode, fp, (first, *chosen, UNTOLD))
