@@ -266,9 +266,10 @@ class Batches:
             group.at_hand = group.is_timed = False
 
     def _is_free(self) -> bool:
-        """Whether an instance is; a closed session's refuse at once."""
+        """Whether an instance is, or leaves another's request to be; a closed session's refuse at once."""
         executor = self._executor
-        return bool(executor.closed) or (self._running < executor.n_instances and bool(executor.free))
+        is_one = bool(executor.free) or executor.crews.n_helping > 0
+        return bool(executor.closed) or (self._running < executor.n_instances and is_one)
 
     def _share(self) -> int:
         """Requests of a batch where all instances get as many."""

@@ -1,7 +1,8 @@
 """Hands requests to instances: whole on one, or cut along the batch and worked off by several.
 
 Owns the instances and who holds them. A request takes the instances that are free, up to one per `min_rows` rows, and
-waits for one if none is. Knows shapes as bindings; knows nothing of names or of what callers hand in.
+waits for one if none is; while it is worked off, others that are free join it, and leave it for requests that wait
+(crews.py). Knows shapes as bindings; knows nothing of names or of what callers hand in.
 
 The exception of a signal's handler (Ctrl-C) comes after any call, at any function's begin, and loses nothing: whoever
 takes instances hands in a list that its `finally` gives back (`free.extend`, before any other call), and an instance
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -21,11 +21,12 @@ import numpy as np
 from ..errors import InvalidInput, UsageError
 from .bindings import Binding, Signature
 from .brief import timed_call
-from .cut import Cut, row_ranges
-from .flow import FlowCut, micro_batch_ranges
+from .crews import FIRST_LOOK, LAST_LOOK, Crew, Crews
+from .cuts import Cuts
 from .instance import Instance
-from .late_starts import nodes_of, start_delays
-from .manifest import Batch, Delay, Manifest, NativeStep, Scheduled
+from .lanes import AGAIN, UNFINISHED
+from .late_starts import begin_late
+from .manifest import Delay, Manifest, NativeStep, Scheduled
 from .memory import address_of
 from .native import MachineCode
 from .turns import Turn, move_one
@@ -33,7 +34,6 @@ from .turns import Turn, move_one
 PATIENCE_SECONDS = 1e-3
 """Of a request that waits while others are brief: to wake a thread for each would take longer than they do."""
 _MOST_PAUSE_SECONDS = 0.05
-_MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
 
 
 class Executor:
@@ -46,6 +46,7 @@ class Executor:
             calls `hand_over`, so that the oldest request that waits gets it, and not the thread that freed it and comes
             again.
         popped: an endless iterator that takes one of them; IndexError where none is free.
+        crews: requests that several of them work off.
         waiting: the requests that wait for one.
     """
 
@@ -70,17 +71,17 @@ class Executor:
         self.micro_batch = micro_batch
         self.signature = Signature(manifest)
         n_io = max((len(s.inputs) + len(s.outputs) for s in manifest.native_steps()), default=0)
-        self.instances = [Instance(code, weights, cores, n_io) for cores in core_groups] if code else []
+        self.instances = [Instance(code, weights, cores, n_io, self.hand_over) for cores in core_groups] if code else []
         self.n_instances, self.n_cores_each = len(core_groups), len(core_groups[0])
         self.free: list[Instance] = list(reversed(self.instances))
+        self.crews = Crews(code, self.free)
         self.popped = iter(self.free.pop, None)
         self._lock = threading.Lock()
         self.waiting: deque[Turn] = deque()
         self.closed = ""
-        self._direct = pipeline.step if pipeline else direct_step(manifest)
-        self._micro_batches = pipeline.micro_batches if pipeline else None
-        self._micro_rows = pipeline.micro_rows if pipeline else None
-        self._cut_signature = Signature(manifest.rescheduled()) if pipeline else self.signature
+        step, batch = pipeline.step if pipeline else direct_step(manifest), manifest.batch
+        self._step = step
+        self._cuts = Cuts(manifest, batch, step, micro_batch, pipeline) if batch and step and code else None
         self._delay = delay
         whole = direct_step(manifest)
         names_in, names_out = [t.name for t in manifest.inputs], [t.name for t in manifest.outputs]
@@ -105,55 +106,25 @@ class Executor:
 
     def may_cut(self, binding: Binding) -> bool:
         """Whether requests of this binding are worked off in several pieces."""
-        batch = self.manifest.batch
-        if batch is None or self._direct is None or self.code is None or binding.rows < 2 or binding.outputs is None:
+        if self._cuts is None or binding.rows < 2 or binding.outputs is None:
             return False
-        return len(self._cut(binding, self._n_useful(binding, batch), batch, self._direct).ranges) > 1
+        return len(self._cuts.of(binding, self._n_useful(binding.rows)).ranges) > 1
 
-    def _n_useful(self, binding: Binding, batch: Batch) -> int:
-        return max(1, min(self.n_instances, binding.rows // batch.min_rows))
+    def _n_useful(self, rows: int) -> int:
+        return self._cuts.n_useful(rows, self.n_instances) if self._cuts else 1
 
-    def _cut(self, binding: Binding, n_instances: int, batch: Batch, step: NativeStep) -> Cut:
-        cut = binding.cuts.get(n_instances)
-        if cut is None:
-            share = -(-binding.rows // n_instances)
-            most = self.micro_batch or self._affordable(binding, share, batch)
-            where = (self.manifest, batch, step, self._cut_signature, binding)
-            if self._micro_batches is None:
-                cut = Cut(*where, row_ranges(binding.rows, n_instances, most))
-            else:
-                n = max(self._micro_batches, -(-share // min(most, self._micro_rows or most)))
-                shares = row_ranges(binding.rows, n_instances, None)
-                cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
-            binding.cuts[n_instances] = cut
-        return cut
-
-    def _affordable(self, binding: Binding, rows: int, batch: Batch) -> int:
-        """The most rows, up to `rows`, whose arena an instance may hold when nobody asked for a size."""
-        nbytes = self._cut_signature.from_values({**binding.values, batch.symbol: rows}).arena_nbytes
-        return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
-
-    def take(self, held: list[Instance], n: int) -> None:
-        """Add between 1 and n free instances to `held`, waiting for the first; leave some to requests that wait.
-
-        Raises:
-            UsageError: the session is closed.
-        """
-        self.take_one(held)
-        n = min(n, -(-(len(self.free) + 1) // (1 + len(self.waiting))))
-        while len(held) < n and move_one(self.free, held):
-            pass
-
-    def take_one(self, held: list[Instance], for_good: bool = False) -> None:
+    def take_one(self, held: list[Instance], rows: int = 1, for_good: bool = False) -> None:
         """Add a free instance to `held`, which is empty; waits for it, behind those that wait already.
 
         Args:
-            for_good: of a closed session, too.
+            rows: of the request. for_good: of a closed session, too.
 
         Raises:
             UsageError: the session is closed.
         """
-        turn = Turn(held, for_good)
+        if not (self.closed or self.waiting) and move_one(self.free, held):
+            return
+        turn = Turn(held, max(1, rows), self._n_useful(rows), for_good)
         try:
             with self._lock:
                 turn.is_refused = bool(self.closed) and not for_good
@@ -175,26 +146,25 @@ class Executor:
         if not held:
             raise UsageError(self.closed)
 
-    def give(self, instances: Sequence[Instance]) -> None:
-        """Return instances; the one that led is taken first again, because its core is where the caller is."""
-        self.free.extend(instances[::-1])
-        self.hand_over()
-
     def hand_over(self, patience: float = 0.0) -> None:
         """Give free instances to waiting requests, the oldest first.
 
         Args:
             patience: seconds that a request has to have waited.
         """
-        if not self.waiting:
+        if not (self.waiting or self.crews.active):
             return
         with self._lock:
+            self.crews.sweep()
             while self.waiting:
                 turn = self.waiting[0]
                 if not (turn.is_over or turn.held):
                     if patience and time.perf_counter() - turn.since < patience:
                         return
+                    if self.crews.take_in(turn.rows):
+                        continue
                     if not move_one(self.free, turn.held):
+                        self.crews.recall(self.waiting, self.n_instances)
                         return
                 self.waiting.popleft()
                 turn.come.release()
@@ -267,7 +237,7 @@ class Executor:
         """The same on an instance that has to be waited for."""
         held: list[Instance] = []
         try:
-            self.take_one(held)
+            self.take_one(held, binding.rows)
             self.run_on(held[0], binding, arrays, outputs)
         finally:
             self.free.extend(held)
@@ -310,40 +280,74 @@ class Executor:
             InvalidInput: native code met a value out of range.
         """
         tensors = [*(arrays[i] for i in self.in_order), *(outputs[i] for i in self.out_order)]
-        batch, code, step = self.manifest.batch, self.code, self._direct
-        assert batch is not None and code is not None and step is not None
-        instances: list[Instance] = []
+        code, step, cuts = self.code, self._step, self._cuts
+        assert code is not None and step is not None and cuts is not None
+        held: list[Instance] = []
+        crew: Crew | None = None
         try:
-            self.take(instances, self._n_useful(binding, batch))
-            cut = self._cut(binding, len(instances), batch, step)
+            self.take_one(held, binding.rows)
+            useful = self._n_useful(binding.rows)
+            n = min(useful, -(-(len(self.free) + 1) // (1 + len(self.waiting))))  # some are for those that wait
+            cut = cuts.of(binding, n)
             records = cut.records(tensors, len(self.in_order))
-            for instance in instances:
-                instance.reserve(*cut.memory)
-                instance.binding = None  # native code sets the lane
-            for instance in instances[1:]:
-                instance.ready_to_serve()
-            began = self._delay_starts(instances) if self._delay is not None else 0
-            queue = array("Q", (0, len(cut), records.pieces.buffer_info()[0], code.segments[step.segment], 0, began))
-            lanes = array("Q", [instance.lane_address for instance in instances])
-            status = code.crew(lanes.buffer_info()[0], len(instances), queue.buffer_info()[0])
+            held[0].reserve(*cut.memory)
+            held[0].binding = None  # native code sets the lane
+            crew, pieces, run = self.crews.new(), records.pieces.buffer_info()[0], code.segments[step.segment]
+            crew.begin(len(cut), pieces, run, binding.rows, cut.memory, (records, tensors))
+            status = self._lead(held, crew, n, useful)
+            if status == UNFINISHED:
+                self._release(held, crew)
+                status = crew.wait(code)
             if status:
                 raise self.failure(status)
             records.finish()
         except BaseException:  # as in `run_on`
-            for instance in instances:
-                instance.clear_failure()
+            if crew is not None:
+                self._release(held, crew)
+                crew.break_off(code)
             raise
         finally:
-            self.free.extend(instances[::-1])
+            if crew is not None:
+                crew.is_over = True
+            self.free.extend(held)
             self.hand_over()
 
-    def _delay_starts(self, instances: Sequence[Instance]) -> int:
-        """Have some of them begin later; the monotonic clock's nanoseconds from which they count."""
-        assert self._delay is not None
-        nodes = nodes_of([instance.cores[0] for instance in instances])
-        for instance, nanoseconds in zip(instances, start_delays(nodes, self._delay), strict=True):
-            instance.begin_after(nanoseconds)
-        return time.monotonic_ns()
+    def _lead(self, held: Sequence[Instance], crew: Crew, n: int, useful: int) -> int:
+        """Work off a crew's pieces, with n − 1 others from the beginning and up to `useful` in all as they come free.
+
+        Returns:
+            As Crew.lead, but not AGAIN.
+        """
+
+        def begin(helpers: Sequence[Instance]) -> None:
+            if self._delay is not None:
+                crew.begin_at(begin_late([*held, *helpers], self._delay))
+
+        self.crews.active.append(crew)
+        with self._lock:
+            self.crews.recruit(crew, n - 1, begin)
+        status, pause = AGAIN, FIRST_LOOK
+        while status == AGAIN:
+            status = crew.lead(held[0], pause if len(crew.helpers) + 1 < useful else 0)
+            if status == AGAIN:
+                self._look_for_others(crew, useful)
+                pause = min(2 * pause, LAST_LOOK)
+        return status
+
+    def _look_for_others(self, crew: Crew, useful: int) -> None:
+        self.hand_over()
+        with self._lock:
+            if not self.waiting:
+                share = min(useful, self.crews.share(self.n_instances))
+                self.crews.recruit(crew, share - 1 - len(crew.helpers))
+
+    def _release(self, held: list[Instance], crew: Crew) -> None:
+        """Return a leader that finds no more pieces."""
+        if crew.has_failed:
+            for instance in held:
+                instance.clear_failure()
+        move_one(held, self.free)
+        self.hand_over()
 
     def failure(self, status: int) -> InvalidInput:
         """The error for a nonzero answer of native code."""
@@ -372,6 +376,7 @@ class Executor:
         self.waiting = deque()
         self.closed = reason
         self.free.clear()
+        self.crews.abandon()
 
 
 def direct_step(manifest: Manifest) -> NativeStep | None:

@@ -35,7 +35,9 @@ class Instance:
         sync: the memory in which the threads meet and report failures (see sync.py).
     """
 
-    def __init__(self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int) -> None:
+    def __init__(
+        self, code: MachineCode, weights: int, cores: Sequence[int], n_io: int, left: Callable[[], None]
+    ) -> None:
         """Allocate. `start` must follow.
 
         Args:
@@ -43,8 +45,9 @@ class Instance:
             weights: address of the weights.
             cores: one core per thread.
             n_io: the most inputs and outputs of any native step.
+            left: called by the leading thread when it is done with another's queue, if it was told to say that.
         """
-        self.code, self.cores = code, tuple(cores)
+        self.code, self.cores, self._left = code, tuple(cores), left
         nt = len(self.cores)
         self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
         self._lanes = (Lane * nt).from_address(address_of(self._memory))
@@ -118,10 +121,34 @@ class Instance:
         """Begin to work off a queue so long after it began."""
         self._leader.delay = nanoseconds
 
-    def ready_to_serve(self) -> None:
-        """Give the instance a leading thread of its own, so that it can work off a queue."""
+    def ready_for(self, arena_nbytes: int, scratch_nbytes: int) -> None:
+        """Make it able to work off another's queue: memory, and a leading thread of its own.
+
+        Raises:
+            ResourceLimit: there is no more of either.
+        """
+        self.binding = None  # native code sets the lane
+        self.reserve(arena_nbytes, scratch_nbytes)
         if 0 not in self._threads:
             self._start(0)
+
+    def is_ready_for(self, arena_nbytes: int, scratch_nbytes: int) -> bool:
+        """Whether it is."""
+        return 0 in self._threads and arena_nbytes + scratch_nbytes * len(self.cores) <= self.arena_nbytes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works off another's queue."""
+        return bool(self._leader.busy)
+
+    @property
+    def told(self) -> int:
+        """What it was told last since it joined; see lanes.py."""
+        return int(self._leader.leave)
+
+    def tell(self, what: int) -> None:
+        """Tell it to stay, to leave between two pieces, or to say when it is done."""
+        self._leader.leave = what
 
     def clear_failure(self) -> None:
         """Forget the error that native code left in the sync block, and what it counted there until then."""
@@ -131,7 +158,7 @@ class Instance:
     def _start(self, tid: int) -> None:
         thread = threading.Thread(
             target=_serve,
-            args=(self.code, self.lane_address + tid * ctypes.sizeof(Lane), self.cores[tid]),
+            args=(self.code, self.lane_address + tid * ctypes.sizeof(Lane), self.cores[tid], self._left),
             name=f"parax-core{self.cores[tid]}",
             daemon=True,
         )
@@ -151,8 +178,9 @@ class Instance:
         self._threads.clear()
 
 
-def _serve(code: MachineCode, lane: int, core: int) -> None:
-    """A thread's life: pinned to its core, in native code until told to stop."""
+def _serve(code: MachineCode, lane: int, core: int, left: Callable[[], None]) -> None:
+    """A thread's life: pinned to its core, in native code until told to stop, or to say that it is done."""
     with contextlib.suppress(OSError):  # where pinning is forbidden, the thread runs wherever the system puts it
         os.sched_setaffinity(0, {core})
-    code.worker(lane)
+    while code.worker(lane):
+        left()

@@ -1,10 +1,12 @@
 """Native hand-off between threads: the records that threads share, and the code that waits, works and answers.
 
 A lane is one thread of an instance: lane 0 leads, the others follow it into every segment (latency mode). The leaders
-of several instances together work off one queue of pieces of a request (throughput mode), some of them later than
-others where starts are delayed. Python starts each thread once; after that a request costs one call and no thread but
-the caller's touches the interpreter. Threads wait on POSIX semaphores after a short spin. Knows the memory layout and
-the LLVM text, which is long; native.py makes it callable.
+of several instances together work off one queue of pieces of a request (throughput mode): the caller's, which closes
+the queue when no piece is left and waits for the others, and those that joined before, at the beginning or any time
+later; some begin later than others where starts are delayed, and some leave between two pieces because they are told
+to. Python starts each thread once; after that a request costs a call or two, and no thread but the caller's touches the
+interpreter, unless it is to say that it left. Threads wait on POSIX semaphores after a short spin. Knows the memory
+layout and the LLVM text, which is long; native.py makes it callable.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ _p, _i64, _i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _SEMAPHORE = ctypes.c_char * 64  # sem_t is 32 bytes on 64-bit glibc and less on musl; one cache line each
 
 RUN, WORK, STOP = 0, 1, 2  # commands
+AGAIN, UNFINISHED = -1, -2
+"""Answers of parax_crew: pieces are left, and somebody wanted to look after so long, call it again; none is left, but
+others have not done theirs, call parax_crew_wait, which needs no instance."""
+STAY, LEAVE, TELL = 0, 1, 2
+"""What a lane that works off another's queue is told: nothing, to leave after its piece, to say when none was left. One
+that was told either comes back from native code once it is done (parax_worker answers 1)."""
 
 
 class Lane(ctypes.Structure):
@@ -37,17 +45,35 @@ class Lane(ctypes.Structure):
         ("n_spins", _i64),
         ("core", _i64),
         ("delay", _i64),  # nanoseconds after a queue's begin
-        ("padding", ctypes.c_char * 24),
+        ("busy", _i32),  # with a queue; whoever finds it 0 may have the instance
+        ("leave", _i32),
+        ("padding", ctypes.c_char * 16),
     ]
 
 
 class Queue(ctypes.Structure):
     """The pieces of one request: lanes take the next one until none is left or one has failed.
 
-    `began` is the monotonic clock's nanoseconds, for lanes with a delay.
+    `began` is the monotonic clock's nanoseconds, for lanes with a delay. `look` is another such time, from which on the
+    caller's lane comes back between two pieces; 0: never. `joined` counts the lanes beside it, which post `done` when
+    they are, until they were waited for; from `CLOSED` on no more may join. A lane posts after it has said that it is
+    not busy: this memory must outlive that.
     """
 
-    _fields_ = [("next", _i64), ("count", _i64), ("pieces", _p), ("run", _p), ("status", _i32), ("began", _i64)]
+    _fields_ = [
+        ("next", _i64),
+        ("count", _i64),
+        ("pieces", _p),
+        ("run", _p),
+        ("status", _i64),
+        ("began", _i64),
+        ("look", _i64),
+        ("joined", _i64),
+        ("done", _SEMAPHORE),
+    ]
+
+
+CLOSED = 1 << 32
 
 
 class Piece(ctypes.Structure):
@@ -86,12 +112,12 @@ entry:
   ret i64 %now
 }}
 
-; Take one unit of a semaphore: spin n times, but no longer than a hand-off takes, whatever a pause takes here (some 20
-; to 150 cycles, and a trap under some hypervisors); then sleep (again after a signal interrupted the sleep).
-define internal void @take(ptr %semaphore, i64 %n) noinline {{
+; Take one unit of a semaphore if it comes while the thread spins: n times, but no longer than a hand-off takes,
+; whatever a pause takes here (some 20 to 150 cycles, and a trap under some hypervisors).
+define internal i1 @spin(ptr %semaphore, i64 %n) noinline {{
 entry:
-  br label %spin
-spin:
+  br label %try
+try:
   %i = phi i64 [ 0, %entry ], [ %i1, %again ]
   %until = phi i64 [ 0, %entry ], [ %until1, %again ]
   %tried = call i32 @sem_trywait(ptr %semaphore)
@@ -107,13 +133,23 @@ clock:
   %latest = add i64 %now, {spin}
   %until2 = select i1 %first, i64 %latest, i64 %until
   %late = icmp sge i64 %now, %until2
-  br i1 %late, label %sleep, label %again
+  br i1 %late, label %out, label %again
 again:
   %until1 = phi i64 [ %until, %look ], [ %until2, %clock ]
   {pause}
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %n
-  br i1 %more, label %spin, label %sleep
+  br i1 %more, label %try, label %out
+out:
+  %has = phi i1 [ 1, %try ], [ 0, %clock ], [ 0, %again ]
+  ret i1 %has
+}}
+
+; The same, but sleep if it does not come meanwhile (again after a signal interrupted the sleep).
+define internal void @take(ptr %semaphore, i64 %n) noinline {{
+entry:
+  %has = call i1 @spin(ptr %semaphore, i64 %n)
+  br i1 %has, label %out, label %sleep
 sleep:
   %slept = call i32 @sem_wait(ptr %semaphore)
   %woken = icmp eq i32 %slept, 0
@@ -227,7 +263,8 @@ out:
   ret i32 %status
 }}
 
-; A leader with a delay sleeps until so long after its queue began, in slices: it gets up once nothing is left to do.
+; A leader with a delay sleeps until so long after its queue began, in slices: it gets up once nothing is left to do, or
+; it shall leave.
 define void @parax_start_late(ptr %lane, ptr %queue) noinline {{
 entry:
   %time = alloca {{ i64, i64 }}, align 8
@@ -244,13 +281,17 @@ plan:
   %count.p = getelementptr i8, ptr %queue, i64 {q_count}
   %count = load i64, ptr %count.p
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
+  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
   br label %look
 look:
   %taken = load atomic i64, ptr %next monotonic, align 8
   %some = icmp slt i64 %taken, %count
   %failure = load atomic i32, ptr %status.p monotonic, align 4
   %sound = icmp eq i32 %failure, 0
-  %of_use = and i1 %some, %sound
+  %asked = load atomic i32, ptr %leave.p monotonic, align 4
+  %stays = icmp ne i32 %asked, {LEAVE}
+  %wanted = and i1 %stays, %sound
+  %of_use = and i1 %some, %wanted
   br i1 %of_use, label %clock, label %out
 clock:
   %now = call i64 @nanoseconds()
@@ -271,8 +312,9 @@ out:
   ret void
 }}
 
-; A leader takes pieces off its queue until none is left or any has failed.
-define internal void @work(ptr %lane) {{
+; A leader takes pieces off its queue until none is left or any has failed, or it is told to leave. The answer is
+; whether a time has passed from which on somebody wants to look, pieces being left.
+define internal i1 @work(ptr %lane, i64 %look_at) noinline {{
 entry:
   %queue.p = getelementptr i8, ptr %lane, i64 {queue}
   %queue = load ptr, ptr %queue.p
@@ -285,16 +327,32 @@ entry:
   %run.p = getelementptr i8, ptr %queue, i64 {q_run}
   %run = load ptr, ptr %run.p
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
+  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
   %lane.run = getelementptr i8, ptr %lane, i64 {run}
   store ptr %run, ptr %lane.run
   br label %again
 again:
+  %asked = load atomic i32, ptr %leave.p monotonic, align 4
+  %leaves = icmp eq i32 %asked, {LEAVE}
+  br i1 %leaves, label %out, label %more
+more:
+  %taken = load atomic i64, ptr %next monotonic, align 8
+  %some = icmp slt i64 %taken, %count
+  %failed = load atomic i32, ptr %status.p monotonic, align 4
+  %fine.yet = icmp eq i32 %failed, 0
+  %of_use = and i1 %some, %fine.yet
+  br i1 %of_use, label %timed, label %out
+timed:
+  %limited = icmp ne i64 %look_at, 0
+  br i1 %limited, label %clock, label %next_piece
+clock:
+  %now = call i64 @nanoseconds()
+  %due = icmp sge i64 %now, %look_at
+  br i1 %due, label %out.again, label %next_piece
+next_piece:
   %i = atomicrmw add ptr %next, i64 1 seq_cst
   %left = icmp slt i64 %i, %count
-  %failure = load atomic i32, ptr %status.p monotonic, align 4
-  %sound = icmp eq i32 %failure, 0
-  %go = and i1 %left, %sound
-  br i1 %go, label %piece, label %out
+  br i1 %left, label %piece, label %out
 piece:
   %offset = mul i64 %i, {piece_size}
   %piece.p = getelementptr i8, ptr %pieces, i64 %offset
@@ -311,58 +369,129 @@ piece:
   br i1 %fine, label %again, label %fail
 fail:
   store atomic i32 %status, ptr %status.p monotonic, align 4
-  br label %again
+  br label %out
+out.again:
+  ret i1 1
 out:
-  ret void
+  ret i1 0
 }}
 
-; n leaders work off one queue; the first is the calling thread's. The answer is 0 or a failed piece's status.
-define i32 @parax_crew(ptr %lanes, i64 %n, ptr %queue) {{
+; n leaders of other instances join a queue, as long as pieces are left and it is not closed; answers how many did.
+define i64 @parax_join(ptr %lanes, i64 %n, ptr %queue) {{
 entry:
-  %first = load ptr, ptr %lanes
-  %n_spins.p = getelementptr i8, ptr %first, i64 {n_spins}
-  %n_spins = load i64, ptr %n_spins.p
-  br label %tell
+  %next = getelementptr i8, ptr %queue, i64 {q_next}
+  %count.p = getelementptr i8, ptr %queue, i64 {q_count}
+  %count = load i64, ptr %count.p
+  %joined = getelementptr i8, ptr %queue, i64 {q_joined}
+  br label %again
+again:
+  %i = phi i64 [ 0, %entry ], [ %i1, %tell ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %look, label %out
+look:
+  %taken = load atomic i64, ptr %next monotonic, align 8
+  %some = icmp slt i64 %taken, %count
+  br i1 %some, label %ask, label %out
+ask:
+  %was = load atomic i64, ptr %joined monotonic, align 8
+  br label %try
+try:
+  %known = phi i64 [ %was, %ask ], [ %seen, %open ]
+  %closed = icmp sge i64 %known, {closed}
+  br i1 %closed, label %out, label %open
+open:
+  %one_more = add i64 %known, 1
+  %pair = cmpxchg ptr %joined, i64 %known, i64 %one_more seq_cst seq_cst
+  %seen = extractvalue {{ i64, i1 }} %pair, 0
+  %did = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %did, label %tell, label %try
 tell:
-  %t = phi i64 [ 0, %entry ], [ %t1, %tell.next ]
-  %lane.p = getelementptr ptr, ptr %lanes, i64 %t
+  %lane.p = getelementptr ptr, ptr %lanes, i64 %i
   %lane = load ptr, ptr %lane.p
   %lane.queue = getelementptr i8, ptr %lane, i64 {queue}
   store ptr %queue, ptr %lane.queue
-  %other = icmp sgt i64 %t, 0
-  br i1 %other, label %tell.other, label %tell.next
-tell.other:
   %lane.command = getelementptr i8, ptr %lane, i64 {command}
   store i32 {WORK}, ptr %lane.command
+  %lane.leave = getelementptr i8, ptr %lane, i64 {leave}
+  store atomic i32 {STAY}, ptr %lane.leave monotonic, align 4
+  %lane.busy = getelementptr i8, ptr %lane, i64 {busy}
+  store atomic i32 1, ptr %lane.busy seq_cst, align 4
   %lane.wake = getelementptr i8, ptr %lane, i64 {wake}
   call i32 @sem_post(ptr %lane.wake)
-  br label %tell.next
-tell.next:
-  %t1 = add i64 %t, 1
-  %tell.more = icmp slt i64 %t1, %n
-  br i1 %tell.more, label %tell, label %own
-own:
-  %first.nt.p = getelementptr i8, ptr %first, i64 {nt}
-  %first.nt = load i64, ptr %first.nt.p
-  %n_threads = mul i64 %n, %first.nt
-  %several = icmp sgt i64 %n_threads, 1
-  br i1 %several, label %place, label %begin
-place:
-  call void @settle(ptr %first)
-  br label %begin
-begin:
-  call void @work(ptr %first)
+  %i1 = add i64 %i, 1
+  br label %again
+out:
+  ret i64 %i
+}}
+
+; From now on nobody joins a queue; the answer is how many joined and have not been waited for.
+define internal i64 @close_queue(ptr %queue) {{
+entry:
+  %joined = getelementptr i8, ptr %queue, i64 {q_joined}
+  %members = atomicrmw or ptr %joined, i64 {closed} seq_cst
+  %most = sub i64 {closed}, 1
+  %n = and i64 %members, %most
+  ret i64 %n
+}}
+
+; The calling thread leads its instance through a queue that others may join. The answer is 0 or a failed piece's
+; status; or AGAIN; or UNFINISHED where it has nothing to do any more and others do: parax_crew_wait must follow.
+define i32 @parax_crew(ptr %lane, ptr %queue) {{
+entry:
+  %lane.queue = getelementptr i8, ptr %lane, i64 {queue}
+  store ptr %queue, ptr %lane.queue
+  %lane.leave = getelementptr i8, ptr %lane, i64 {leave}
+  store atomic i32 {STAY}, ptr %lane.leave monotonic, align 4
+  %n_spins.p = getelementptr i8, ptr %lane, i64 {n_spins}
+  %n_spins = load i64, ptr %n_spins.p
+  %joined = getelementptr i8, ptr %queue, i64 {q_joined}
+  %done = getelementptr i8, ptr %queue, i64 {q_done}
+  %look.p = getelementptr i8, ptr %queue, i64 {q_look}
+  %look_at = load i64, ptr %look.p
+  call void @settle(ptr %lane)
+  %early = call i1 @work(ptr %lane, i64 %look_at)
+  br i1 %early, label %look, label %close
+look:
+  ret i32 {AGAIN}
+close:
+  %n = call i64 @close_queue(ptr %queue)
   br label %wait
 wait:
-  %w = phi i64 [ 1, %begin ], [ %w1, %wait.body ]
-  %wait.more = icmp slt i64 %w, %n
-  br i1 %wait.more, label %wait.body, label %out
-wait.body:
-  %wlane.p = getelementptr ptr, ptr %lanes, i64 %w
-  %wlane = load ptr, ptr %wlane.p
-  %wdone = getelementptr i8, ptr %wlane, i64 {done}
-  call void @take(ptr %wdone, i64 %n_spins)
-  %w1 = add i64 %w, 1
+  %w = phi i64 [ %n, %close ], [ %w1, %came ]
+  %some = icmp sgt i64 %w, 0
+  br i1 %some, label %spin, label %out
+spin:
+  %has = call i1 @spin(ptr %done, i64 %n_spins)
+  br i1 %has, label %came, label %unfinished
+came:
+  %w1 = sub i64 %w, 1
+  %known = or i64 %w1, {closed}
+  store i64 %known, ptr %joined
+  br label %wait
+unfinished:
+  ret i32 {UNFINISHED}
+out:
+  %status.p = getelementptr i8, ptr %queue, i64 {q_status}
+  %status = load i32, ptr %status.p
+  ret i32 %status
+}}
+
+; Wait for those that joined a queue, of which the caller works off no more; the answer is 0 or a failed piece's status.
+define i32 @parax_crew_wait(ptr %queue) {{
+entry:
+  %joined = getelementptr i8, ptr %queue, i64 {q_joined}
+  %done = getelementptr i8, ptr %queue, i64 {q_done}
+  %n = call i64 @close_queue(ptr %queue)
+  br label %wait
+wait:
+  %w = phi i64 [ %n, %entry ], [ %w1, %sleep ]
+  %some = icmp sgt i64 %w, 0
+  br i1 %some, label %sleep, label %out
+sleep:
+  call void @take(ptr %done, i64 0)
+  %w1 = sub i64 %w, 1
+  %known = or i64 %w1, {closed}
+  store i64 %known, ptr %joined
   br label %wait
 out:
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
@@ -370,7 +499,8 @@ out:
   ret i32 %status
 }}
 
-; The life of every thread but the caller's: wait, obey, answer; returns once told to stop.
+; The life of every thread but the caller's: wait, obey, answer; returns 0 once told to stop, and 1 to say that it is
+; done with a queue, where it was told to.
 define i32 @parax_worker(ptr %lane) {{
 entry:
   %wake = getelementptr i8, ptr %lane, i64 {wake}
@@ -390,8 +520,19 @@ segment:
   store i32 %status, ptr %status.p
   br label %answer
 pieces:
-  call void @work(ptr %lane)
-  br label %answer
+  %queue.p = getelementptr i8, ptr %lane, i64 {queue}
+  %queue = load ptr, ptr %queue.p
+  %never = call i1 @work(ptr %lane, i64 0)
+  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
+  %leave = load atomic i32, ptr %leave.p monotonic, align 4
+  %busy.p = getelementptr i8, ptr %lane, i64 {busy}
+  store atomic i32 0, ptr %busy.p seq_cst, align 4
+  %queue.done = getelementptr i8, ptr %queue, i64 {q_done}
+  call i32 @sem_post(ptr %queue.done)
+  %tells = icmp ne i32 %leave, {STAY}
+  br i1 %tells, label %told, label %listen
+told:
+  ret i32 1
 answer:
   call i32 @sem_post(ptr %done)
   br label %listen
@@ -418,7 +559,7 @@ _ARGUMENTS = {
 
 
 def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
-    """The LLVM text of parax_team, parax_crew and parax_worker, all `i32(ptr ...)`, for a machine architecture.
+    """The LLVM text of parax_team, parax_join, parax_crew, parax_crew_wait and parax_worker for a machine architecture.
 
     Args:
         arch: as LLVM spells it; x86_64 and aarch64 have a pause instruction for waiting threads.
@@ -445,4 +586,9 @@ def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
         slice=_SLICE_NANOSECONDS,
         RUN=RUN,
         WORK=WORK,
+        AGAIN=AGAIN,
+        UNFINISHED=UNFINISHED,
+        STAY=STAY,
+        LEAVE=LEAVE,
+        closed=CLOSED,
     )

@@ -7,10 +7,12 @@ that rule; the sleep is in native code (lanes.py).
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import IncompatiblePlan, UsageError
+from .instance import Instance
 from .limits import checked_seconds, shown
 from .manifest import Delay
 from .manifest_reader import MAX_CORES, MAX_DELAY_SECONDS
@@ -31,6 +33,14 @@ def start_delays(nodes: Sequence[int], delay: Delay) -> list[int]:
         before[node] += 1
         found.append(round(group * delay.seconds * 1e9))
     return found
+
+
+def begin_late(instances: Sequence[Instance], delay: Delay) -> int:
+    """Have some instances that share a request begin later; the monotonic clock's nanoseconds from which they count."""
+    nodes = nodes_of([instance.cores[0] for instance in instances])
+    for instance, nanoseconds in zip(instances, start_delays(nodes, delay), strict=True):
+        instance.begin_after(nanoseconds)
+    return time.monotonic_ns()
 
 
 def checked_delay(groups: int, seconds: float) -> Delay:

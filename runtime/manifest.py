@@ -1,4 +1,4 @@
-"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 3; does no input or output.
+"""manifest.json as typed, checked, immutable values. Owns the schema of plan format 4; does no input or output.
 
 Value ids are strings. The plan's inputs and outputs go by their own names; values that only cross steps are listed in
 `values`, constants that host steps read in `constants`. Named tuples, because making sixteen frozen data classes takes
@@ -16,7 +16,7 @@ import numpy as np
 from .dims import Dim, dim_text, shape_text
 from .dtypes import numpy_dtype
 
-FORMAT = 3
+FORMAT = 4
 
 
 class TensorSpec(NamedTuple):

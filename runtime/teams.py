@@ -42,7 +42,8 @@ class Teams:
         held: list[Instance] = []
         try:
             own.take_one(held)
-            in_flight = own.n_instances - len(own.free) - len(self._beside) + len(own.waiting)
+            beside = len(self._beside) + own.crews.n_helping
+            in_flight = own.n_instances - len(own.free) - beside + len(own.waiting)
             for width in self.widths:
                 if width * max(2, in_flight) <= own.n_instances and self._join(held, width):
                     break

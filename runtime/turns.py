@@ -9,12 +9,14 @@ from .instance import Instance
 
 
 class Turn:
-    """A request that waits for an instance, which comes into `held`, until `is_over` (by itself) or `is_refused`."""
+    """A request of so many rows that waits for an instance, which comes into `held`, until `is_over` (by itself) or
+    `is_refused`; of more than one it would make use of `wanted`."""
 
-    __slots__ = ("come", "for_good", "held", "is_over", "is_refused", "since")
+    __slots__ = ("come", "for_good", "held", "is_over", "is_refused", "rows", "since", "wanted")
 
-    def __init__(self, held: list[Instance], for_good: bool) -> None:
-        self.held, self.for_good, self.since = held, for_good, time.perf_counter()
+    def __init__(self, held: list[Instance], rows: int, wanted: int, for_good: bool) -> None:
+        self.held, self.rows, self.wanted, self.for_good = held, rows, wanted, for_good
+        self.since = time.perf_counter()
         self.is_over = self.is_refused = False
         self.come = threading.Lock()
         self.come.acquire()

@@ -79,7 +79,7 @@ def test_a_batch_axis_inside_and_an_input_that_all_rows_share(mode: dict[str, An
 def test_a_huge_batch_is_cut_so_that_the_arena_stays_small(
     add_plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parax.runtime.executor._MAX_ARENA_NBYTES", 1 << 12)
+    monkeypatch.setattr("parax.runtime.cuts._MAX_ARENA_NBYTES", 1 << 12)
     x = np.zeros((5000, 4), np.float32)
     with add_plan().session(instances=1) as session:
         assert np.array_equal(session.run({"x": x})["y"], x + 1)

@@ -95,7 +95,7 @@ def test_no_instance_is_lost(add_plan: Build, interrupts: Any, settings: dict[st
 def taking(executor: Executor) -> None:
     held: list[Any] = []
     try:
-        executor.take(held, 3)
+        executor.take_one(held, 3)
     finally:
         executor.free.extend(held[::-1])
         executor.hand_over()
@@ -107,6 +107,31 @@ def test_no_instance_of_several_is_lost(add_plan: Build, interrupts: Any, use: C
     session = add_plan().session(instances=2)
     assert interrupts(lambda: use(session._executor)) > 100
     assert sorted(map(id, session._executor.free)) == sorted(map(id, session._executor.instances))
+    assert closes(session)
+
+
+@pytest.mark.skipif(N_CORES < 2, reason="needs two usable cores")
+@pytest.mark.parametrize("callers", [0, 3])
+def test_no_instance_of_a_crew_is_lost(add_plan: Build, interrupts: Any, callers: int) -> None:
+    """Requests of several pieces, which instances join and leave."""
+    session, ended = add_plan().session(instances=2, micro_batch=1), threading.Event()
+    x = np.ones((40, 4), np.float32)
+
+    def client() -> None:
+        while not ended.is_set():
+            session.run({"x": x})
+
+    threads = [threading.Thread(target=client, daemon=True) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    assert interrupts(lambda: session.run({"x": x})) > 100
+    ended.set()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert np.array_equal(session.run({"x": x})["y"], x + 1)
+    executor = session._executor
+    assert sorted(map(id, executor.free)) == sorted(map(id, executor.instances))
+    assert executor.is_idle() and not executor.crews.active
     assert closes(session)
 
 

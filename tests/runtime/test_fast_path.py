@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fake_plans import ARCH, fake_plan, object_code, tensor
+from gates import give
 from parax.errors import InvalidInput
 from parax.runtime import Plan
 from parax.runtime.batching import Batches
@@ -135,7 +136,7 @@ def test_where_none_is_free_a_brief_request_waits(add_plan: Build, runs: list[in
         future = session.submit({"x": x})
         while not session._executor.waiting:
             assert not future.done()
-        session._executor.give(held)
+        give(session, held)
         assert np.array_equal(future.result(10)["y"], x + 1)
         assert runs == [1]
     with pytest.raises(Exception, match="closed"):

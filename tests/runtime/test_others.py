@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gates import give
 from parax.errors import InternalError, UsageError
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -74,7 +75,7 @@ def test_a_request_waits_for_none_but_takes_its_own_instance_while_another_runs(
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
         assert ran_elsewhere(session) == {(1, 2): [0]}  # made, not used
         assert len(session._executor.free) == 1
-        session._executor.give(held)
+        give(session, held)
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {(1, 2): [64]}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gates import give
 from parax.errors import UsageError
 from parax.runtime import Plan
 from parax.runtime.session import Session
@@ -61,10 +62,10 @@ def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
 
 def test_many_in_flight_get_one_each(session: Session) -> None:
     executor, teams = session._executor, teams_of(session)
-    executor.take(held := [], session.instances // 2)
+    held = [executor.free.pop() for _ in range(session.instances // 2)]
     with teams.share() as share:
         assert len(share) == 1
-    executor.give(held)
+    give(session, held)
 
 
 def test_instances_in_the_way_are_gone_round(session: Session) -> None:
@@ -79,7 +80,7 @@ def test_instances_in_the_way_are_gone_round(session: Session) -> None:
     with teams.share() as share:
         assert len(share) > 1 and blocked not in share and executor.instances[0] not in share
         assert executor.instances[0] in executor.free, "given back"
-    executor.give([blocked])
+    give(session, [blocked])
     assert executor.is_idle()
 
 
@@ -97,7 +98,7 @@ def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
     thread.start()
     while not executor.waiting:
         pass
-    executor.give(held)
+    give(session, held)
     thread.join(10)
     assert sizes == [max(teams.widths)]
     assert executor.is_idle() and not teams._beside
@@ -136,7 +137,7 @@ def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})
-    session._executor.give(held)
+    give(session, held)
     assert session._executor.is_idle() and np.array_equal(session.run({"x": x})["y"], x + 1)
 
 

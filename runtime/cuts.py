@@ -1,0 +1,55 @@
+"""Into which pieces requests of one plan are cut: by the instances that share one, and the rows that each takes at a
+time. Owns that choice, and keeps the cuts in the requests' bindings; how a piece points into tensors is `cut`'s.
+"""
+
+from __future__ import annotations
+
+from .bindings import Binding, Signature
+from .cut import Cut, row_ranges
+from .flow import FlowCut, micro_batch_ranges
+from .manifest import Batch, Manifest, NativeStep, Scheduled
+
+_MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
+
+
+class Cuts:
+    """The ways to cut requests of a plan whose rows are independent."""
+
+    def __init__(
+        self, manifest: Manifest, batch: Batch, step: NativeStep, micro_batch: int | None, pipeline: Scheduled | None
+    ) -> None:
+        """None is known yet.
+
+        Args:
+            step: that works off a piece. micro_batch: rows that an instance takes at a time.
+            pipeline: the program whose step it is.
+        """
+        self._manifest, self._batch, self._micro_batch = manifest, batch, micro_batch
+        self._step, self._pipeline = step, pipeline
+        self._signature = Signature(manifest.rescheduled() if pipeline else manifest)
+
+    def n_useful(self, rows: int, n_instances: int) -> int:
+        """How many of some instances are worth waking for a request."""
+        return max(1, min(n_instances, rows // self._batch.min_rows))
+
+    def of(self, binding: Binding, n_instances: int) -> Cut:
+        """The pieces for so many instances."""
+        cut: Cut | None = binding.cuts.get(n_instances)
+        if cut is None:
+            share = -(-binding.rows // n_instances)
+            most = self._micro_batch or self._affordable(binding, share)
+            where = (self._manifest, self._batch, self._step, self._signature, binding)
+            if self._pipeline is None:
+                cut = Cut(*where, row_ranges(binding.rows, n_instances, most))
+            else:
+                least, micro_rows = self._pipeline.micro_batches or 1, self._pipeline.micro_rows
+                n = max(least, -(-share // min(most, micro_rows or most)))
+                shares = row_ranges(binding.rows, n_instances, None)
+                cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
+            binding.cuts[n_instances] = cut
+        return cut
+
+    def _affordable(self, binding: Binding, rows: int) -> int:
+        """The most rows, up to `rows`, whose arena an instance may hold when nobody asked for a size."""
+        nbytes = self._signature.from_values({**binding.values, self._batch.symbol: rows}).arena_nbytes
+        return rows if nbytes <= _MAX_ARENA_NBYTES else max(1, rows * _MAX_ARENA_NBYTES // nbytes)
