@@ -26,6 +26,8 @@ from rich.table import Table
 from examples.models import MODELS, feeds
 from parax import env
 from parax.compiler.backend.calibration import running_machine
+from parax.compiler.ir.costs import costs_at
+from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Instances, Sequential, Timeline, graph_works, simulate
 from parax.files import write_whole
@@ -74,7 +76,7 @@ class Prediction:
 def predict(traced: Traced, machine: Machine, batch: int, instances: int, cores: int) -> Timeline:
     """What the model of the machine says about the set-up."""
     symbols = {s.name: batch for s in traced.plan.manifest.symbols}
-    works = graph_works(traced.graph, symbols, caches=machine.caches(instances, cores))
+    works = graph_works(traced.graph, symbols, costs_at(Fp.DEFAULT, machine), machine.caches(instances, cores))
     policy = Instances(instances, cores, batch) if instances > 1 else Sequential(cores)
     return simulate(works, machine, policy)
 
@@ -85,7 +87,8 @@ def compare(traced: Traced, machine: Machine, times: LayerTimes, batch: int, ins
     seconds: dict[int, float] = defaultdict(float)
     for span in timeline.spans:
         seconds[span.work] += (span.end - span.start) / instances
-    works = graph_works(traced.graph, {s.name: batch for s in traced.plan.manifest.symbols})
+    works = graph_works(traced.graph, {s.name: batch for s in traced.plan.manifest.symbols},
+                        costs_at(Fp.DEFAULT, machine))  # fmt: skip
     layers = tuple(
         Layer(works[i].name, works[i].cost.kind, seconds.get(i, 0.0), measured)
         for i, measured in times.nodes.items() if measured >= LEAST_SECONDS

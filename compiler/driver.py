@@ -22,6 +22,7 @@ from .frontend.evaluate import Evaluator
 from .frontend.importer import import_model
 from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
+from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
 from .ir.schedule import Schedule, print_schedule
@@ -152,7 +153,8 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
     for i, target in enumerate(targets):
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, Fp(options.fp),
-                                   low.expected_rows, tuner, _core_counts(options), run.decision.machine)  # fmt: skip
+                                   low.expected_rows, call_rows(options.dims, options.hint != "latency"), tuner,
+                                   _core_counts(options), run.decision.machine)  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
             last = spend and i == len(targets) - 1
             low.segments.append([lower_graph(g, context, memory, schedule, spend=last) for g, memory in pairs])

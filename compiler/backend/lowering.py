@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from ...errors import UnsupportedOp
 from ..ir import bands
+from ..ir.call_rows import ANY, CallRows
 from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.kernel_builder import Builder, kernel
@@ -176,7 +177,8 @@ class LowerContext:
         target: the machine the code is for. symbols: the plan's symbolic dimensions, in `dims` order.
         weights: where packed constants go. errors: texts of run-time error sites; site numbers start at 1.
         fp: which algorithms other than sums of the model's own products may be used.
-        rows: of the batch that a call is expected to bring, where their number is symbolic.
+        rows: of the batch that a call is expected to bring, where their number is symbolic: what work is cut for.
+        calls: those that candidates are ranked for.
         chooser: picks between candidates; None: the first.
         cores: numbers of cores an instance may have; work is cut so that each of them finishes together.
         machine: what ranks candidates; None: a usual one.
@@ -188,6 +190,7 @@ class LowerContext:
     errors: list[str] = field(default_factory=list)
     fp: Fp = Fp.DEFAULT
     rows: int = 1
+    calls: CallRows = ANY
     chooser: Chooser | None = None
     cores: tuple[int, ...] = (1, 2, 4)
     machine: Machine | None = None

@@ -119,10 +119,11 @@ def _copy() -> Callable[[], None]:
 
 
 def seconds_side_by_side(
-    calls: Sequence[Callable[[], None]], cores: Sequence[int], repeats: int | None = None
-) -> float:
+    calls: Sequence[Callable[[], None]], cores: Sequence[int], repeats: int | None = None,
+    before: Callable[[int], None] = lambda number: None,
+) -> float:  # fmt: skip
     """Least time of some repeats (REPEATS) in which every call runs once, each on its own core: last end less first
-    start.
+    start. `before` each run its core calls this with the call's number.
     """
     spans: list[list[tuple[float, float]]] = [[] for _ in calls]
     barrier = threading.Barrier(len(calls))
@@ -131,6 +132,7 @@ def seconds_side_by_side(
         os.sched_setaffinity(0, {cores[number]})
         calls[number]()
         for _ in range(repeats or REPEATS):
+            before(number)
             barrier.wait()
             began = time.perf_counter()
             calls[number]()

@@ -37,15 +37,32 @@ def can_measure(ctx: LowerContext, node: Node) -> bool:
 
 
 def measure(ctx: LowerContext, node: Node, candidates: Candidates) -> dict[str, float]:
-    """Seconds that each candidate takes one core, for `ctx.rows` rows where their number is symbolic.
+    """Seconds that each candidate takes one core; where the batch is open the sum of a row's in each of the calls that
+    it is chosen for.
 
     Raises:
         InternalError: LLVM rejects a candidate.
     """
-    symbols = {s: ctx.rows for s in ctx.symbols}
+    total = dict.fromkeys(candidates, 0.0)
+    for sizes in ctx.calls.sizes(_open_symbols(node)):
+        rows = max(sizes.values(), default=1)
+        found = _measured(ctx, node, candidates, {s: sizes.get(s, rows) for s in ctx.symbols})
+        for name, seconds in found.items():
+            total[name] += seconds / rows
+    return total
+
+
+def _open_symbols(node: Node) -> set[str]:
+    dims = (d for v in (*node.operands, *node.outputs) for d in v.tensor.dims)
+    return {s for d in dims if isinstance(d, SymDim) for s in d.symbols()}
+
+
+def _measured(ctx: LowerContext, node: Node, candidates: Candidates, symbols: Mapping[str, int]) -> dict[str, float]:
+    """Medians for calls of these sizes."""
     buffers = _Buffers(symbols)
     runs = {name: _prepared(ctx, make, buffers) for name, make in candidates.items()}
-    others = np.ones(ctx.target.l3_nbytes // 4, np.float32)
+    last = ctx.target.l3_nbytes if ctx.machine is None else ctx.machine.l3_nbytes
+    others = np.ones(last // 4, np.float32)
     times: dict[str, list[float]] = {name: [] for name in runs}
     began = time.perf_counter()
     for number in range(1 + ROUNDS):  # the first one warms up
@@ -65,7 +82,7 @@ def measure(ctx: LowerContext, node: Node, candidates: Candidates) -> dict[str, 
 def _prepared(ctx: LowerContext, make: Callable[[LowerContext], KernelCall], buffers: _Buffers) -> Callable[[], None]:
     """A candidate compiled into this process, with its operands bound."""
     own = LowerContext(ctx.target, ctx.symbols, WeightStore(), fp=ctx.fp, rows=ctx.rows,
-                       cores=ctx.cores, machine=ctx.machine)  # fmt: skip
+                       calls=ctx.calls, cores=ctx.cores, machine=ctx.machine)  # fmt: skip
     call = make(own)
     weights = aligned(own.weights.nbytes)
     weights[:] = np.frombuffer(own.weights.to_bytes(), np.uint8)

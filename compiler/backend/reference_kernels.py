@@ -57,14 +57,16 @@ class Reference:
     domain: str = ""
 
 
-def _conv(kind: str, size: int, ci: int, co: int, kernel: int, group: int = 1, stride: int = 1) -> Reference:
+def _conv(
+    kind: str, size: int, ci: int, co: int, kernel: int, group: int = 1, stride: int = 1, images: int = 1
+) -> Reference:
     attributes = {"pads": (kernel // 2,) * 4, "group": group, "strides": (stride, stride)}
-    return Reference(kind, "Conv", ((1, ci, size, size), (co, ci // group, kernel, kernel)), 1, LAST, attributes)
+    return Reference(kind, "Conv", ((images, ci, size, size), (co, ci // group, kernel, kernel)), 1, LAST, attributes)
 
 
 REFERENCES = (
     _conv("conv", 28, 72, 64, 5), _conv("conv1x1", 14, 256, 256, 1), _conv("conv1x1", 28, 64, 128, 1),
-    _conv("winograd", 28, 128, 128, 3), _conv("grouped", 14, 512, 512, 3, 32),
+    _conv("winograd", 28, 64, 64, 3, images=2), _conv("grouped", 14, 512, 512, 3, 32),
     _conv("few-channels", 112, 3, 64, 7, stride=2), _conv("depthwise", 28, 96, 96, 3, 96),
     Reference("conv-transpose", "ConvTranspose", ((1, 128, 16, 16), (128, 64, 2, 2)), 1, LAST, {"strides": (2, 2)}),
     Reference("matmul", "MatMul", ((128, 256), (256, 256)), 1),

@@ -29,7 +29,7 @@ from .host import host_features
 from .lowering import Candidates, LowerContext, node_signature
 from .measuring import can_measure, measure
 
-FORMAT = 1
+FORMAT = 2
 MOST_CACHED = 4096
 MARGIN = 0.02
 Measure = Callable[[LowerContext, Node, Candidates], dict[str, float]]
@@ -102,7 +102,7 @@ def key_of(ctx: LowerContext, node: Node, names: Sequence[str]) -> str:
     """A name for everything that the candidates' times depend on."""
     versions = [FORMAT, __version__, kernels_digest(), llvmlite.__version__]
     machine = [cpu_identity(), sorted(host_features()), asdict(ctx.target)]
-    facts = [*versions, *machine, ctx.fp.value, ctx.rows, list(names), repr(node_signature(node))]
+    facts = [*versions, *machine, ctx.fp.value, ctx.rows, asdict(ctx.calls), list(names), repr(node_signature(node))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

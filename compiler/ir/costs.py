@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from .call_rows import ANY, CallRows
 from .cost import Cost, CostRule, Sizes
 from .fp import Fp
 from .graph import Graph, Node
@@ -48,17 +49,19 @@ TRANSCENDENTAL = frozenset({"Sigmoid", "Tanh", "Exp", "Gelu", "Softplus", "Mish"
 NOTHING = Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
 
 
-def costs_at(fp: Fp, machine: Machine | None = None) -> CostRule:
-    """`node_cost` at a level of floating-point arithmetic, of the kernels that are chosen for a machine."""
-    return partial(node_cost, fp=fp, pace=pace_of(machine, LANES))
+def costs_at(fp: Fp, machine: Machine | None = None, calls: CallRows = ANY) -> CostRule:
+    """`node_cost` at a level of floating-point arithmetic, of the kernels that are chosen for a machine and calls."""
+    return partial(node_cost, fp=fp, pace=pace_of(machine, LANES), calls=calls)
 
 
-def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT, pace: Pace = USUAL) -> Cost:
+def node_cost(
+    node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT, pace: Pace = USUAL, calls: CallRows = ANY
+) -> Cost:
     """The cost of a node of an optimised graph.
 
     Args:
         symbols: sizes of the symbolic dimensions; those that are not given (sizes known only at run time) are TYPICAL.
-        fp: which algorithms its kernel may use. pace: of the machine that the kernel was chosen for.
+        fp: which algorithms its kernel may use. pace: of the machine, calls: those that the kernel was chosen for.
     """
     if not computes(node) or isinstance(node.op, Result):
         return NOTHING
@@ -82,7 +85,7 @@ def node_cost(node: Node, symbols: Mapping[str, int], fp: Fp = Fp.DEFAULT, pace:
     cost = Cost(float(flops + after), float(read), float(written), float(weights), max(1, int(items)), kind)
     if isinstance(root.op, Recurrent):
         return replace(cost, meetings=_steps(root, sizes) * sizes.shape(root.operands[2])[0])
-    return as_the_kernel(cost, root, sizes, after, fp, pace)
+    return as_the_kernel(cost, root, sizes, after, fp, pace, calls)
 
 
 def _count(node: Node, sizes: Sizes) -> Counted:

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 
 from . import strassen, winograd
+from .call_rows import CallRows
 from .cost import Cost, Sizes
 from .fp import Fp
 from .graph import Node
@@ -19,11 +20,11 @@ TILE_ROWS = winograd.TILE_ROWS
 
 
 def as_the_kernel(
-    cost: Cost, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace
+    cost: Cost, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace, calls: CallRows
 ) -> Cost:  # fmt: skip
     """The cost of a node whose first operation is `root` with what its kernel does, with the algorithms of a level."""
     if isinstance(root.op, Conv):
-        return _convolution(cost, root.op, root, sizes, tail_flops, fp, pace)
+        return _convolution(cost, root.op, root, sizes, tail_flops, fp, pace, calls)
     if isinstance(root.op, (Gemm, MatMul)):
         columns = product_columns(root, sizes)
         padded = _padded(cost, columns, tail_flops)
@@ -58,13 +59,14 @@ def _halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: floa
 
 
 def _convolution(
-    cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace
+    cost: Cost, op: Conv, root: Node, sizes: Sizes, tail_flops: float, fp: Fp, pace: winograd.Pace, calls: CallRows
 ) -> Cost:  # fmt: skip
     w = sizes.shape(root.operands[1])
     direct = cost.flops - tail_flops
     if cost.kind == "winograd":
         layer = _layer(op, root, sizes)
-        best = winograd.best_algorithm(layer, LANES, pace) if fp.winograd else None
+        chosen_for = [replace(layer, images=n) for n in calls.of(root.output.tensor.dims[0])]
+        best = winograd.best_algorithm(chosen_for, LANES, pace) if fp.winograd else None
         if best is None:
             return replace(cost, kind="conv")
         cycles = winograd.kernel_cycles(layer, best, LANES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .machine import Machine
@@ -128,21 +128,33 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     return _overlapped(layer, arithmetic, 4 * multiplied, pace)
 
 
-def ranked(layer: Layer, lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
+def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
     """Cycles and algorithms, what is expected to be fastest first; of those about as fast, that with fewest weights.
 
     Weights are what requests of fewer images wait for, and take memory.
+
+    Args:
+        layers: a layer with each of the numbers of images that it is chosen for; the cycles are the sum of one image's.
     """
-    costs = [(cycles(layer, algorithm, lanes, pace), algorithm) for algorithm in algorithms(layer)]
+    costs = [(_of_one_image(layers, lambda layer, by=algorithm: cycles(layer, by, lanes, pace)), algorithm)
+             for algorithm in algorithms(layers[0])]  # fmt: skip
     close = CLOSE * min(costs, key=lambda pair: pair[0])[0] if costs else 0.0
     return sorted(costs, key=lambda pair: (pair[0] > close, pair[1].all_points if pair[0] <= close else 0, pair[0]))
 
 
-def best_algorithm(layer: Layer, lanes: int, pace: Pace = USUAL) -> Algorithm | None:
-    """The one that is expected to be fastest; None if the direct algorithm is."""
-    found = ranked(layer, lanes, pace)
-    most = WORTH * direct_cycles(layer, lanes, pace)
-    return found[0][1] if found and found[0][0] < most else None
+def most_cycles(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> float:
+    """What an algorithm must be below, of what `ranked` counts, to be worth its memory."""
+    return WORTH * _of_one_image(layers, lambda layer: direct_cycles(layer, lanes, pace))
+
+
+def _of_one_image(layers: Sequence[Layer], count: Callable[[Layer], float]) -> float:
+    return sum(count(layer) / layer.images for layer in layers)
+
+
+def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> Algorithm | None:
+    """The one that is expected to be fastest; None if the direct algorithm is. layers: as of `ranked`."""
+    found = ranked(layers, lanes, pace)
+    return found[0][1] if found and found[0][0] < most_cycles(layers, lanes, pace) else None
 
 
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...runtime.manifest import ForRows
+from ..ir.call_rows import call_rows
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.graph import Graph
@@ -65,7 +66,7 @@ class Decision:
 
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
     """Plan an optimised graph for the load that the options' hint and sizes mean, by prediction."""
-    cost = costs_at(Fp(options.fp), machine)
+    cost = costs_at(Fp(options.fp), machine, call_rows(options.dims, options.hint != LATENCY))
     planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), cost)
     load = options_load(planner, options)
     rows = planner.rows(load)

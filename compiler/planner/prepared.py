@@ -9,11 +9,13 @@ from ...runtime.topology import choose_cores
 from .. import driver
 from ..compilation import Compilation, Progress
 from ..frontend.parse import Source
+from ..ir.call_rows import call_rows
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.machine import load_machine
 from ..options import CompileOptions
 from ..passes.dataflow.split_steps import is_one_step
+from .candidate import LATENCY
 from .here import machine_here
 from .planner import Planner, fixed_sizes
 
@@ -39,5 +41,6 @@ def prepare(
     driver.optimise(graph, run)
     if is_one_step(graph):
         driver.work_in_place(graph, run)
-    n_cores, cost = len(cores) or found.n_cores, costs_at(Fp(options.fp), found)
+    n_cores = len(cores) or found.n_cores
+    cost = costs_at(Fp(options.fp), found, call_rows(options.dims, options.hint != LATENCY))
     return Planner(graph, found, n_cores, options.hint, fixed_sizes(options), cost), cores

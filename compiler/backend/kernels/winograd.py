@@ -35,6 +35,7 @@ import numpy as np
 
 from ...ir import winograd as counts
 from ...ir.bands import greatest
+from ...ir.call_rows import ALONE, CallRows
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
 from ...ir.mapped import forget
@@ -70,15 +71,15 @@ def applies(s: ConvShape, target: Target) -> bool:
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
     """The pairs of axis algorithms that save multiplications and keep the error bound."""
-    return [_axes(s, algorithm) for algorithm in counts.algorithms(_layer(s, 1))]
+    return [_axes(s, algorithm) for algorithm in counts.algorithms(_layers(s, ALONE)[0])]
 
 
-def _layer(s: ConvShape, rows: int) -> counts.Layer:
-    """For `rows` images where their number is symbolic."""
+def _layers(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
+    """With each of the numbers of images that the layer is chosen for."""
     (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
     height, width = (size_hint(d) for d in s.geometry.output)
-    return counts.Layer(_images(s, rows), s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
-                        (height, width))  # fmt: skip
+    return [counts.Layer(images, s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
+                         (height, width)) for images in calls.of(s.x.tensor.dims[0])]  # fmt: skip
 
 
 def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
@@ -120,9 +121,9 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     Args:
         s: of a layer that `applies`. direct: ways to do without, best first.
     """
-    layer, pace = _layer(s, ctx.rows), counts.pace_of(ctx.machine, ctx.lanes)
-    least = counts.WORTH * counts.direct_cycles(layer, ctx.lanes, pace)
-    ranked = [(cost, _axes(s, algorithm)) for cost, algorithm in counts.ranked(layer, ctx.lanes, pace)]
+    layers, pace = _layers(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
+    least = counts.most_cycles(layers, ctx.lanes, pace)
+    ranked = [(cost, _axes(s, algorithm)) for cost, algorithm in counts.ranked(layers, ctx.lanes, pace)]
     tried = [(cost, axes) for cost, axes in ranked if cost < WORTH_MEASURING * least][:MOST_CANDIDATES]
     offered: list[Candidates] = [
         {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip

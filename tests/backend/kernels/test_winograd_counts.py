@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,11 @@ from parax.compiler.backend.kernels import winograd as kernels
 from parax.compiler.backend.kernels.conv_weights import ConvShape
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir import winograd as counts
+from parax.compiler.ir.call_rows import ANY
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.types import F32, TensorType
+from parax.compiler.ir.types import F32, Dim, TensorType, symbol, symbols_of
 
 
 @pytest.mark.parametrize(
@@ -22,21 +25,22 @@ from parax.compiler.ir.types import F32, TensorType
     [(64, 64, 56, 3, 1), (512, 512, 7, 3, 1), (16, 16, 32, 3, 1), (64, 96, 28, 3, 2), (48, 64, 25, 5, 1),
      (128, 128, 12, 7, 1), (32, 32, 111, 3, 1), (256, 256, 14, 3, 1)],
 )  # fmt: skip
-def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, stride: int) -> None:
+@pytest.mark.parametrize("images", [1, symbol("N")], ids=str)
+def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, stride: int, images: Dim) -> None:
     graph = Graph()
-    x = graph.add_input("x", TensorType(F32, (1, ci, size, size), (0, 2, 3, 1)))
+    x = graph.add_input("x", TensorType(F32, (images, ci, size, size), (0, 2, 3, 1)))
     w = graph.add_constant(np.zeros((co, ci, kernel, kernel), np.float32))
     node = graph.add_node(lookup("", "Conv")(pads=(kernel // 2,) * 4, strides=(stride, stride)), [x, w])
     node.output.type = node.output.tensor.with_layout((0, 2, 3, 1))
     fusion = Fusion.of(node)
-    context = LowerContext(resolve_target("x86-64-v4"), (), WeightStore())
+    context = LowerContext(resolve_target("x86-64-v4"), tuple(symbols_of([images])), WeightStore())
     direct = {"direct": lambda: pytest.fail("nothing is lowered here")}
     chosen = next(iter(kernels.candidates(context, fusion, ConvShape.of(fusion), direct)))
-    out = node.output.tensor.static_shape[2:]
+    out = [size for size in node.output.tensor.dims[2:] if isinstance(size, int)]
     layer = counts.Layer(1, ci, co, (kernel, kernel), (stride, stride), (out[0], out[1]))
-    best = counts.best_algorithm(layer, context.lanes)
+    best = counts.best_algorithm([replace(layer, images=n) for n in ANY.of(images)], context.lanes)
     assert (f"winograd{best.tile[0]}x{best.tile[1]}" if best else "direct") == chosen
-    if best is None:
+    if best is None or images != 1:
         return
     shape = ConvShape.of(fusion)
     assert shape is not None
@@ -50,7 +54,7 @@ def test_weights_that_come_from_memory_count() -> None:
 
     def tile(images: int, channels: int, size: int, stride: int = 1) -> tuple[int, int] | None:
         layer = counts.Layer(images, channels, channels, (3, 3), (stride, stride), (size, size))
-        best = counts.best_algorithm(layer, 16)
+        best = counts.best_algorithm([layer], 16)
         return best.tile if best else None
 
     assert tile(1, 512, 7) == (2, 2)
@@ -66,6 +70,25 @@ def test_slow_memory_asks_for_fewer_weights() -> None:
     starved = Machine("starved", 2, 430e9, 12e9, 14e9)
     assert counts.pace_of(usual, 16).alone == pytest.approx(110 / 32 / 25)
     assert counts.pace_of(usual, 16).shared == pytest.approx(2 * 110 / 32 / 32)
-    tiles = [counts.best_algorithm(layer, 16, counts.pace_of(machine, 16)) for machine in (usual, starved, None)]
+    tiles = [counts.best_algorithm([layer], 16, counts.pace_of(machine, 16)) for machine in (usual, starved, None)]
     assert tiles[0] == tiles[2] and tiles[0] is not None
     assert tiles[1] is None or tiles[1].all_points < tiles[0].all_points
+
+
+def test_an_open_batch_is_served_well_at_one_row_and_at_several() -> None:
+    """Neither the algorithm whose weights a lone row waits for, nor the one that computes more than rows have to."""
+    machine = Machine("starved", 2, 230e9, 17e9, 35e9)
+    pace = counts.pace_of(machine, 16)
+    layer = counts.Layer(1, 512, 512, (3, 3), (1, 1), (7, 7))
+    many = replace(layer, images=64)
+    alone, crowd, both = (counts.best_algorithm(layers, 16, pace) for layers in ([layer], [many], [layer, many]))
+    assert crowd is not None and crowd.all_points == 36
+    assert alone is None or alone.all_points < crowd.all_points
+
+    def cost(algorithm: counts.Algorithm | None) -> float:
+        return sum(
+            (counts.cycles(one, algorithm, 16, pace) if algorithm else counts.direct_cycles(one, 16, pace)) / one.images
+            for one in (layer, many)
+        )
+
+    assert cost(both) <= min(cost(alone), cost(crowd))
