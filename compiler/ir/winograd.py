@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .machine import Machine
@@ -136,7 +136,7 @@ def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tupl
     Args:
         layers: a layer with each of the numbers of images that it is chosen for; the cycles are the sum of one image's.
     """
-    costs = [(_of_one_image(layers, lambda layer, by=algorithm: cycles(layer, by, lanes, pace)), algorithm)
+    costs = [(sum(cycles(layer, algorithm, lanes, pace) / layer.images for layer in layers), algorithm)
              for algorithm in algorithms(layers[0])]  # fmt: skip
     close = CLOSE * min(costs, key=lambda pair: pair[0])[0] if costs else 0.0
     return sorted(costs, key=lambda pair: (pair[0] > close, pair[1].all_points if pair[0] <= close else 0, pair[0]))
@@ -144,11 +144,7 @@ def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tupl
 
 def most_cycles(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> float:
     """What an algorithm must be below, of what `ranked` counts, to be worth its memory."""
-    return WORTH * _of_one_image(layers, lambda layer: direct_cycles(layer, lanes, pace))
-
-
-def _of_one_image(layers: Sequence[Layer], count: Callable[[Layer], float]) -> float:
-    return sum(count(layer) / layer.images for layer in layers)
+    return WORTH * sum(direct_cycles(layer, lanes, pace) / layer.images for layer in layers)
 
 
 def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> Algorithm | None:
