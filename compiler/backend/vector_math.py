@@ -19,6 +19,7 @@ from ..ir.types import F32, F64, I32
 from . import vector_log, vector_trigonometry
 from .vector_polynomial import copy_sign, horner
 
+Expansion = Callable[[Builder, KValue], KValue]
 LOG2E = math.log2(math.e)
 # ln 2 in two parts (Cody, Waite 1980; the split of Cephes): a small integer times the first has no rounding error
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
@@ -51,23 +52,38 @@ def _exp_reduced(k: Builder, r: KValue) -> KValue:
     return k.fma(r * r, horner(k, r, EXP), r)
 
 
-def _exp(k: Builder, x: KValue) -> KValue:
-    # beyond these bounds the result is 0 or infinity in any case; NaN passes through min and max
-    _, n, r = _reduce(k, k.min(k.max(x, -104.0), 89.0))
+def _zero_below(k: Builder, x: KValue, bound: float, power: Expansion) -> KValue:
+    """`power` of x, and 0 below a bound, where the result would round to 0 in any case.
+
+    It is not let round: Intel's cores take an assist of a hundred cycles for a result too small for a normal number,
+    and masked scores of attention are all of that kind. NaN passes through.
+    """
+    far = x < bound
+    return k.select(far, 0.0, power(k, k.select(far, 0.0, x)))
+
+
+def _exp_above(k: Builder, x: KValue) -> KValue:
+    _, n, r = _reduce(k, x)
     return k.op("scale", (_exp_reduced(k, r) + 1.0, n), x.type)
 
 
-def _exp2(k: Builder, x: KValue) -> KValue:
-    x = k.min(k.max(x, -151.0), 129.0)
+def _exp2_above(k: Builder, x: KValue) -> KValue:
     n = k.math("round_even", x)
     r = x - n
     return k.op("scale", (k.fma(r, horner(k, r, EXP2), 1.0), n), x.type)
 
 
+def _exp(k: Builder, x: KValue) -> KValue:
+    return _zero_below(k, k.min(x, 89.0), -104.0, _exp_above)  # from 89 on it is infinity
+
+
+def _exp2(k: Builder, x: KValue) -> KValue:
+    return _zero_below(k, k.min(x, 129.0), -150.0, _exp2_above)
+
+
 def _sigmoid(k: Builder, x: KValue) -> KValue:
     """e^-|x| never overflows, and over 1 + e^-|x| it is the function left of 0 to full relative precision."""
-    _, n, r = _reduce(k, k.max(-k.math("abs", x), -104.0))
-    e = k.op("scale", (_exp_reduced(k, r) + 1.0, n), x.type)
+    e = _zero_below(k, -k.math("abs", x), -104.0, _exp_above)
     return k.select(x < 0.0, e, 1.0) / (e + 1.0)
 
 
@@ -114,8 +130,6 @@ def _cosh(k: Builder, x: KValue) -> KValue:
     e = (_exp_reduced(k, r) + 1.0) * _two_to(k, t, -2)
     return 2.0 * (e + 0.0625 / e)
 
-
-Expansion = Callable[[Builder, KValue], KValue]
 
 _F32: dict[str, Expansion] = {
     "exp": _exp, "exp2": _exp2, "tanh": _tanh, "sigmoid": _sigmoid, "erf": _erf, "sinh": _sinh, "cosh": _cosh,
