@@ -131,11 +131,11 @@ class Executor:
                 if not turn.is_refused:
                     self.waiting.append(turn)
             self.hand_over()
-            pause = PATIENCE_SECONDS
+            pause = PATIENCE_SECONDS  # after that whoever is done hands over; each wake-up takes a core from a kernel
             while not (held or turn.is_refused):  # brief calls hand nothing over, and the last leaves it free
                 turn.come.acquire(timeout=pause)
                 self.hand_over()
-                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+                pause = _MOST_PAUSE_SECONDS
         except BaseException:  # Ctrl-C: what is handed over meanwhile is there before the caller's `finally`
             with self._lock:
                 if turn in self.waiting:
@@ -262,7 +262,7 @@ class Executor:
             elif binding.is_brief or binding.n_untimed:
                 status = timed_call(instance, binding)
             else:
-                status = instance.code.team(instance.lane)
+                status = (instance.code.team if self.free else instance.code.team_settled)(instance.lane)
             if status:
                 raise self.failure(status)
         except BaseException:  # Ctrl-C, too, which may have come in place of the answer

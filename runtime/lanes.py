@@ -215,6 +215,14 @@ run:
   ret i32 %status
 }}
 
+; The same from the instance's core, whoever is alone there: where all instances are at work, a core that has two leaves
+; another idle until the system looks for one.
+define i32 @parax_team_settled(ptr %lane) {{
+  call void @settle(ptr %lane)
+  %status = call i32 @team(ptr %lane)
+  ret i32 %status
+}}
+
 define internal i32 @team(ptr %lane) noinline {{
 entry:
 {loads}
@@ -559,7 +567,7 @@ _ARGUMENTS = {
 
 
 def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
-    """The LLVM text of parax_team, parax_join, parax_crew, parax_crew_wait and parax_worker for a machine architecture.
+    """The LLVM text of the functions that `native.LANE_FUNCTIONS` names, for a machine architecture.
 
     Args:
         arch: as LLVM spells it; x86_64 and aarch64 have a pause instruction for waiting threads.

@@ -17,7 +17,7 @@ from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
 from .plan import Plan
 
-LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait")
+LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait", "parax_team_settled")
 LATE_START = "parax_start_late"  # code of older plans lacks it
 _ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Linux's name of a CPU feature → LLVM's, where they differ
@@ -80,7 +80,7 @@ class MachineCode:
 
     Attributes:
         target: the target it was compiled for.
-        team, crew, wait, worker: the functions of lanes.py as Python callables; they release the GIL.
+        team, team_settled, crew, wait, worker: the functions of lanes.py as Python callables; they release the GIL.
         team_held: `team`, but it keeps the GIL: for calls that take less than handing it to another thread and back.
         join: the other function of lanes.py, which keeps it, too.
         functions: address of every function by name.
@@ -102,6 +102,7 @@ class MachineCode:
         addresses = [self.address(name) for name in LANE_FUNCTIONS]
         self.team: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[0])  # no argtypes: takes a c_void_p, faster
         self.team_held: Callable[..., int] = ctypes.PYFUNCTYPE(int32)(addresses[0])
+        self.team_settled: Callable[..., int] = ctypes.CFUNCTYPE(int32)(addresses[5])
         self.crew: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer, pointer)(addresses[1])
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
         self.wait: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[4])

@@ -147,7 +147,7 @@ def test_an_error_whose_answer_a_signal_took_is_forgotten(
     with add_plan().session(instances=1, **settings) as session:
         code, bad = session._executor.instances[0].code, np.full_like(X, -99)
         with monkeypatch.context() as patched:
-            for name in ("team", "team_held", "crew"):
+            for name in ("team", "team_settled", "team_held", "crew"):
                 patched.setattr(code, name, partial(interrupted, getattr(code, name)))
             with pytest.raises(Interrupt):
                 session.run({"x": bad})
