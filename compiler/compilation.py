@@ -16,6 +16,7 @@ from ..errors import InternalError, ParaxError, attach
 from ..files import write_whole
 from .frontend.evaluate import Evaluator
 from .ir.graph import Graph
+from .ir.machine import Machine
 from .ir.schedule import Schedule
 from .ir.text import print_graph
 from .options import CompileOptions
@@ -36,6 +37,7 @@ class Compilation:
         trace: make the build whose kernels record when they ran (see runtime/trace.py).
         scheduler: decides how the optimised graph runs on several cores; it may put Result nodes in.
         decision: the planner's, where it was made before.
+        machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.
         level: how much is told on stderr. seconds: time per phase.
     """
@@ -45,12 +47,15 @@ class Compilation:
     trace: bool = False
     scheduler: Scheduler | None = None
     decision: Decision | None = None
+    machine: Machine | None = None
     evaluator: Evaluator = field(init=False)
     level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.evaluator = Evaluator(self.options.max_memory)
+        if self.machine is None and self.decision is not None:
+            self.machine = self.decision.machine
 
     @contextmanager
     def phase(self, name: str, fraction: float) -> Iterator[None]:

@@ -25,6 +25,7 @@ from .frontend.parse import Source
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
+from .ir.machine import Machine
 from .ir.schedule import Schedule, print_schedule
 from .ir.target import Target
 from .ir.text import print_graph
@@ -41,6 +42,8 @@ from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
+
+LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 
 
 def compile_model(
@@ -79,11 +82,18 @@ def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | 
 def optimise(graph: Graph, run: Compilation) -> None:
     """Run the passes of the optimisation level."""
     run.dump("00-import.txt", print_graph(graph))
-    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, run.evaluator)
+    if run.machine is None and run.options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
+        run.machine = _machine_here(run.options)
+    share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
+    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, run.evaluator, share)
     run.watch(passes)
     with noting_positive(graph.positive):
         for nested in nested_graphs(graph):  # outer graphs first: constants move inwards
             passes.run(nested)
+
+
+def _machine_here(options: CompileOptions) -> Machine:
+    return machine_here(options, options.cores or choose_cores(None))
 
 
 def work_in_place(graph: Graph, run: Compilation) -> None:
@@ -137,8 +147,8 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
             work_in_place(graph, run)
     if run.decision is None:
         with run.phase("plan", 0.2):
-            cores = run.options.cores or choose_cores(None)
-            run.decision = decide(graph, options, machine_here(options, cores), len(cores))
+            machine = run.machine or _machine_here(options)
+            run.decision = decide(graph, options, machine, len(options.cores or choose_cores(None)))
     if run.scheduler is not None:
         run.decision = replace(run.decision, choice=None)
     with run.phase("memory", 0.25):

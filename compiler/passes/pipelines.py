@@ -35,12 +35,15 @@ from .node.split_wide_operators import SplitWideOperators
 from .node.zero_size_elimination import ZeroSizeElimination
 
 
-def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: Evaluate | None = None) -> Pipeline:
+def pipeline(
+    opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: Evaluate | None = None, cache_nbytes: float = 0.0
+) -> Pipeline:
     """The passes of an optimisation level.
 
     Args:
         opt_level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 everything.
         has_kernel: whether the backend serves an operator directly. evaluate: computes one node on constants.
+        cache_nbytes: of the last-level cache, a core's share.
     """
     decompose, narrow = DecomposeComposites(has_kernel), SplitWideOperators()
     if opt_level == 0:
@@ -65,7 +68,7 @@ def pipeline(opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: E
         FoldFlatten(),
         DeadCode(),
         FuseElementwise(),
-        FuseDepthwise(),
+        FuseDepthwise(cache_nbytes=cache_nbytes),
         FuseExpansion(),
         DeadCode(),
     ])  # fmt: skip

@@ -35,7 +35,7 @@ def prepare(
     described = load_machine(machine) if machine is not None else None
     cores = tuple(options.cores or choose_cores(None)) if described is None else ()
     found = described or machine_here(options, cores)
-    run = Compilation(options, progress or (lambda phase, fraction: None))
+    run = Compilation(options, progress or (lambda phase, fraction: None), machine=found)
     run.progress("import", 0.0)
     graph = driver.import_graph(model, options, run.evaluator)
     driver.optimise(graph, run)

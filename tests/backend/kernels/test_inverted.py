@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def block(
     graph.set_outputs([last(g.Add(y, x)) if residual else y])
     rw = Rewriter(graph)
     FuseElementwise().run(graph, rw)
-    assert FuseDepthwise(least_pixels=1, may_grow=True).run(graph, rw), rw.misses
+    assert FuseDepthwise(least_pixels=1, cache_nbytes=math.inf).run(graph, rw), rw.misses
     assert FuseExpansion(least_nbytes=1).run(graph, rw), rw.misses
     assert len(graph) == 1
     return graph, weights

@@ -55,7 +55,7 @@ def block(
     graph.set_outputs([last(g.Relu(y)) if relu else y])
     rw = Rewriter(graph)
     FuseElementwise().run(graph, rw)
-    assert FuseDepthwise(least_pixels=1, may_grow=True).run(graph, rw), rw.misses
+    assert FuseDepthwise(least_pixels=1, cache_nbytes=math.inf).run(graph, rw), rw.misses
     assert len(graph) == 1
     return graph, weights
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parax.compiler.ir.call_rows import SEVERAL
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
@@ -76,7 +77,10 @@ def test_a_small_tensor_between_larger_ones_stays() -> None:
     text = HEAD.replace("pads=[1,1,1,1]", "pads=[1,1,1,1],strides=[2,2]").replace("[N,8,6,6]", "[N,8,3,3]")
     text = text.replace("%x: f32[N,8,3,3]", "%x: f32[N,8,6,6]").replace("f32[5,8,1,1]", "f32[16,8,1,1]")
     text += f" %p = Conv(%d, %v) : f32[N,16,3,3]{LAST}\n return %p\n}}"
-    check_pass(FuseDepthwise(least_pixels=9), text, None, refuses="more memory")
+    nbytes = 4 * SEVERAL * (8 * 36 + 16 * 9)
+    check_pass(FuseDepthwise(least_pixels=9, cache_nbytes=nbytes - 1), text, None, refuses="more memory")
+    graph = parse_graph(text)
+    assert FuseDepthwise(least_pixels=9, cache_nbytes=nbytes).run(graph, Rewriter(graph)), "the cache holds it"
 
 
 def test_small_images_stay() -> None:
