@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -18,11 +19,33 @@ from .memory import address_of
 
 
 def row_ranges(rows: int, n_instances: int, micro_batch: int | None) -> list[tuple[int, int]]:
-    """(first row, rows) of each piece: as many pieces for every instance, each of at most `micro_batch` rows."""
+    """(first row, rows) of each piece: as many pieces for every instance, each of at most `micro_batch` rows.
+
+    The larger ones come first: the shorter the last pieces are, the less does an instance wait for another at the end.
+    """
     share = -(-rows // n_instances)
     n_pieces = n_instances * (-(-share // micro_batch) if micro_batch else 1)
-    edges = [i * rows // n_pieces for i in range(n_pieces + 1)]
-    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    least, n_larger = divmod(rows, n_pieces)
+    return _in_order([least + 1] * n_larger + [least] * ((n_pieces - n_larger) if least else 0))
+
+
+def with_short_end(ranges: Sequence[tuple[int, int]], n_last: int, least: int) -> list[tuple[int, int]]:
+    """The same rows with the last few pieces halved, as far as halves have `least` rows.
+
+    For a request that instances do not begin together, as others are at work: they do not end together either, but for
+    one piece's time.
+    """
+    sizes = [rows for _, rows in ranges]
+    for size in sizes[-n_last:]:
+        if size >= 2 * least:
+            sizes.remove(size)
+            sizes += [size - size // 2, size // 2]
+    return _in_order(sorted(sizes, reverse=True))
+
+
+def _in_order(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    ends = list(accumulate(sizes))
+    return [(end - size, size) for end, size in zip(ends, sizes, strict=True)]
 
 
 class Cut:

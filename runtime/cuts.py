@@ -5,7 +5,7 @@ time. Owns that choice, and keeps the cuts in the requests' bindings; how a piec
 from __future__ import annotations
 
 from .bindings import Binding, Signature
-from .cut import Cut, row_ranges
+from .cut import Cut, row_ranges, with_short_end
 from .flow import FlowCut, micro_batch_ranges
 from .manifest import Batch, Manifest, NativeStep, Scheduled
 
@@ -32,21 +32,29 @@ class Cuts:
         """How many of some instances are worth waking for a request."""
         return max(1, min(n_instances, rows // self._batch.min_rows))
 
-    def of(self, binding: Binding, n_instances: int) -> Cut:
-        """The pieces for so many instances."""
-        cut: Cut | None = binding.cuts.get(n_instances)
+    def of(self, binding: Binding, n_instances: int, beside: int = 0) -> Cut:
+        """The pieces for so many instances.
+
+        Args:
+            beside: others that are at work now and may join later.
+        """
+        key = n_instances, bool(beside)
+        cut: Cut | None = binding.cuts.get(key)
         if cut is None:
             share = -(-binding.rows // n_instances)
             most = self._micro_batch or self._affordable(binding, share)
             where = (self._manifest, self._batch, self._step, self._signature, binding)
             if self._pipeline is None:
-                cut = Cut(*where, row_ranges(binding.rows, n_instances, most))
+                ranges = row_ranges(binding.rows, n_instances, most)
+                if beside:
+                    ranges = with_short_end(ranges, n_instances + beside, self._batch.min_rows)
+                cut = Cut(*where, ranges)
             else:
                 least, micro_rows = self._pipeline.micro_batches or 1, self._pipeline.micro_rows
                 n = max(least, -(-share // min(most, micro_rows or most)))
                 shares = row_ranges(binding.rows, n_instances, None)
                 cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
-            binding.cuts[n_instances] = cut
+            binding.cuts[key] = cut
         return cut
 
     def _affordable(self, binding: Binding, rows: int) -> int:

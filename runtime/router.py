@@ -106,7 +106,8 @@ class Router:
             return other, there
 
         def way(arranged: Arranged) -> Way:
-            return Way(_words(*arranged), partial(place, arranged))
+            instances, cores_each = arranged
+            return Way(_words(*arranged), cores_each * max(1, min(instances, binding.rows)), partial(place, arranged))
 
         whole = tried[0][0] == 1 and binding.outputs is not None and not self.executor.may_cut(binding)
         n, each = self._own

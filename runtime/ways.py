@@ -22,18 +22,24 @@ GAIN = 0.97
 """Of the predicted way's seconds: what another must not take more than."""
 FAR, SLACK = 1.5, 5e-3
 """Of the quickest request's seconds, and seconds more: one that took longer has said enough of its way, even cold."""
+LONG = 10e-3
+"""Seconds of a request that fewer cores are not tried for: to share one costs cores microseconds a kernel."""
 MOST_NBYTES = 64 << 20
 """Of an arena that is made to find out whether it is worth it."""
 Run = Callable[[Executor, Binding], None]
 
 
 class Way:
-    """Instances × cores of each, made when they are first needed, and what requests took there."""
+    """Instances × cores of each, made when they are first needed, and what requests took there.
 
-    __slots__ = ("_make", "_prepared", "is_beaten", "n_trials", "name", "seconds")
+    Attributes:
+        n_cores: that a request has there at most.
+    """
 
-    def __init__(self, name: str, make: Callable[[], tuple[Executor, Binding]]) -> None:
-        self.name, self._make = name, make
+    __slots__ = ("_make", "_prepared", "is_beaten", "n_cores", "n_trials", "name", "seconds")
+
+    def __init__(self, name: str, n_cores: int, make: Callable[[], tuple[Executor, Binding]]) -> None:
+        self.name, self.n_cores, self._make = name, n_cores, make
         self._prepared: tuple[Executor, Binding] | None = None
         self.seconds: list[float] = []
         self.n_trials = 0
@@ -111,13 +117,17 @@ class Ways:
     def _give_up(self) -> None:
         """No more requests go ways that took far longer; never so the predicted one, whose first met cold weights.
 
-        First requests are held against first ones, which all meet cold memory, later ones against later ones.
+        First requests are held against first ones, which all meet cold memory, later ones against later ones. A long
+        request is not even tried on fewer cores than the predicted way has.
         """
+        predicted = self._ways[0]
+        is_long = predicted.least != float("inf") and predicted.least > LONG
         first = min(way.seconds[0] for way in self._ways if way.seconds)
         least = min(way.least for way in self._ways)
         for way in self._ways[1:]:
             took, quickest = (way.least, least) if len(way.seconds) > 1 else (min(way.seconds, default=0.0), first)
-            way.is_beaten = way.is_beaten or took > FAR * quickest + SLACK
+            is_narrow = is_long and not way.seconds and way.n_cores < predicted.n_cores
+            way.is_beaten = way.is_beaten or is_narrow or took > FAR * quickest + SLACK
 
     def _decide(self) -> None:
         left = [way for way in self._ways if not way.is_beaten]

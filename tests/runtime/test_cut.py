@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fake_plans import add_manifest, fake_plan, object_code, tensor
 from parax.runtime import Plan
-from parax.runtime.cut import row_ranges
+from parax.runtime.cut import row_ranges, with_short_end
 
 # y[t, n] = x[t, n] + b[t], T = 3; rows n lie inside.
 INNER = """
@@ -51,8 +51,19 @@ def test_ranges_cover_every_row_once(rows: int, n_instances: int, micro_batch: i
     assert [row for first, n in ranges for row in range(first, first + n)] == list(range(rows))
     sizes = [n for _, n in ranges]
     assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
     if micro_batch:
         assert max(sizes) <= micro_batch
+
+
+@given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 40), st.integers(1, 9), st.integers(1, 5))
+def test_a_short_end_halves_the_last_pieces(rows: int, n: int, micro_batch: int, n_last: int, least: int) -> None:
+    ranges = row_ranges(rows, n, micro_batch)
+    shorter = with_short_end(ranges, n_last, least)
+    assert [row for first, count in shorter for row in range(first, first + count)] == list(range(rows))
+    sizes, before = [count for _, count in shorter], [count for _, count in ranges]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] >= min(least, before[-1])
+    assert len(sizes) - len(before) == sum(count >= 2 * least for count in before[-n_last:])
 
 
 @pytest.mark.parametrize("mode", [{"instances": 1}, {"instances": 1, "micro_batch": 2}, {}, {"micro_batch": 1}])

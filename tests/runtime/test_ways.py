@@ -40,7 +40,8 @@ class Clock:
         return True
 
     def ways(self) -> Ways:
-        made = [Way(name, lambda place=place: place) for name, place in self.places.items()]  # type: ignore[misc]
+        made = [Way(name, 1 if name == "narrow" else 2, lambda place=place: place)  # type: ignore[misc]
+                for name, place in self.places.items()]  # fmt: skip
         return Ways(self, made)  # type: ignore[arg-type]
 
     def run(self, _: object, name: Any) -> None:
@@ -111,6 +112,16 @@ def test_short_requests_are_timed_often_whatever_one_took(clock: Any) -> None:
     assert ways.chosen is not None and ways.chosen.name == "own"
 
 
+@pytest.mark.parametrize(("seconds", "tried"), [(0.02, False), (0.005, True)])
+def test_long_requests_are_not_tried_on_fewer_cores(clock: Any, seconds: float, tried: bool) -> None:
+    made = clock(wide=seconds, narrow=seconds / 2, own=2 * seconds)
+    ways = made.ways()
+    for _ in range(4 * SAMPLES):
+        ways.serve(made.run)
+    assert ("narrow" in ways.statistics()["timed"]) is tried
+    assert ways.chosen is not None and ways.chosen.name == ("narrow" if tried else "wide")
+
+
 def test_a_way_is_timed_by_requests_that_follow_each_other(clock: Any) -> None:
     """Its threads fall asleep while others are used, and to wake them takes longer than a short request."""
     made, names = clock(own=1e-5, wide=2e-5), []
@@ -162,7 +173,7 @@ def test_ways_that_cannot_be_made_are_left_out(clock: Any) -> None:
     def fail() -> Any:
         raise ResourceLimit("the system gives no more threads")
 
-    wide, own = Way("wide", fail), Way("own", lambda: made.places["own"])
+    wide, own = Way("wide", 2, fail), Way("own", 2, lambda: made.places["own"])
     ways = Ways(made, [wide, own])
     assert not ways.serve(made.run) and not ways.serve(made.run)
     assert ways.chosen is own and ways.stays
