@@ -17,9 +17,6 @@ OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the
 # direct sum's for two of 8 points, would be 200² times it for two of 9
 MOST_POINTS_ALONE = 9  # along the only transformed axis: the bounds of two multiply
-GEMM_CYCLES = 1.06  # per multiply-add of a vector, small products and their results' way to the cache included
-DIRECT_CYCLES = 1.07  # the same of a direct convolution
-TRANSFORM_CYCLES = 6.0  # of one point of one tile and vector of channels, on each side
 TILE_ROWS = 6  # rows of the usual register tile
 KEPT_NBYTES = 1 << 20  # weights up to that stay in a core's cache
 EXPOSED = 0.25  # of arithmetic or reading, whichever is less: what the other does not hide
@@ -48,15 +45,19 @@ class Layer:
 
 @dataclass(frozen=True)
 class Pace:
-    """What a byte of weights from memory costs on a machine, in the time of one vector's multiply-adds.
+    """What things cost on a machine, in the time of one vector's multiply-adds at its peak.
 
     Attributes:
-        alone: where the core has images of its own. shared: where the cores of an instance share one, and the way to
-            memory. The defaults are those of a machine that nobody looked at.
+        alone: a byte of weights from memory where the core has images of its own. shared: where the cores of an
+            instance share one, and the way to memory.
+        winograd, direct: share of the peak that these kernels reach with their data in the caches, of `kernel_cycles`
+            and of the direct sum's multiply-adds. The defaults are those of a machine that nobody looked at.
     """
 
     alone: float = 0.15
     shared: float = 0.21
+    winograd: float = 1.0
+    direct: float = 0.93
 
 
 USUAL = Pace()
@@ -67,7 +68,8 @@ def pace_of(machine: Machine | None, lanes: int) -> Pace:
     if machine is None:
         return USUAL
     vectors = machine.flops_per_core / (2 * lanes)
-    return Pace(vectors / machine.bandwidth_per_core, machine.cores_per_socket * vectors / machine.bandwidth_per_socket)
+    return Pace(vectors / machine.bandwidth_per_core, machine.cores_per_socket * vectors / machine.bandwidth_per_socket,
+                machine.share("winograd"), machine.share("conv"))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,11 @@ def _phases(outputs: int, taps: int, stride: int) -> list[int]:
 
 def cycles(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace = USUAL) -> float:
     """Of one core for a layer, about: what algorithms are ranked by."""
-    pairs, points = layer.inputs * layer.outputs, algorithm.all_points
-    count = tiles(layer, algorithm)
-    transforms = TRANSFORM_CYCLES * points * count * (layer.inputs + layer.outputs) / lanes
-    blocks = -(-count // block_tiles(layer, algorithm, lanes, TILE_ROWS))
+    weights = algorithm.all_points * layer.inputs * layer.outputs
+    blocks = -(-tiles(layer, algorithm) // block_tiles(layer, algorithm, lanes, TILE_ROWS))
     readers = 2 if layer.images == 1 and blocks > 1 else 1  # cores that have blocks of their own read all weights each
-    arithmetic = GEMM_CYCLES * points * count * pairs / lanes + transforms
-    return _overlapped(layer, arithmetic, 4 * points * pairs, pace, readers)
+    arithmetic = kernel_cycles(layer, algorithm, lanes) / pace.winograd
+    return _overlapped(layer, arithmetic, 4 * weights, pace, readers)
 
 
 def _overlapped(layer: Layer, arithmetic: float, weight_nbytes: int, pace: Pace, readers: int = 1) -> float:
@@ -124,7 +124,7 @@ def tiles(layer: Layer, algorithm: Algorithm) -> int:
 def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     """The same of a direct convolution."""
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
-    arithmetic = DIRECT_CYCLES * multiplied * layer.images * math.prod(layer.size) / lanes
+    arithmetic = multiplied * layer.images * math.prod(layer.size) / lanes / pace.direct
     return _overlapped(layer, arithmetic, 4 * multiplied, pace)
 
 
