@@ -97,7 +97,7 @@ class CompileOptions:
     cache_dir: Path = field(default_factory=env.cache_dir, metadata=_doc("where they are kept"))
     calibrate: bool = field(
         default_factory=lambda: env.read("PARAX_CALIBRATE"),
-        metadata=_doc("measure this machine at its first compilation, in two or three seconds; what is measured is "
+        metadata=_doc("measure this machine at its first compilation, in a few seconds; what is measured is "
                       "kept in the cache, and choices rest on it"),
     )  # fmt: skip
     tune_seconds: float = field(

@@ -84,7 +84,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("PARAX_TARGET", "target name", "native", "The target to compile for when none is given.", str),
         Variable("PARAX_CACHE_DIR", "folder", None, "Where measured machine facts, times of kernels and compiled "
                  "code are kept; unset: `$XDG_CACHE_HOME/parax` or `~/.cache/parax`.", Path),
-        Variable("PARAX_CALIBRATE", "flag", True, "Measure this machine at its first compilation (two or three "
+        Variable("PARAX_CALIBRATE", "flag", True, "Measure this machine at its first compilation (a few "
                  "seconds), and plan by what was found.", _flag),
         Variable("PARAX_CORES", "core list", None, "The cores a session may use, like `0-3,8`; unset: every core "
                  "that the affinity mask and the cgroup quota allow.", parse_cores),

@@ -60,7 +60,7 @@ def running_machine(
     folder: Path | None, cores: Sequence[int], measure: bool = True, *, again: bool = False,
     before: Callable[[], object] = lambda: None,
 ) -> Machine | None:  # fmt: skip
-    """The machine with these cores, as it was measured before or is measured now (in two or three seconds).
+    """The machine with these cores, as it was measured before or is measured now (in a few seconds).
 
     What is kept holds for this CPU, its caches, this arrangement and number of cores, this quota, and these versions of
     parax and LLVM. Processes that ask at once wait for the first one's answer, instead of disturbing it. What was

@@ -24,7 +24,7 @@ PACKAGES = ("llvmlite", "numpy", "onnx", "networkx", "rich", "onnxruntime", "ope
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("--measure", action="store_true",
-                        help="measure this machine now, in two or three seconds, and keep what choices rest on")
+                        help="measure this machine now, in a few seconds, and keep what choices rest on")
 
 
 def execute(args: argparse.Namespace, console: Console) -> int:

@@ -26,7 +26,7 @@ def machine_here(options: CompileOptions, cores: Sequence[int]) -> Machine:
         return guessed(len(cores))
 
     def tell() -> None:
-        _log.warning("parax: measuring this machine, once, for two or three seconds; kept in %s (--no-calibrate or "
+        _log.warning("parax: measuring this machine, once, for a few seconds; kept in %s (--no-calibrate or "
                      "PARAX_CALIBRATE=0: plan by a guess)", options.cache_dir)  # fmt: skip
 
     return running_machine(options.cache_dir, cores, measure=options.calibrate, before=tell) or guessed(len(cores))
