@@ -58,7 +58,7 @@ class Binding:
         outputs: (shape, dtype) per output, or None where a host step decides.
         arena_nbytes: the largest arena of the steps, and `scratch_nbytes` more per thread; 0 where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
-        cuts: ways to cut the request by number of instances, and whether others are at work; cuts.py fills it.
+        cuts: ways to cut the request by number of instances, and of short pieces at the end; cuts.py fills it.
         is_brief: whether a call takes so little that it need not release the GIL; the executor times `n_untimed` calls
             more to find out, of which the quickest took `least` seconds until now, and later the one after `n_brief`.
         ways: in which a lone request may be served; the session fills it, None: on its own instances only.
@@ -80,7 +80,7 @@ class Binding:
         self.values, self.dims, self.outputs, self.rows = values, dims, outputs, rows
         self.arena_nbytes, self.scratch_nbytes = memory
         self.dims_address = ctypes.addressof(dims)
-        self.cuts: dict[tuple[int, bool], Any] = {}
+        self.cuts: dict[tuple[int, int], Any] = {}
         self.ways: Any = None
         self.is_brief, self.n_brief, self.n_untimed, self.least = False, 0, TIMED_CALLS, float("inf")
 

@@ -32,13 +32,13 @@ class Cuts:
         """How many of some instances are worth waking for a request."""
         return max(1, min(n_instances, rows // self._batch.min_rows))
 
-    def of(self, binding: Binding, n_instances: int, beside: int = 0) -> Cut:
+    def of(self, binding: Binding, n_instances: int, n_short: int = 0) -> Cut:
         """The pieces for so many instances.
 
         Args:
-            beside: others that are at work now and may join later.
+            n_short: of the last pieces to be halved, where others are at work now and may join later.
         """
-        key = n_instances, bool(beside)
+        key = n_instances, n_short
         cut: Cut | None = binding.cuts.get(key)
         if cut is None:
             share = -(-binding.rows // n_instances)
@@ -46,8 +46,8 @@ class Cuts:
             where = (self._manifest, self._batch, self._step, self._signature, binding)
             if self._pipeline is None:
                 ranges = row_ranges(binding.rows, n_instances, most)
-                if beside:
-                    ranges = with_short_end(ranges, n_instances + beside, self._batch.min_rows)
+                if n_short:
+                    ranges = with_short_end(ranges, n_short, self._batch.min_rows)
                 cut = Cut(*where, ranges)
             else:
                 least, micro_rows = self._pipeline.micro_batches or 1, self._pipeline.micro_rows

@@ -288,7 +288,7 @@ class Executor:
             self.take_one(held, binding.rows)
             useful = self._n_useful(binding.rows)
             n = min(useful, -(-(len(self.free) + 1) // (1 + len(self.waiting))))  # some are for those that wait
-            cut = cuts.of(binding, n, self.n_instances - 1 - len(self.free))
+            cut = cuts.of(binding, n, self.n_instances if len(self.free) + 1 < self.n_instances else 0)
             records = cut.records(tensors, len(self.in_order))
             held[0].reserve(*cut.memory)
             held[0].binding = None  # native code sets the lane

@@ -121,7 +121,7 @@ class Ways:
         request is not even tried on fewer cores than the predicted way has.
         """
         predicted = self._ways[0]
-        is_long = predicted.least != float("inf") and predicted.least > LONG
+        is_long = LONG < predicted.least < float("inf")
         first = min(way.seconds[0] for way in self._ways if way.seconds)
         least = min(way.least for way in self._ways)
         for way in self._ways[1:]:
