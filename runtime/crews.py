@@ -1,8 +1,9 @@
 """The instances that work off one request's pieces together: one leads, others join and leave between two pieces.
 
 The leader's caller opens a queue (lanes.py), has free instances join, and closes it; others that come free later may
-join as long as pieces are left. One that joined is told to leave when requests wait for it, unless what they wait for
-is about to end. Owns the queues and who works on them; which requests wait is the executor's.
+join as long as pieces are left: the leader looks for them between two pieces, and whoever frees one looks in the stead
+of a leader that is late. One that joined is told to leave when requests wait for it, unless what they wait for is about
+to end. Owns the queues and who works on them; which requests wait is the executor's.
 
 As in the executor, an instance goes from list to list in one call of C. One that joined belongs to its crew until
 native code says that it is not busy any more; whoever hands instances over next sweeps it up, so that nothing is lost
@@ -27,6 +28,9 @@ from .turns import Turn, move_one
 FIRST_LOOK, LAST_LOOK = 1_000_000, 16_000_000
 """Nanoseconds after which a leader with room for others comes back from native code, between two pieces, to look for
 some: at first, and at most, as the time doubles."""
+GRACE = 1_000_000
+"""Nanoseconds that an instance just freed keeps ready, asleep, before it begins a piece: a caller that asks again at
+once shall not find it at work for as long as a piece takes."""
 MOST_LEFT = 4
 """Times the rows of the request that has waited longest: a request before it with no more left is helped first. Both
 then wait for less than twice what one core takes for the own request alone."""
@@ -39,11 +43,11 @@ class Crew:
 
     Attributes:
         address: of the queue. words: its numbers, writable.
-        helpers: instances that joined, until they are swept up.
+        helpers: instances that joined, until they are swept up. most: instances that its pieces are worth.
         is_done: native code has closed the queue and waited for all. is_over: the leader's caller is gone.
     """
 
-    __slots__ = ("_memory", "_rows", "address", "helpers", "is_done", "is_over", "kept", "memory", "words")
+    __slots__ = ("_memory", "_rows", "address", "helpers", "is_done", "is_over", "kept", "memory", "most", "words")
 
     def __init__(self) -> None:
         self._memory = aligned_bytes(ctypes.sizeof(Queue))
@@ -52,17 +56,20 @@ class Crew:
         self.helpers: list[Instance] = []
         self.kept: Any = None
         _LIBC.sem_init(ctypes.c_void_p(self.address + Queue.done.offset), 0, 0)
-        self.begin(0, 0, 0, 0, (0, 0), None)
+        self.begin(0, 0, 0, 0, 0, (0, 0), None)
 
-    def begin(self, count: int, pieces: int, run: int, rows: int, memory: tuple[int, int], kept: Any) -> None:
+    def begin(
+        self, count: int, pieces: int, run: int, rows: int, most: int, memory: tuple[int, int], kept: Any
+    ) -> None:
         """Nobody has taken a piece yet.
 
         Args:
             count: of pieces, whose records lie at the address `pieces`. run: of the native function. rows: in all.
-            memory: bytes of arena, and per thread, for the largest piece. kept: what has to live until all are done.
+            most: instances. memory: bytes of arena, and per thread, for the largest piece.
+            kept: what has to live until all are done.
         """
         self.words[:] = [0, count, pieces, run, 0, 0, 0, 0]
-        self._rows, self.memory, self.kept = rows, memory, kept
+        self._rows, self.most, self.memory, self.kept = rows, most, memory, kept
         self.is_done = self.is_over = False
 
     @property
@@ -79,6 +86,11 @@ class Crew:
     def has_failed(self) -> bool:
         """Whether a piece has failed, or nobody shall take any more."""
         return bool(self.words[_STATUS])
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the leader works on a piece since before it wanted to look for others."""
+        return 0 < self.words[_LOOK] < time.monotonic_ns()
 
     def begin_at(self, nanoseconds: int) -> None:
         """The monotonic clock's time from which late starts count."""
@@ -147,6 +159,8 @@ class Crews:
         ready = [helper for helper in crew.helpers[first : first + most] if helper.is_ready_for(*crew.memory)]
         if not ready or self._code is None:
             return 0
+        for helper in ready:
+            helper.begin_after(0)
         if before is not None:
             before(ready)
         lanes = array("Q", [helper.lane_address for helper in ready])
@@ -169,6 +183,26 @@ class Crews:
                 self.active.remove(crew)
                 crew.kept = None
                 (self._spare if crew.is_done else self._given_up).append(crew)
+
+    def widen(self, crew: Crew, n_instances: int, grace: int = 0) -> None:
+        """Have free instances that nobody waits for join a crew, up to its share.
+
+        Args:
+            grace: nanoseconds from now after which they begin.
+        """
+
+        def later(ready: Sequence[Instance]) -> None:
+            for helper in ready:
+                helper.begin_after(time.monotonic_ns() + grace - crew.words[_BEGAN])
+
+        most = min(crew.most, self.share(n_instances)) - 1 - len(crew.helpers)
+        self.recruit(crew, most, later if grace else None)
+
+    def widen_late(self, n_instances: int) -> None:
+        """The same for crews whose leaders are late to look, after a short grace."""
+        for crew in self.active:
+            if self._free and crew.is_late and crew.left:
+                self.widen(crew, n_instances, GRACE)
 
     def take_in(self, rows: int) -> bool:
         """Have a free instance help a request that is about to end, although one of so many rows waits."""
@@ -193,4 +227,5 @@ class Crews:
 
     def abandon(self) -> None:
         """After a fork: nobody works here."""
-        self.active, self._spare = [], []
+        self.active.clear()
+        self._spare = []

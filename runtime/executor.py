@@ -168,6 +168,7 @@ class Executor:
                         return
                 self.waiting.popleft()
                 turn.come.release()
+            self.crews.widen_late(self.n_instances)
 
     def take_all(self, held: list[Instance]) -> bool:
         """Add all instances to `held`, if no request holds or waits for one (a single instance is waited for).
@@ -230,7 +231,7 @@ class Executor:
         finally:
             if instance is not None:
                 self.free.append(instance)
-            if self.waiting:
+            if self.waiting or (self.crews.active and not binding.is_brief):
                 self.hand_over(PATIENCE_SECONDS if binding.is_brief else 0.0)
 
     def _run_in_turn(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -293,8 +294,9 @@ class Executor:
             held[0].reserve(*cut.memory)
             held[0].binding = None  # native code sets the lane
             crew, pieces, run = self.crews.new(), records.pieces.buffer_info()[0], code.segments[step.segment]
-            crew.begin(len(cut), pieces, run, binding.rows, cut.memory, (records, tensors))
-            status = self._lead(held, crew, n, useful)
+            crew.begin(len(cut), pieces, run, binding.rows, useful, cut.memory, (records, tensors))
+            held[0].begin_after(0)
+            status = self._lead(held, crew, n)
             if status == UNFINISHED:
                 self._release(held, crew)
                 status = crew.wait(code)
@@ -312,8 +314,8 @@ class Executor:
             self.free.extend(held)
             self.hand_over()
 
-    def _lead(self, held: Sequence[Instance], crew: Crew, n: int, useful: int) -> int:
-        """Work off a crew's pieces, with n − 1 others from the beginning and up to `useful` in all as they come free.
+    def _lead(self, held: Sequence[Instance], crew: Crew, n: int) -> int:
+        """Work off a crew's pieces, with n − 1 others from the beginning and up to `most` in all as they come free.
 
         Returns:
             As Crew.lead, but not AGAIN.
@@ -328,18 +330,17 @@ class Executor:
             self.crews.recruit(crew, n - 1, begin)
         status, pause = AGAIN, FIRST_LOOK
         while status == AGAIN:
-            status = crew.lead(held[0], pause if len(crew.helpers) + 1 < useful else 0)
+            status = crew.lead(held[0], pause if len(crew.helpers) + 1 < crew.most else 0)
             if status == AGAIN:
-                self._look_for_others(crew, useful)
+                self._look_for_others(crew)
                 pause = min(2 * pause, LAST_LOOK)
         return status
 
-    def _look_for_others(self, crew: Crew, useful: int) -> None:
+    def _look_for_others(self, crew: Crew) -> None:
         self.hand_over()
         with self._lock:
             if not self.waiting:
-                share = min(useful, self.crews.share(self.n_instances))
-                self.crews.recruit(crew, share - 1 - len(crew.helpers))
+                self.crews.widen(crew, self.n_instances)
 
     def _release(self, held: list[Instance], crew: Crew) -> None:
         """Return a leader that finds no more pieces."""

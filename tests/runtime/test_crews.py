@@ -13,6 +13,7 @@ import pytest
 from fake_plans import ADD, add_manifest, fake_plan, object_code
 from gates import LIMIT, give, rows
 from parax.errors import InvalidInput, ResourceLimit
+from parax.runtime import crews
 from parax.runtime.crews import FIRST_LOOK, MOST_LEFT
 from parax.runtime.instance import Instance
 from parax.runtime.lanes import LEAVE
@@ -120,6 +121,32 @@ def test_an_instance_that_comes_free_joins(session: Session) -> None:
     running.let_go(2, 3)
     until(lambda: running.has_done(2) and running.has_done(3))
     assert not running.has_done(1)
+    running.end()
+
+
+def test_an_instance_that_comes_free_joins_while_the_leader_is_late_to_look(session: Session) -> None:
+    running, held = begun_alone(session, 5)
+    give(session, held)
+    until(lambda: taken(session) == [2])
+    assert not running.has_done(0)
+    running.let_go(1)
+    until(lambda: taken(session) == [3])
+    running.end()
+
+
+def test_whoever_asks_at_once_gets_the_instance_back_before_it_begins(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "GRACE", int(2e9 * LIMIT))
+    running, held = begun_alone(session, 5 + MOST_LEFT)
+    give(session, held)
+    assert len(session._executor.crews.active[0].helpers) == 1
+    other = Running(session, 1)
+    other.let_go(0)
+    until(lambda: other.is_over)
+    assert taken(session) == [1]
+    other.end()
+    monkeypatch.undo()
     running.end()
 
 
