@@ -18,7 +18,7 @@ from .call_rows import ANY, CallRows
 from .cost import Cost, CostRule, Sizes
 from .fp import Fp
 from .graph import Graph, Node
-from .kernel_costs import LANES, TILE_ROWS, as_the_kernel, groups_share_vectors, product_columns
+from .kernel_costs import LANES, as_the_kernel, groups_share_vectors, product_columns
 from .machine import Machine
 from .ops.attention import DotProductAttention
 from .ops.base import Composite, Control, Elementwise, Host, Movement, Operator, Reduce, Relayout, Window
@@ -32,7 +32,7 @@ from .ops.reduce import ArgReduce, CumSum
 from .ops.shape import Shape
 from .ops.softmax import AlongAxis
 from .views import computes
-from .winograd import USUAL, Pace, pace_of
+from .winograd import TILE_ROWS, USUAL, Pace, pace_of
 
 KINDS = ("conv", "conv1x1", "winograd", "grouped", "few-channels", "depthwise", "conv-transpose", "matmul",
          "batched-matmul", "attention", "recurrent", "pool", "reduce", "norm", "softmax", "elementwise", "movement",

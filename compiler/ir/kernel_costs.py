@@ -16,7 +16,6 @@ from .graph import Node
 from .ops.contraction import Conv, Gemm, MatMul
 
 LANES = 16  # f32 elements of the widest vectors
-TILE_ROWS = winograd.TILE_ROWS
 
 
 def as_the_kernel(
@@ -69,9 +68,10 @@ def _convolution(
         best = winograd.best_algorithm(chosen_for, LANES, pace) if fp.winograd else None
         if best is None:
             return replace(cost, kind="conv")
-        cycles = winograd.kernel_cycles(layer, best, LANES)
+        block = winograd.block_tiles(tuple(chosen_for), best, LANES, pace)
+        cycles = winograd.kernel_cycles(layer, best, LANES, pace, block)
         return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
-                       parallel_items=winograd.items(layer, best, LANES, TILE_ROWS),
+                       parallel_items=winograd.items(layer, LANES, best, block),
                        kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)

@@ -6,10 +6,12 @@ kernels (backend/kernels/winograd.py); knows no kernel.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from .machine import Machine
 
@@ -18,16 +20,16 @@ MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: 
 # direct sum's for two of 8 points, would be 200² times it for two of 9
 MOST_POINTS_ALONE = 9  # along the only transformed axis: the bounds of two multiply
 TILE_ROWS = 6  # rows of the usual register tile
-KEPT_NBYTES = 1 << 20  # weights up to that stay in a core's cache
-EXPOSED = 0.25  # of arithmetic or reading, whichever is less: what the other does not hide
-PRODUCT_CYCLES, POINT_CYCLES = 1.13, 4.0  # of multiply-adds and transforms, as kernels took on half of the models
+STAY_SHARE = 0.9  # of a core's second-level cache: weights that it holds beside a block stay from block to block
+HELD_SHARE = 0.55  # of the same: what of a block, and of weights that stay, is used from there again
+PRODUCT_CYCLES, POINT_CYCLES = 1.13, 8.0  # of multiply-adds and transforms, as kernels took inside of models
+RAGGED = 1.04  # times those of whole register tiles, where a block has lower ones
+EXPOSED, EXPOSED_NEAR = 0.5, 0.15  # of arithmetic or the reading of weights, from memory and from the last cache,
+# whichever is less: what the other does not hide, inside of models
 CLOSE = 1.005  # of the least cycles: as good as equal
 WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
 LONG_BLOCK = 64  # tiles of a work item, at most
-SHORT_BLOCK = 12  # tiles: shorter ones read the weights too often
-MIN_ITEMS = 8  # work items wanted of a single image
-STREAMED_NBYTES = 16 << 20  # of weights that do not stay in the cache from block to block: blocks are long then
-L2_NBYTES = 737 << 10  # of a core's cache for one block
+SHORT_BLOCK = 12  # tiles, at least: shorter ones read the weights too often
 PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel → cycles of one of them
 
 
@@ -48,14 +50,19 @@ class Pace:
     """What things cost on a machine, in the time of one vector's multiply-adds at its peak.
 
     Attributes:
-        alone: a byte of weights from memory where the core has images of its own. shared: where the cores of an
-            instance share one, and the way to memory.
+        alone: a byte of weights from memory where the cores have images of their own, and one finds in the last cache
+            what another has read. shared: where the cores of an instance share an image, and the way to memory.
+        last: a byte from the last cache.
+        l2_nbytes: of a core. cores: that may share an image.
         winograd, direct: share of the peak that these kernels reach with their data in the caches, of `kernel_cycles`
             and of the direct sum's multiply-adds. The defaults are those of a machine that nobody looked at.
     """
 
     alone: float = 0.15
     shared: float = 0.21
+    last: float = 0.08
+    l2_nbytes: int = 1 << 20
+    cores: int = 2
     winograd: float = 1.0
     direct: float = 0.93
 
@@ -67,8 +74,10 @@ def pace_of(machine: Machine | None, lanes: int) -> Pace:
     """That of a machine, with vectors of so many f32 elements."""
     if machine is None:
         return USUAL
-    vectors = machine.flops_per_core / (2 * lanes)
-    return Pace(vectors / machine.bandwidth_per_core, machine.cores_per_socket * vectors / machine.bandwidth_per_socket,
+    vectors, cores = machine.flops_per_core / (2 * lanes), machine.cores_per_socket
+    once = (1 / machine.bandwidth_per_core + (cores - 1) / machine.l3_bandwidth_per_core) / cores  # side by side
+    return Pace(vectors * once, cores * vectors / machine.bandwidth_per_socket,
+                vectors / machine.l3_bandwidth_per_core, machine.l2_nbytes, max(2, cores),
                 machine.share("winograd"), machine.share("conv"))  # fmt: skip
 
 
@@ -100,20 +109,79 @@ def _phases(outputs: int, taps: int, stride: int) -> list[int]:
     return [outputs + len(range(first, taps, stride)) - 1 for first in range(min(stride, taps))]
 
 
-def cycles(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace = USUAL) -> float:
-    """Of one core for a layer, about: what algorithms are ranked by."""
-    weights = algorithm.all_points * layer.inputs * layer.outputs
-    blocks = -(-tiles(layer, algorithm) // block_tiles(layer, algorithm, lanes, TILE_ROWS))
-    readers = 2 if layer.images == 1 and blocks > 1 else 1  # cores that have blocks of their own read all weights each
-    arithmetic = kernel_cycles(layer, algorithm, lanes) / pace.winograd
-    return _overlapped(layer, arithmetic, 4 * weights, pace, readers)
+def cycles(layers: Sequence[Layer], algorithm: Algorithm, lanes: int, pace: Pace = USUAL, block: int = 0) -> float:
+    """Of cores for an image, about: what algorithms, and blocks, are ranked by.
+
+    Args:
+        layers: a layer with each of the numbers of images that it is chosen for, whose cycles for one image are added.
+        block: tiles of a work item; 0: as `block_tiles`.
+    """
+    tiles_each = block or block_tiles(tuple(layers), algorithm, lanes, pace)
+    return sum(_of_blocks(layer, algorithm, lanes, pace, tiles_each) / layer.images for layer in layers)
 
 
-def _overlapped(layer: Layer, arithmetic: float, weight_nbytes: int, pace: Pace, readers: int = 1) -> float:
-    """Cycles of a core that reads a layer's weights while it computes. readers: cores of an image that read all."""
-    per_byte = pace.shared * readers if layer.images == 1 else pace.alone
-    reading = per_byte * weight_nbytes if weight_nbytes > KEPT_NBYTES else 0.0
-    return max(arithmetic, reading) + EXPOSED * min(arithmetic, reading)
+def _of_blocks(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, block: int) -> float:
+    """Of one core for a layer, or of all that share an image: as many times as the one that takes longest.
+
+    Items are (block, panel), each core's one after the other. It transforms a block's inputs once, and reads a panel's
+    weights for every block: first from memory, then from the last cache, where they do not stay in its own.
+    """
+    n_panels = _panels(layer, lanes)
+    whole, rest = divmod(tiles(layer, algorithm), block)
+    sizes = [block] * whole + [rest] * (rest > 0)
+    cores = pace.cores if layer.images == 1 else 1
+    far = pace.shared if len(sizes) < cores else pace.alone  # the cores read panels of their own, or the same ones
+    item = functools.lru_cache(None)(partial(_item, layer, algorithm, lanes, pace))
+    inputs = functools.lru_cache(None)(partial(_inputs, layer, algorithm, lanes, pace))
+    near = 0.0 if _stay(layer, algorithm, lanes, pace, block) else pace.last
+    n_items, loads = len(sizes) * n_panels, []
+    for core in range(cores):
+        begin, end = n_items * core // cores, n_items * (core + 1) // cores
+        own = [(sizes[i // n_panels], i % n_panels) for i in range(begin, end)]
+        loads.append(sum(item(size, far, EXPOSED) if i < n_panels else item(size, near, EXPOSED_NEAR)
+                         for i, (size, _) in enumerate(own))
+                     + sum(inputs(size) for i, (size, panel) in enumerate(own) if i == 0 or panel == 0))  # fmt: skip
+    return cores * max(loads)
+
+
+def _item(
+    layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int, per_byte: float, exposed: float
+) -> float:
+    """Cycles of a panel of a block of so many tiles, which reads its weights at a pace."""
+    n_panels, width = _panels(layer, lanes), panel_vectors(layer, lanes)[0] * lanes
+    each = PRODUCT_CYCLES * layer.inputs * width + POINT_CYCLES * layer.outputs / n_panels
+    arithmetic = size * algorithm.all_points * each / lanes / pace.winograd * (RAGGED if size % TILE_ROWS else 1.0)
+    reading = _weight_nbytes(layer, algorithm) / n_panels * per_byte
+    moved = 4 * size * algorithm.all_points * (layer.inputs + 2 * width) * _spilled(layer, algorithm, lanes, pace, size)
+    return max(arithmetic, reading) + exposed * min(arithmetic, reading) + pace.last * moved
+
+
+def _inputs(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> float:
+    """Cycles of the transforms of a block's inputs."""
+    numbers = size * algorithm.all_points * layer.inputs
+    moved = 4 * numbers * _spilled(layer, algorithm, lanes, pace, size)
+    return numbers * POINT_CYCLES / lanes / pace.winograd + pace.last * moved
+
+
+def _spilled(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> float:
+    """The share of a block's transformed inputs and products that moves between the second-level and the last cache."""
+    weights = _weight_nbytes(layer, algorithm) if _stay(layer, algorithm, lanes, pace, size) else 0
+    return max(0.0, 1 - HELD_SHARE * pace.l2_nbytes / (_block_nbytes(layer, algorithm, lanes, size) + weights))
+
+
+def _stay(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> bool:
+    """Whether a core's cache holds the weights from one block of so many tiles to the next."""
+    used = _block_nbytes(layer, algorithm, lanes, size) + _weight_nbytes(layer, algorithm)
+    return used <= STAY_SHARE * pace.l2_nbytes
+
+
+def _block_nbytes(layer: Layer, algorithm: Algorithm, lanes: int, size: int) -> int:
+    """Of a block's transformed inputs, and of a panel of its products."""
+    return 4 * algorithm.all_points * size * (layer.inputs + panel_vectors(layer, lanes)[0] * lanes)
+
+
+def _weight_nbytes(layer: Layer, algorithm: Algorithm) -> int:
+    return 4 * algorithm.all_points * layer.inputs * layer.outputs
 
 
 def tiles(layer: Layer, algorithm: Algorithm) -> int:
@@ -125,7 +193,9 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     """The same of a direct convolution."""
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
     arithmetic = multiplied * layer.images * math.prod(layer.size) / lanes / pace.direct
-    return _overlapped(layer, arithmetic, 4 * multiplied, pace)
+    per_byte = pace.shared if layer.images == 1 else pace.alone
+    reading = 4 * multiplied * per_byte
+    return max(arithmetic, reading) + EXPOSED * min(arithmetic, reading)
 
 
 def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
@@ -136,8 +206,7 @@ def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tupl
     Args:
         layers: a layer with each of the numbers of images that it is chosen for; the cycles are the sum of one image's.
     """
-    costs = [(sum(cycles(layer, algorithm, lanes, pace) / layer.images for layer in layers), algorithm)
-             for algorithm in algorithms(layers[0])]  # fmt: skip
+    costs = [(cycles(layers, algorithm, lanes, pace), algorithm) for algorithm in algorithms(layers[0])]
     close = CLOSE * min(costs, key=lambda pair: pair[0])[0] if costs else 0.0
     return sorted(costs, key=lambda pair: (pair[0] > close, pair[1].all_points if pair[0] <= close else 0, pair[0]))
 
@@ -153,13 +222,10 @@ def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> A
     return found[0][1] if found and found[0][0] < most_cycles(layers, lanes, pace) else None
 
 
-def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int) -> float:
-    """Of one core, weights from memory left out: channels in whole panels, tiles as many as there are, since a register
-    tile of few has code of its own.
-    """
-    whole = panel_vectors(layer, lanes)[1] * lanes
-    each = PRODUCT_CYCLES * layer.inputs * whole + POINT_CYCLES * (layer.inputs + layer.outputs)
-    return algorithm.all_points * tiles(layer, algorithm) * each / lanes
+def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, block: int) -> float:
+    """Of one core at its peak, weights from memory left out; `pace.winograd` of the peak is what it gets."""
+    there = replace(pace, alone=0.0, shared=0.0, cores=1)
+    return pace.winograd * _of_blocks(layer, algorithm, lanes, there, block)
 
 
 def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
@@ -169,26 +235,25 @@ def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
     return width, -(-needed // width) * width
 
 
-def block_tiles(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:
-    """Tiles of a work item: equal parts of an image that fit the cache, in a number that cores share evenly."""
+def _panels(layer: Layer, lanes: int) -> int:
     width, all_vectors = panel_vectors(layer, lanes)
-    points, panels, of_image = algorithm.all_points, all_vectors // width, tiles(replace(layer, images=1), algorithm)
-    if 4 * points * layer.inputs * layer.outputs >= STREAMED_NBYTES:
-        return LONG_BLOCK
-    fits = max(2 * tile_rows, L2_NBYTES // (4 * points * (layer.inputs + width * lanes)))
-    return even_block(of_image, fits, panels, MIN_ITEMS if layer.images == 1 else 1)
+    return all_vectors // width
 
 
-def even_block(tiles: int, most: int, panels: int, items: int) -> int:
-    """Tiles of a block: equal parts of an image, in a number of items that two cores share evenly, at least `items`."""
-    blocks = max(-(-tiles // min(most, LONG_BLOCK)), min(-(-items // panels), tiles // SHORT_BLOCK), 1)
-    if blocks * panels % 2 and tiles > SHORT_BLOCK:
-        blocks += 1
-    return -(-tiles // blocks)
+@functools.lru_cache(1 << 14)
+def block_tiles(layers: tuple[Layer, ...], algorithm: Algorithm, lanes: int, pace: Pace = USUAL) -> int:
+    """Tiles of a work item, those that take fewest cycles: equal parts of an image, or whole numbers of register tiles.
+
+    Long blocks read the weights seldom, short ones stay in the core's cache, and cores share a single image evenly.
+    """
+    of_image = tiles(replace(layers[0], images=1), algorithm)
+    equal = {-(-of_image // n) for n in range(1, -(-of_image // SHORT_BLOCK) + 1)}
+    most = max(of_image, max(layer.images for layer in layers) * of_image)
+    offered = {min(most, size) for size in (*equal, *range(2 * TILE_ROWS, LONG_BLOCK, 2 * TILE_ROWS), LONG_BLOCK)
+               if size <= LONG_BLOCK}  # fmt: skip
+    return min(sorted(offered, reverse=True), key=lambda size: cycles(layers, algorithm, lanes, pace, size))
 
 
-def items(layer: Layer, algorithm: Algorithm, lanes: int, tile_rows: int) -> int:
+def items(layer: Layer, lanes: int, algorithm: Algorithm, block: int) -> int:
     """Work items: blocks of tiles × panels."""
-    width, all_vectors = panel_vectors(layer, lanes)
-    blocks = -(-tiles(layer, algorithm) // block_tiles(layer, algorithm, lanes, tile_rows))
-    return blocks * (all_vectors // width)
+    return -(-tiles(layer, algorithm) // block) * _panels(layer, lanes)

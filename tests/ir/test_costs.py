@@ -76,9 +76,10 @@ def test_products_multiply_whole_vectors_of_columns(columns: int, lanes: int) ->
 
 
 def test_winograd_multiplies_the_tiles_that_there_are() -> None:
-    layer = node_cost(conv(1, 64, 64, 8, 3), {"N": 1})  # 4 tiles of 36 points, where a register tile has 6 rows
+    layer = node_cost(conv(1, 64, 64, 28, 3), {"N": 1})  # 49 tiles of 36 points, where a register tile has 6 rows
     assert layer.kind == "winograd"
-    assert layer.arithmetic == pytest.approx(2 * 36 * 4 * (1.13 * 64 * 64 + 4 * 128))
+    whole_tiles = 2 * 36 * 49 * (1.13 * 64 * 64 + 8 * 128)
+    assert whole_tiles <= layer.arithmetic <= 1.04 * whole_tiles
 
 
 @pytest.mark.parametrize("batch", [1, 8])

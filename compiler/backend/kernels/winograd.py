@@ -54,9 +54,10 @@ UNIT_ROUNDOFF = 2.0**-24  # of f32
 MOST_AMPLIFICATION = 2600  # c of whatever is offered
 TILE_ERROR = 2e-5  # of max |x| in the window · the root of Σ w²: seen of random inputs of any scale, up to 512 channels
 SMALL_TILE_ERROR = 4e-6  # the same of two outputs along each axis, up to seven taps, five along one
-L2_SHARE = 0.72  # of the second-level cache for V and M of one block
 WORTH_MEASURING = 1.3  # times what is worth choosing: a count of cycles may err so far
 MOST_CANDIDATES = 3
+OTHER_BLOCKS = {"long": counts.LONG_BLOCK, "short": 2 * counts.SHORT_BLOCK}
+"""Tiles of a work item that may be faster than the planned ones."""
 
 
 def applies(s: ConvShape, target: Target) -> bool:
@@ -128,35 +129,25 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     offered: list[Candidates] = [
         {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip
     offered.insert(next((i for i, (cost, _) in enumerate(tried) if cost >= least), len(tried)), direct)
-    best = ranked[0][1]  # a block of other length may suit the caches better
-    if tried and plan(s, ctx.target, best, ctx.rows).block != counts.LONG_BLOCK:
-        long = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=counts.LONG_BLOCK)
-        offered.append({f"{name_of(best)}-long": long})
+    best = ranked[0][1]  # blocks of other lengths may suit the caches better
+    planned = plan(ctx, s, best).block if tried else 0
+    for name, block in OTHER_BLOCKS.items():
+        if tried and planned != block:
+            other = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=block)
+            offered.append({f"{name_of(best)}-{name}": other})
     return {name: make for own in offered for name, make in own.items()}
 
 
-def _images(s: ConvShape, rows: int) -> int:
-    d = s.x.tensor.dims[0]
-    return d if isinstance(d, int) else rows
-
-
-def plan(s: ConvShape, target: Target, axes: tuple[Axis, Axis], rows: int = 1) -> Plan:
-    """Blocking of a layer, for calls that bring `rows` images where their number is symbolic."""
-    lanes = target.f32_lanes
+def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
+    """Blocking of a layer."""
+    target, lanes = ctx.target, ctx.lanes
     needed = ceil_div(s.group_outputs, lanes)
     widest = 4 if target.n_registers >= 32 else 2
     vectors = min(range(1, widest + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // widest])
     tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
-    height, panels = most_rows(target, vectors), ceil_div(needed, vectors)
-    points = axes[0].points * axes[1].points
-    fits = int(L2_SHARE * target.l2_nbytes) // (4 * points * (s.group_inputs + vectors * lanes))
-    block = max(2 * height, min(fits // height * height, counts.LONG_BLOCK))
-    if 4 * points * s.group_inputs * s.group_outputs >= counts.STREAMED_NBYTES:
-        block = counts.LONG_BLOCK
-    elif isinstance(tiles[0], int) and isinstance(tiles[1], int):
-        items = counts.MIN_ITEMS if _images(s, rows) == 1 else 1
-        block = counts.even_block(tiles[0] * tiles[1], max(fits, 2 * height), panels, items)
-    return Plan(axes, tiles, block, vectors, lanes, height, panels)
+    algorithm = counts.Algorithm((axes[0].outputs, axes[1].outputs), (axes[0].points, axes[1].points))
+    block = counts.block_tiles(tuple(_layers(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
+    return Plan(axes, tiles, block, vectors, lanes, most_rows(target, vectors), ceil_div(needed, vectors))
 
 
 def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
@@ -187,7 +178,7 @@ def lower_winograd(
     Args:
         block: tiles of a work item; 0: as planned.
     """
-    p = plan(s, ctx.target, axes, ctx.rows)
+    p = plan(ctx, s, axes)
     p = replace(p, block=block) if block else p
     assert s.w.data is not None
     bias = np.zeros(p.panels * p.width, np.float32)

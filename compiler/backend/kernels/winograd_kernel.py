@@ -63,7 +63,7 @@ class Plan:
 
     def lines_ahead(self, depth: int, l2_nbytes: int) -> int:
         """Cache lines of the next point's weights to ask for in UNROLL steps of k: none if they stay in the cache."""
-        tiles = self.block // self.rows
+        tiles = ceil_div(self.block, self.rows)
         stays = 4 * self.points * depth * self.width * self.panels < l2_nbytes
         return 0 if stays or tiles < 2 else -(-UNROLL * self.width // (LINE * tiles))
 
@@ -87,8 +87,8 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> 
     k = Builder(f"winograd_product{vectors}_{lines}", [*pointers, *((n, INDEX) for n in numbers)], inline="never")
     zero = k.splat(k.const(0.0, F32), lanes)
 
-    def tile(first: KValue, n: int) -> None:
-        ahead = k.gep(k["b_ahead"], k.udiv(first, rows) * k["depth"] * (lines * (LINE // UNROLL)))
+    def tile(first: KValue, number: KValue, n: int) -> None:
+        ahead = k.gep(k["b_ahead"], number * k["depth"] * (lines * (LINE // UNROLL)))
         starts = [k.gep(k["a"], (first + i) * k["a_stride"]) for i in range(n)]
 
         def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
@@ -112,10 +112,15 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> 
             for j in range(vectors):
                 k.store(k["c"], at + j * lanes, acc[i * vectors + j], align=4 * lanes)
 
-    main = k.udiv(k["count"], rows) * rows
-    k.for_(0, main, rows, [], lambda row, _: tile(row, rows))
-    for n in range(1, rows):
-        k.if_(k["count"] - main == n, lambda n=n: tile(main, n))  # type: ignore[misc]
+    n_tiles = k.udiv(k["count"] + (rows - 1), rows)  # as equal as they can be: one of a row or two waits for B
+    short = k.udiv(k["count"], n_tiles)
+    n_taller = k["count"] - short * n_tiles
+    for n in range(1, rows + 1):
+        tall = short + 1 == n
+        begin = k.select(tall, k.index(0), n_taller)
+        end = k.select(tall, n_taller, k.select(short == n, n_tiles, n_taller))
+        before = n_taller * (short + 1 - n)  # rows of taller tiles, less those of as many of this height
+        k.for_(begin, end, 1, [], lambda i, _, n=n, before=before: tile(before + i * n, i, n))
     ctx.functions[key] = k.func
     return k.func
 

@@ -19,7 +19,6 @@ from parax.compiler.backend.kernels.conv_weights import ConvShape
 from parax.compiler.backend.kernels.winograd_axes import axis_algorithm
 from parax.compiler.backend.kernels.winograd_kernel import Plan
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
-from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.contraction import Conv
@@ -181,13 +180,3 @@ def test_strict_floating_point_forbids_it() -> None:
         call = lower_conv(context, next(iter(graph)))
         names.append(call.func.name.partition("_")[0])
     assert names == ["winograd", "conv"]
-
-
-def test_blocks_are_equal_and_share_evenly() -> None:
-    for tiles, most, panels, items in [(196, 40, 1, 8), (196, 40, 1, 1), (49, 26, 2, 8), (16, 16, 4, 8), (5, 60, 1, 8)]:
-        block = counts.even_block(tiles, most, panels, items)
-        blocks = -(-tiles // block)
-        assert block <= most
-        assert blocks * block - tiles < blocks, "no block is shorter than the others by more than a tile each"
-        assert blocks * panels % 2 == 0 or tiles <= counts.SHORT_BLOCK
-        assert block >= min(tiles, counts.SHORT_BLOCK)
