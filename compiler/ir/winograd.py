@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from .machine import Machine
 
@@ -126,22 +125,35 @@ def _of_blocks(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, block
     Items are (block, panel), each core's one after the other. It transforms a block's inputs once, and reads a panel's
     weights for every block: first from memory, then from the last cache, where they do not stay in its own.
     """
-    n_panels = _panels(layer, lanes)
-    whole, rest = divmod(tiles(layer, algorithm), block)
-    sizes = [block] * whole + [rest] * (rest > 0)
+    n_panels, (whole, rest) = _panels(layer, lanes), divmod(tiles(layer, algorithm), block)
+    n_blocks = whole + (rest > 0)
     cores = pace.cores if layer.images == 1 else 1
-    far = pace.shared if len(sizes) < cores else pace.alone  # the cores read panels of their own, or the same ones
-    item = functools.lru_cache(None)(partial(_item, layer, algorithm, lanes, pace))
-    inputs = functools.lru_cache(None)(partial(_inputs, layer, algorithm, lanes, pace))
+    far = pace.shared if n_blocks < cores else pace.alone  # the cores read panels of their own, or the same ones
     near = 0.0 if _stay(layer, algorithm, lanes, pace, block) else pace.last
-    n_items, loads = len(sizes) * n_panels, []
-    for core in range(cores):
-        begin, end = n_items * core // cores, n_items * (core + 1) // cores
-        own = [(sizes[i // n_panels], i % n_panels) for i in range(begin, end)]
-        loads.append(sum(item(size, far, EXPOSED) if i < n_panels else item(size, near, EXPOSED_NEAR)
-                         for i, (size, _) in enumerate(own))
-                     + sum(inputs(size) for i, (size, panel) in enumerate(own) if i == 0 or panel == 0))  # fmt: skip
-    return cores * max(loads)
+    sizes = (block, rest) if rest else (block,)
+    works = [(_item(layer, algorithm, lanes, pace, size, far, EXPOSED),
+              _item(layer, algorithm, lanes, pace, size, near, EXPOSED_NEAR),
+              _inputs(layer, algorithm, lanes, pace, size)) for size in sizes]  # fmt: skip
+    edges = [n_blocks * n_panels * core // cores for core in range(cores + 1)]
+    return cores * max(load(begin, end, whole * n_panels, n_panels, works) for begin, end in itertools.pairwise(edges))
+
+
+def load(begin: int, end: int, border: int, n_panels: int, works: Sequence[tuple[float, float, float]]) -> float:
+    """Cycles of the core with items [begin, end).
+
+    Args:
+        border: the item from which on they are of the last, shorter block.
+        works: of an item with weights from memory, with weights read before, of a block's inputs; the same of the last.
+    """
+    found, fresh = 0.0, n_panels
+    for first, last, (from_memory, again, inputs) in zip((begin, max(begin, border)), (min(end, border), end), works):
+        if first >= last:
+            continue
+        read = min(last - first, fresh)
+        fresh -= read
+        blocks = -(-last // n_panels) - first // n_panels
+        found += read * from_memory + (last - first - read) * again + blocks * inputs
+    return found
 
 
 def _item(
@@ -247,7 +259,7 @@ def block_tiles(layers: tuple[Layer, ...], algorithm: Algorithm, lanes: int, pac
     Long blocks read the weights seldom, short ones stay in the core's cache, and cores share a single image evenly.
     """
     of_image = tiles(replace(layers[0], images=1), algorithm)
-    equal = {-(-of_image // n) for n in range(1, -(-of_image // SHORT_BLOCK) + 1)}
+    equal = {-(-of_image // n) for n in range(max(1, of_image // LONG_BLOCK), -(-of_image // SHORT_BLOCK) + 1)}
     most = max(of_image, max(layer.images for layer in layers) * of_image)
     offered = {min(most, size) for size in (*equal, *range(2 * TILE_ROWS, LONG_BLOCK, 2 * TILE_ROWS), LONG_BLOCK)
                if size <= LONG_BLOCK}  # fmt: skip

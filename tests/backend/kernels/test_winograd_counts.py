@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.host import resolve_target
@@ -108,3 +110,19 @@ def test_blocks_are_longer_where_weights_are_read_again_for_each() -> None:
         tiles, panels = -(-size // 4) ** 2, 2
         assert -(-tiles // block(128, size, 1)) * panels % 2 == 0
     assert block(64, 4, 1) == 1  # all there are
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 8), st.integers(1, 5))
+def test_a_core_reads_a_panel_from_memory_once_and_transforms_a_block_once(
+    begin: int, n: int, whole_blocks: int, panels: int
+) -> None:
+    works, end = [(1000.0, 100.0, 10.0), (2000.0, 200.0, 20.0)], begin + n
+    expected, seen, blocks = 0.0, set(), set()
+    for item in range(begin, end):
+        block, panel = divmod(item, panels)
+        from_memory, again, inputs = works[block >= whole_blocks]
+        expected += again if panel in seen else from_memory
+        expected += 0 if block in blocks else inputs
+        seen.add(panel)
+        blocks.add(block)
+    assert counts.load(begin, end, whole_blocks * panels, panels, works) == expected
