@@ -227,5 +227,4 @@ class Crews:
 
     def abandon(self) -> None:
         """After a fork: nobody works here."""
-        self.active.clear()
-        self._spare = []
+        self.active, self._spare = [], []

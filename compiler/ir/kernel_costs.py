@@ -71,7 +71,7 @@ def _convolution(
         block = winograd.block_tiles(tuple(chosen_for), best, LANES, pace)
         cycles = winograd.kernel_cycles(layer, best, LANES, pace, block)
         return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
-                       parallel_items=winograd.items(layer, LANES, best, block),
+                       parallel_items=winograd.items(layer, best, LANES, block),
                        kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=direct * _inner_taps(op, root) + tail_flops)

@@ -116,26 +116,77 @@ def cycles(layers: Sequence[Layer], algorithm: Algorithm, lanes: int, pace: Pace
         block: tiles of a work item; 0: as `block_tiles`.
     """
     tiles_each = block or block_tiles(tuple(layers), algorithm, lanes, pace)
-    return sum(_of_blocks(layer, algorithm, lanes, pace, tiles_each) / layer.images for layer in layers)
+    return sum(_Work(layer, algorithm, lanes, pace).cycles(tiles_each) / layer.images for layer in layers)
 
 
-def _of_blocks(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, block: int) -> float:
-    """Of one core for a layer, or of all that share an image: as many times as the one that takes longest.
+@dataclass(frozen=True)
+class _Work:
+    """One algorithm's work on a layer, in blocks of tiles, with vectors of `lanes` elements."""
 
-    Items are (block, panel), each core's one after the other. It transforms a block's inputs once, and reads a panel's
-    weights for every block: first from memory, then from the last cache, where they do not stay in its own.
-    """
-    n_panels, (whole, rest) = _panels(layer, lanes), divmod(tiles(layer, algorithm), block)
-    n_blocks = whole + (rest > 0)
-    cores = pace.cores if layer.images == 1 else 1
-    far = pace.shared if n_blocks < cores else pace.alone  # the cores read panels of their own, or the same ones
-    near = 0.0 if _stay(layer, algorithm, lanes, pace, block) else pace.last
-    sizes = (block, rest) if rest else (block,)
-    works = [(_item(layer, algorithm, lanes, pace, size, far, EXPOSED),
-              _item(layer, algorithm, lanes, pace, size, near, EXPOSED_NEAR),
-              _inputs(layer, algorithm, lanes, pace, size)) for size in sizes]  # fmt: skip
-    edges = [n_blocks * n_panels * core // cores for core in range(cores + 1)]
-    return cores * max(load(begin, end, whole * n_panels, n_panels, works) for begin, end in itertools.pairwise(edges))
+    layer: Layer
+    algorithm: Algorithm
+    lanes: int
+    pace: Pace
+
+    @functools.cached_property
+    def width(self) -> int:
+        """Output channels of a panel."""
+        return panel_vectors(self.layer, self.lanes)[0] * self.lanes
+
+    @functools.cached_property
+    def n_panels(self) -> int:
+        """Of the layer."""
+        width, all_vectors = panel_vectors(self.layer, self.lanes)
+        return all_vectors // width
+
+    @property
+    def weight_nbytes(self) -> int:
+        """Of the transformed weights."""
+        return 4 * self.algorithm.all_points * self.layer.inputs * self.layer.outputs
+
+    def cycles(self, block: int) -> float:
+        """Of one core for the layer, or of all that share an image: as many times as the one that takes longest.
+
+        Items are (block, panel), each core's one after the other. It transforms a block's inputs once, and reads a
+        panel's weights for every block: first from memory, then from the last cache, where they do not stay in its own.
+        """
+        pace, (whole, rest) = self.pace, divmod(tiles(self.layer, self.algorithm), block)
+        n_blocks = whole + (rest > 0)
+        cores = pace.cores if self.layer.images == 1 else 1
+        far = pace.shared if n_blocks < cores else pace.alone  # the cores read panels of their own, or the same ones
+        near = 0.0 if self.weights_stay(block) else pace.last
+        works = [(self.item(size, far, EXPOSED), self.item(size, near, EXPOSED_NEAR), self.inputs(size))
+                 for size in ((block, rest) if rest else (block,))]  # fmt: skip
+        edges = [n_blocks * self.n_panels * core // cores for core in range(cores + 1)]
+        border = whole * self.n_panels
+        return cores * max(load(begin, end, border, self.n_panels, works) for begin, end in itertools.pairwise(edges))
+
+    def item(self, size: int, per_byte: float, exposed: float) -> float:
+        """Cycles of a panel of a block of so many tiles, which reads its weights at a pace."""
+        points, layer = size * self.algorithm.all_points, self.layer
+        each = PRODUCT_CYCLES * layer.inputs * self.width + POINT_CYCLES * layer.outputs / self.n_panels
+        arithmetic = points * each / self.lanes / self.pace.winograd * (RAGGED if size % TILE_ROWS else 1.0)
+        moved = 4 * points * (layer.inputs + 2 * self.width) * self.spilled(size)
+        return _overlapped(arithmetic, self.weight_nbytes / self.n_panels * per_byte, exposed) + self.pace.last * moved
+
+    def inputs(self, size: int) -> float:
+        """Cycles of the transforms of a block's inputs."""
+        numbers = size * self.algorithm.all_points * self.layer.inputs
+        moved = 4 * numbers * self.spilled(size)
+        return numbers * POINT_CYCLES / self.lanes / self.pace.winograd + self.pace.last * moved
+
+    def spilled(self, size: int) -> float:
+        """The share of a block's transformed inputs and products that moves between second-level and last cache."""
+        used = self.block_nbytes(size) + (self.weight_nbytes if self.weights_stay(size) else 0)
+        return max(0.0, 1 - HELD_SHARE * self.pace.l2_nbytes / used)
+
+    def weights_stay(self, size: int) -> bool:
+        """Whether a core's cache holds the weights from one block of so many tiles to the next."""
+        return self.block_nbytes(size) + self.weight_nbytes <= STAY_SHARE * self.pace.l2_nbytes
+
+    def block_nbytes(self, size: int) -> int:
+        """Of a block's transformed inputs, and of a panel of its products."""
+        return 4 * self.algorithm.all_points * size * (self.layer.inputs + self.width)
 
 
 def load(begin: int, end: int, border: int, n_panels: int, works: Sequence[tuple[float, float, float]]) -> float:
@@ -156,44 +207,9 @@ def load(begin: int, end: int, border: int, n_panels: int, works: Sequence[tuple
     return found
 
 
-def _item(
-    layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int, per_byte: float, exposed: float
-) -> float:
-    """Cycles of a panel of a block of so many tiles, which reads its weights at a pace."""
-    n_panels, width = _panels(layer, lanes), panel_vectors(layer, lanes)[0] * lanes
-    each = PRODUCT_CYCLES * layer.inputs * width + POINT_CYCLES * layer.outputs / n_panels
-    arithmetic = size * algorithm.all_points * each / lanes / pace.winograd * (RAGGED if size % TILE_ROWS else 1.0)
-    reading = _weight_nbytes(layer, algorithm) / n_panels * per_byte
-    moved = 4 * size * algorithm.all_points * (layer.inputs + 2 * width) * _spilled(layer, algorithm, lanes, pace, size)
-    return max(arithmetic, reading) + exposed * min(arithmetic, reading) + pace.last * moved
-
-
-def _inputs(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> float:
-    """Cycles of the transforms of a block's inputs."""
-    numbers = size * algorithm.all_points * layer.inputs
-    moved = 4 * numbers * _spilled(layer, algorithm, lanes, pace, size)
-    return numbers * POINT_CYCLES / lanes / pace.winograd + pace.last * moved
-
-
-def _spilled(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> float:
-    """The share of a block's transformed inputs and products that moves between the second-level and the last cache."""
-    weights = _weight_nbytes(layer, algorithm) if _stay(layer, algorithm, lanes, pace, size) else 0
-    return max(0.0, 1 - HELD_SHARE * pace.l2_nbytes / (_block_nbytes(layer, algorithm, lanes, size) + weights))
-
-
-def _stay(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, size: int) -> bool:
-    """Whether a core's cache holds the weights from one block of so many tiles to the next."""
-    used = _block_nbytes(layer, algorithm, lanes, size) + _weight_nbytes(layer, algorithm)
-    return used <= STAY_SHARE * pace.l2_nbytes
-
-
-def _block_nbytes(layer: Layer, algorithm: Algorithm, lanes: int, size: int) -> int:
-    """Of a block's transformed inputs, and of a panel of its products."""
-    return 4 * algorithm.all_points * size * (layer.inputs + panel_vectors(layer, lanes)[0] * lanes)
-
-
-def _weight_nbytes(layer: Layer, algorithm: Algorithm) -> int:
-    return 4 * algorithm.all_points * layer.inputs * layer.outputs
+def _overlapped(arithmetic: float, reading: float, exposed: float) -> float:
+    """Cycles of a core that reads weights while it computes. exposed: of the less, what the other does not hide."""
+    return max(arithmetic, reading) + exposed * min(arithmetic, reading)
 
 
 def tiles(layer: Layer, algorithm: Algorithm) -> int:
@@ -206,8 +222,7 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
     arithmetic = multiplied * layer.images * math.prod(layer.size) / lanes / pace.direct
     per_byte = pace.shared if layer.images == 1 else pace.alone
-    reading = 4 * multiplied * per_byte
-    return max(arithmetic, reading) + EXPOSED * min(arithmetic, reading)
+    return _overlapped(arithmetic, 4 * multiplied * per_byte, EXPOSED)
 
 
 def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
@@ -237,7 +252,7 @@ def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> A
 def kernel_cycles(layer: Layer, algorithm: Algorithm, lanes: int, pace: Pace, block: int) -> float:
     """Of one core at its peak, weights from memory left out; `pace.winograd` of the peak is what it gets."""
     there = replace(pace, alone=0.0, shared=0.0, cores=1)
-    return pace.winograd * _of_blocks(layer, algorithm, lanes, there, block)
+    return pace.winograd * _Work(layer, algorithm, lanes, there).cycles(block)
 
 
 def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
@@ -245,11 +260,6 @@ def panel_vectors(layer: Layer, lanes: int) -> tuple[int, int]:
     needed = -(-layer.outputs // lanes)
     width = min(PANEL_WASTE, key=lambda v: -(-needed // v) * v * PANEL_WASTE[v])
     return width, -(-needed // width) * width
-
-
-def _panels(layer: Layer, lanes: int) -> int:
-    width, all_vectors = panel_vectors(layer, lanes)
-    return all_vectors // width
 
 
 @functools.lru_cache(1 << 14)
@@ -260,12 +270,12 @@ def block_tiles(layers: tuple[Layer, ...], algorithm: Algorithm, lanes: int, pac
     """
     of_image = tiles(replace(layers[0], images=1), algorithm)
     equal = {-(-of_image // n) for n in range(max(1, of_image // LONG_BLOCK), -(-of_image // SHORT_BLOCK) + 1)}
-    most = max(of_image, max(layer.images for layer in layers) * of_image)
+    most = max(layer.images for layer in layers) * of_image
     offered = {min(most, size) for size in (*equal, *range(2 * TILE_ROWS, LONG_BLOCK, 2 * TILE_ROWS), LONG_BLOCK)
                if size <= LONG_BLOCK}  # fmt: skip
     return min(sorted(offered, reverse=True), key=lambda size: cycles(layers, algorithm, lanes, pace, size))
 
 
-def items(layer: Layer, lanes: int, algorithm: Algorithm, block: int) -> int:
+def items(layer: Layer, algorithm: Algorithm, lanes: int, block: int) -> int:
     """Work items: blocks of tiles × panels."""
-    return -(-tiles(layer, algorithm) // block) * _panels(layer, lanes)
+    return -(-tiles(layer, algorithm) // block) * _Work(layer, algorithm, lanes, USUAL).n_panels

@@ -129,12 +129,13 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidat
     offered: list[Candidates] = [
         {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip
     offered.insert(next((i for i, (cost, _) in enumerate(tried) if cost >= least), len(tried)), direct)
-    best = ranked[0][1]  # blocks of other lengths may suit the caches better
-    planned = plan(ctx, s, best).block if tried else 0
-    for name, block in OTHER_BLOCKS.items():
-        if tried and planned != block:
-            other = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=block)
-            offered.append({f"{name_of(best)}-{name}": other})
+    if tried:
+        best = ranked[0][1]  # blocks of other lengths may suit the caches better
+        planned = plan(ctx, s, best).block
+        for name, block in OTHER_BLOCKS.items():
+            if block != planned:
+                other = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=block)
+                offered.append({f"{name_of(best)}-{name}": other})
     return {name: make for own in offered for name, make in own.items()}
 
 

@@ -48,7 +48,7 @@ def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, 
     assert shape is not None
     axes = next(a for a in kernels.algorithms(shape) if (a[0].outputs, a[1].outputs) == best.tile)
     work = kernels.plan(context, shape, axes).work(1)
-    assert counts.items(layer, context.lanes, best, counts.block_tiles((layer,), best, context.lanes)) == work
+    assert counts.items(layer, best, context.lanes, counts.block_tiles((layer,), best, context.lanes)) == work
 
 
 def test_weights_that_come_from_memory_count() -> None:
