@@ -270,7 +270,7 @@ def block_tiles(layers: tuple[Layer, ...], algorithm: Algorithm, lanes: int, pac
     """
     of_image = tiles(replace(layers[0], images=1), algorithm)
     equal = {-(-of_image // n) for n in range(max(1, of_image // LONG_BLOCK), -(-of_image // SHORT_BLOCK) + 1)}
-    most = max(layer.images for layer in layers) * of_image
+    most = max(1, max(layer.images for layer in layers) * of_image)
     offered = {min(most, size) for size in (*equal, *range(2 * TILE_ROWS, LONG_BLOCK, 2 * TILE_ROWS), LONG_BLOCK)
                if size <= LONG_BLOCK}  # fmt: skip
     return min(sorted(offered, reverse=True), key=lambda size: cycles(layers, algorithm, lanes, pace, size))

@@ -110,6 +110,7 @@ def test_blocks_are_longer_where_weights_are_read_again_for_each() -> None:
         tiles, panels = -(-size // 4) ** 2, 2
         assert -(-tiles // block(128, size, 1)) * panels % 2 == 0
     assert block(64, 4, 1) == 1  # all there are
+    assert block(64, 0, 1) == 1  # none: a size that an open dimension may have
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 8), st.integers(1, 5))
