@@ -196,7 +196,8 @@ graph @g(%x: f32[N,32,12,12]{0,2,3,1}) {
     assert isinstance(graph, Graph)
     call = lower_conv(context(tuner), next(iter(graph)))
     (choice,) = tuner.choices
-    assert {"winograd4x4", "direct"} <= set(names) == set(choice.seconds)
+    assert set(names) == set(choice.seconds)
+    assert "direct" in names and any(name.startswith("winograd") for name in names), "which is worth it, costs decide"
     assert all(value is not None and 0 < value < 1 for value in choice.seconds.values())
     assert call.func.name.startswith("winograd" if choice.kernel.startswith("winograd") else "conv")
 
