@@ -16,6 +16,10 @@ from .tile import best_unroll, most_rows, most_vectors
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
 FEWEST_ITERATIONS = 3  # to spread them over
 MOST_SHARED = 8  # tiles that together prefetch one panel of B
+ROWS = 96  # of a block, about
+# Of L2, for a block of k: of a panel of B and of the rows of A, so that neither drives the other out. 3,072 steps at a
+# time were 3 to 7 % slower than 1,024 or 1,536 (Sapphire Rapids, 2 MiB, 128 to 788 rows); those were alike.
+L2_SHARE = 0.6
 LEAST_SEGMENT = 48  # rows of an image or a sequence from which on blocks of rows keep to one
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
 
@@ -78,7 +82,7 @@ class Product:
     Attributes:
         outer: independent products (groups, batch items). row_block: rows of one work item.
         panels_per_item: column panels of one work item. indexed: see TileShape.
-        k_block: steps of k whose panel of B fits L2.
+        k_block: steps of k for which a panel of B and a block's rows of A fit L2 together.
         rows_known: False if blocks have any number of rows up to row_block.
         segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
             the number of segments is not; 0 = all rows are one.
@@ -187,11 +191,11 @@ def plan_product(
     widest = max(kind.vectors for kind in kinds)
     m = most_rows(ctx.target, widest)
     half_l2 = ctx.target.l2_nbytes // 2
-    k_block = max(64, half_l2 // (widest * lanes * 4))
+    k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (4 * (ROWS + widest * lanes)))
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
-    n_blocks = ceil_div(hint, max(whole_rows, 192 if streamed else 96))
+    n_blocks = ceil_div(hint, max(whole_rows, 2 * ROWS if streamed else ROWS))
     fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
     most = 1 if streamed else min(fits, n_panels)
     together = most
