@@ -43,7 +43,7 @@ from .llvm_meeting import declare_waiting
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .reference_kernels import FAR_REFERENCES, References
 
-VERSION = 9  # of what is measured; another one is measured anew
+VERSION = 10  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
@@ -149,13 +149,15 @@ def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
     n_sockets = max(1, len(nodes)) if len(cores) % max(1, len(nodes)) == 0 else 1
     l2 = next((c.nbytes for c in found.caches if c.level == 2), target.l2_nbytes)
     l3 = next((c.nbytes for c in found.caches if c.level == 3), l2)
-    copy = _copy_kernel(target)
-    in_l2, endless = _copy_speed(copy, l2 // 2, cores[:1]), _copy_speed(copy, min(3 * l3, MOST_NBYTES), cores[:1])
-    far_one, far_all = _far_speeds(target, cores, l3)
+    # touched once for all that needs memory: what a virtual machine sees for the first time is slow to come
+    room = np.ones(min(3 * l3, MOST_NBYTES) // 4, np.float32)
+    copy_speed = partial(_copy_speed, _copy_kernel(target), room, cores[0])
+    in_l2, endless = copy_speed(l2 // 2), copy_speed(room.nbytes)
+    far_one, far_all = _far_speeds(target, cores, l3, room)
     share = _sharing(target, cores) if len(cores) > 1 else None
     curve, shared = [], [share()] if share else []
     for nbytes in (mib << 20 for mib in L3_PROBES if l2 < mib << 20 <= l3):
-        curve.append((nbytes, _copy_speed(copy, nbytes, cores[:1])))
+        curve.append((nbytes, copy_speed(nbytes)))
         shared += [share()] if share else []  # again and again: a host may move virtual cores meanwhile
     in_l3 = statistics.median([speed for nbytes, speed in curve if nbytes <= l3 // 3] or [far_one])
     held = max([nbytes for nbytes, speed in curve if speed**2 >= in_l3 * endless], default=l2)
@@ -246,29 +248,21 @@ def _copy_kernel(target: Target) -> Callable[..., None]:
     return function
 
 
-def _copy_speed(copy: Callable[..., None], nbytes: int, cores: Sequence[int]) -> float:
-    """Bytes per second, read and written, of a copy whose two buffers take `nbytes`, on all cores at once."""
+def _copy_speed(copy: Callable[..., None], room: np.ndarray, core: int, nbytes: int) -> float:
+    """Bytes per second, read and written, of a copy within the first `nbytes` of `room`, half of them to the others."""
     n = nbytes // 8 // 64 * 64
     times = max(1, (4 << 20) // nbytes)
+    nothing = np.zeros(16, np.int64)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (room[:n], room[n : 2 * n], nothing, nothing)]
 
-    def one() -> Callable[[], None]:
-        x, y = np.ones(n, np.float32), np.ones(n, np.float32)
-        nothing = np.zeros(16, np.int64)
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, nothing, nothing)]
+    def run() -> None:
+        for _ in range(times):
+            copy(*pointers, 0, n)
 
-        def run() -> None:
-            assert x.size == y.size  # both live as long as this
-            for _ in range(times):
-                copy(*pointers, 0, n)
-
-        return run
-
-    calls = [one() for _ in cores]
-    least = min(seconds_side_by_side(calls, cores, REPEATS) for _ in range(TRIES))
-    return 8 * n * times * len(cores) / least
+    return 8 * n * times / min(seconds_side_by_side([run], [core], REPEATS) for _ in range(TRIES))
 
 
-def _far_speeds(target: Target, cores: Sequence[int], l3_nbytes: int) -> tuple[float, float]:
+def _far_speeds(target: Target, cores: Sequence[int], l3_nbytes: int, room: np.ndarray) -> tuple[float, float]:
     """Bytes per second from memory of kernels that wait for it, streamed weights and copies: one core, all at once.
 
     Where the last cache may hold what they read, other memory is read before every run. The middle one of the tries
@@ -277,8 +271,8 @@ def _far_speeds(target: Target, cores: Sequence[int], l3_nbytes: int) -> tuple[f
     references = References(target, FAR_REFERENCES)
     of_cores = [references.bound() for _ in cores]
     stays = min(same[0].cost.far_nbytes for same in zip(*of_cores)) < 2 * l3_nbytes
-    others = np.ones(min(l3_nbytes, MOST_NBYTES) // 4 if stays else 0, np.float32)
-    tries = TRIES - 1 if stays else TRIES  # each takes ten times as long
+    others = room[: l3_nbytes // 4 if stays else 0]
+    tries, repeats = (TRIES - 1, REPEATS - 1) if stays else (TRIES, REPEATS)  # each takes ten times as long
 
     def speed(n: int) -> float:
         parts = np.array_split(others, n)
@@ -289,7 +283,7 @@ def _far_speeds(target: Target, cores: Sequence[int], l3_nbytes: int) -> tuple[f
         return statistics.geometric_mean(
             n * same[0].cost.far_nbytes
             / statistics.median(
-                seconds_side_by_side([b.run for b in same], cores[:n], REPEATS, sweep) for _ in range(tries)
+                seconds_side_by_side([b.run for b in same], cores[:n], repeats, sweep) for _ in range(tries)
             )
             for same in zip(*of_cores[:n])
         )
@@ -329,7 +323,7 @@ def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, 
         x, y, sync = np.ones(2 * half, np.float32), np.ones(2 * half, np.float32), np.zeros(256, np.uint8)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, sync, sync)]
         runs = [partial(function, *pointers, half, tid, 2, count) for tid in range(2)]
-        return seconds_side_by_side(runs, cores[:2]) / (2 * count)
+        return seconds_side_by_side(runs, cores[:2], REPEATS) / (2 * count)
 
     def sample() -> tuple[float, float]:
         small, large = 2 * lanes, 32 << 10

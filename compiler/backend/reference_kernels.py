@@ -84,8 +84,8 @@ REFERENCES = (
 
 
 FAR_REFERENCES = (
-    Reference("movement", "Concat", ((8, 32, 128, 128), (8, 32, 128, 128)), 0, LAST, {"axis": 1}),
-    Reference("matmul", "MatMul", ((1, 4096), (4096, 4096)), 1),
+    Reference("movement", "Concat", ((4, 32, 128, 128), (4, 32, 128, 128)), 0, LAST, {"axis": 1}),
+    Reference("matmul", "MatMul", ((1, 4096), (4096, 2048)), 1),
 )
 """Kernels that wait for memory: their data are larger than the caches."""
 
