@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..errors import ParaxError, ResourceLimit
 from ..runtime.dims import evaluate
@@ -22,6 +23,7 @@ from .frontend.evaluate import Evaluator
 from .frontend.importer import import_model
 from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
+from .host_work import OUTSIDE, HostWork, host_work
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
@@ -224,20 +226,48 @@ def build_plan(graph: Graph, run: Compilation, *, spend: bool = False) -> Plan:
         jobs = run.options.jobs or len(choose_cores(None))
         code = compile_objects(low.modules, 2, jobs, run.options.cache_dir if run.options.cache else None)
     with run.phase("plan", 0.97):
-        assert run.decision is not None
-        raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
-                             run.decision, low.tuner.choices, run.options)  # fmt: skip
-        if low.rows is None and low.not_split:
-            raw["provenance"]["not_split"] = low.not_split
-        if run.trace:  # whose kernel each recorded call is
-            raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
-        weights = low.weights.to_bytes()
+        raw, weights = _manifest(low, run), low.weights.to_bytes()
         for name, data in code.items():
             code[name] = marked_code(data, interface_digests(raw, name, len(weights)))
         plan = Plan.build(raw, code, weights, print_graph(graph))
     check_memory(plan, run.options)
     run.progress("done", 1.0)
     return plan
+
+
+def _manifest(low: Lowered, run: Compilation) -> dict[str, Any]:
+    """The plan's manifest, without what depends on object code."""
+    assert run.decision is not None
+    raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
+                         run.decision, low.tuner.choices, run.options)  # fmt: skip
+    if low.rows is None and low.not_split:
+        raw["provenance"]["not_split"] = low.not_split
+    if run.trace:  # whose kernel each recorded call is
+        raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
+    host = host_work(low.block)
+    if host.operators:
+        raw["provenance"][OUTSIDE] = str(host)
+    return raw
+
+
+def preflight(model: Source, options: CompileOptions) -> HostWork:
+    """Do everything that compiling does but plan, measure and make object code, so that it refuses what that refuses.
+
+    Returns:
+        what of the model would run outside of native code.
+
+    Raises:
+        ParaxError: as parax.compile; UnsupportedOp has every node that was found (`uses`).
+    """
+    options = replace(options, calibrate=False, cache=False, dump=None)
+    run = Compilation(options, lambda name, fraction: None, decision=Decision(None, 1))
+    graph = import_graph(model, options, run.evaluator)
+    with run.explained(graph):
+        optimise(graph, run)
+        with noting_positive(graph.positive):
+            low = lower(graph, run, spend=True)
+        _manifest(low, run)
+    return host_work(low.block)
 
 
 def check_memory(plan: Plan, options: CompileOptions) -> None:
@@ -255,4 +285,4 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
 
 
 __all__ = ["Compilation", "Lowered", "ParaxError", "build_plan", "compile_model", "import_graph", "lower", "optimise",
-           "work_in_place"]  # fmt: skip
+           "preflight", "work_in_place"]  # fmt: skip

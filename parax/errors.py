@@ -7,7 +7,8 @@ functions: `reported` turns them into ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -60,10 +61,43 @@ class InvalidInput(ParaxError):
     exit_code = 2
 
 
+@dataclass(frozen=True)
+class UnsupportedUse:
+    """A node of a model that parax cannot compile.
+
+    Attributes:
+        operator: its name, after its domain and a point where that is not ONNX's own.
+        version: of the operator's definition; None where nobody knows.
+        node: the node, as errors name it. reason: why; "" where parax has no such operator.
+    """
+
+    operator: str
+    version: int | None
+    node: str
+    reason: str = ""
+
+
 class UnsupportedOp(ParaxError):
-    """An operator, domain, operator-set version or element type that parax does not implement."""
+    """An operator, domain, operator-set version or element type that parax does not implement.
+
+    Attributes:
+        uses: the nodes, all that were found; none where it is not a node that is unsupported.
+    """
 
     exit_code = 3
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        uses: Sequence[UnsupportedUse] = (),
+        where: str | None = None,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, where=where, expected=expected, found=found, hint=hint)
+        self.uses = tuple(uses)
 
 
 class InvalidModel(ParaxError):

@@ -294,7 +294,9 @@ def test_inspect_says_what_counts_rows_or_what_is_to_blame(cli: Cli, tmp_path: P
 def test_inspect_lists_what_is_unsupported(cli: Cli, tmp_path: Path) -> None:
     done = cli("inspect", relu_model(tmp_path / "m.onnx", "Nonsense"), "--format", "json")
     assert done.returncode == 3
-    assert json.loads(done.stdout)["unsupported"] == ["Nonsense"]
+    found = json.loads(done.stdout)
+    assert not found["compiles"] and found["problem"]["kind"] == "UnsupportedOp"
+    assert [(use["operator"], use["version"], use["reason"]) for use in found["unsupported"]] == [("Nonsense", 17, "")]
 
 
 def test_bench_exports_everything(cli: Cli, tmp_path: Path) -> None:

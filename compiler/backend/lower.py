@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Container, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from ...errors import InternalError, UnsupportedOp
+from ...errors import InternalError, UnsupportedOp, UnsupportedUse
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Operator
 from ..ir.schedule import Schedule
 from ..ir.types import Dim, TensorType, ceil_div, dim_max
+from ..ir.values import node_where
 from ..ir.views import Home, MemoryPlan, computes, homes
 from . import kernels
 from .kernels.known import is_known, lower_known
@@ -169,21 +171,55 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
     places = _Places(graph, ctx, memory)
     segment = Segment(n_inputs=len(graph.inputs), n_outputs=len(graph.outputs), arena=memory.total)
     calls: dict[Node, list[PlacedCall]] = {}
+    refused: list[UnsupportedOp] = []
     for node in graph:
         if not computes(node) or not any(v.uses or v in graph.outputs for v in node.outputs):
             continue
-        lowering = lower_known if is_known(node) else lowering_of(_root_op(node))
-        assert lowering is not None
-        result = lowering(ctx, node)
-        own = result if isinstance(result, list) else [result]
+        try:
+            own = _kernels(node, ctx)
+        except UnsupportedOp as error:
+            refused.append(error)
+            continue
         first, value = len(segment.calls), node.output.name
         calls[node] = [_place(call, places, segment, i, value) for i, call in enumerate(own, first)]
         segment.calls += calls[node]
         if spend:
             _let_go(node, graph, calls)
+    if refused:
+        raise _all_of(refused)
     if scheduled is not None:
         segment.scheduled = _schedule(calls, places.moved(scheduled[1]), scheduled[0])
     return segment
+
+
+def _kernels(node: Node, ctx: LowerContext) -> list[KernelCall]:
+    """The calls of a node's kernels.
+
+    Raises:
+        UnsupportedOp: no kernel serves it, with the node as its use.
+    """
+    lowering = lower_known if is_known(node) else lowering_of(_root_op(node))
+    assert lowering is not None
+    try:
+        result = lowering(ctx, node)
+    except UnsupportedOp as error:
+        error.uses = error.uses or (_use(node, error.message),)
+        raise
+    return result if isinstance(result, list) else [result]
+
+
+def _use(node: Node, reason: str) -> UnsupportedUse:
+    """A node that cannot be lowered, by the operator that others may have been fused behind."""
+    op = _root_op(node)
+    return UnsupportedUse(op.name, None, node_where(op, node.name, node.output.name), reason)
+
+
+def _all_of(errors: Sequence[UnsupportedOp]) -> UnsupportedOp:
+    """One error of several nodes'."""
+    if len(errors) == 1:
+        return errors[0]
+    uses = [use for error in errors for use in error.uses]
+    return UnsupportedOp("; ".join(map(str, errors)), uses=uses)
 
 
 def _let_go(node: Node, graph: Graph, lowered: Container[Node]) -> None:
@@ -236,14 +272,12 @@ def _root_op(node: Node) -> Operator:
 
 
 def _check_supported(graph: Graph) -> None:
-    missing: dict[str, int] = {}
-    for node in graph:
-        op = _root_op(node)
-        if computes(node) and lowering_of(op) is None and not is_known(node):
-            missing[op.name] = missing.get(op.name, 0) + 1
+    missing = [n for n in graph if computes(n) and lowering_of(_root_op(n)) is None and not is_known(n)]
     if missing:
-        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
-        raise UnsupportedOp(f"operators without a kernel: {listed}", where=f"graph {graph.name}")
+        counts = Counter(_root_op(node).name for node in missing)
+        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(counts.items()))
+        uses = [_use(node, "no kernel") for node in missing]
+        raise UnsupportedOp(f"operators without a kernel: {listed}", where=f"graph {graph.name}", uses=uses)
 
 
 class _Places:

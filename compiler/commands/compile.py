@@ -93,6 +93,8 @@ def write(plan: Plan, content: bytes | None, output: Path | None) -> None:
 
 def report(args: argparse.Namespace, plan: Plan, output: Path | None, seconds: float, console: Console) -> None:
     """Say what was made: a line on stderr, or a document on stdout with --format json."""
+    from ..host_work import OUTSIDE
+
     nbytes = output.stat().st_size if output is not None and not args.dry_run else None
     targets = [target.name for target in plan.manifest.targets]
     document = {
@@ -105,6 +107,9 @@ def report(args: argparse.Namespace, plan: Plan, output: Path | None, seconds: f
         return
     made = f"{args.model} → {output or 'stdout'}" if not args.dry_run else f"{args.model} compiles (nothing written)"
     console.note(f"{made}{f', {size(nbytes)}' if nbytes else ''}, {seconds:.1f} s, for {', '.join(targets)}")
+    outside = plan.manifest.provenance.get(OUTSIDE)
+    if outside:
+        console.note(f"runs partly {OUTSIDE}, in Python: {outside}")
 
 
 def described(spec: TensorSpec) -> dict[str, object]:

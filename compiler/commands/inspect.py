@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CorruptPlan, UnsupportedOp, UsageError
-from . import costs, partition
+from ...errors import CorruptPlan, UsageError
+from . import costs, partition, preflight
 from .choices import choice_tables
 from .console import Console, Table, size
 from .models import is_plan
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, console: Console) -> int:
-    """Show it; the exit code: 3 for a model with operators that parax lacks, 4 for a damaged file."""
+    """Show it; the exit code: of a model what compiling it would end with, 4 for a damaged file."""
     if args.svg and (is_plan(args.file) or not args.partition):
         raise UsageError("only a model's partition is drawn", where="--svg", hint="a model's file, and --partition")
     if args.costs and (is_plan(args.file) or args.partition):
@@ -38,40 +38,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         return show_plan(args, console)
     if args.costs:
         return costs.show(args, console)
-    return partition.show(args, console) if args.partition else show_model(args, console)
-
-
-def show_model(args: argparse.Namespace, console: Console) -> int:
-    """Operators, signature, parameters, and what is unsupported."""
-    from ..frontend.survey import survey
-
-    found = survey(args.file)
-    if args.version_only:
-        table = Table("", ("ir version", "operator sets"), [[found.ir_version, _opsets(found.opsets)]])
-        console.result({"ir_version": found.ir_version, "opsets": found.opsets}, table)
-        return 0
-    facts: list[list[object]] = [
-        ["model", found.name], ["producer", found.producer], ["ir version", found.ir_version],
-        ["operator sets", _opsets(found.opsets)], ["operators", sum(found.operators.values())],
-        ["parameters", f"{found.n_parameters:,} ({size(found.parameter_nbytes)})"],
-        ["unsupported", ", ".join(_operator(key) for key in found.unsupported) or "nothing"],
-    ]  # fmt: skip
-    signature = [
-        [side, name, dtype, _shape(shape)]
-        for side, values in (("input", found.inputs), ("output", found.outputs))
-        for name, dtype, shape in values
-    ]
-    uses: list[list[object]] = [
-        [_operator(key), n, "no" if key in found.unsupported else "yes"] for key, n in found.operators.items()
-    ]
-    document = {
-        **vars(found),
-        "operators": {_operator(key): n for key, n in found.operators.items()},
-        "unsupported": [_operator(key) for key in found.unsupported],
-    }
-    console.result(document, Table(str(args.file), ("", ""), facts), Table("signature", _SIGNATURE, signature),
-                   Table("operators", ("operator", "uses", "supported"), uses))  # fmt: skip
-    return UnsupportedOp.exit_code if found.unsupported else 0
+    return partition.show(args, console) if args.partition else preflight.show(args, console)
 
 
 def show_plan(args: argparse.Namespace, console: Console) -> int:
@@ -95,9 +62,6 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
     if args.graph and console.form == "table":
         print(plan.graph)
     return 0
-
-
-_SIGNATURE = ("", "name", "type", "shape")
 
 
 def _facts(path: Path, plan: Plan) -> Table:
@@ -154,9 +118,9 @@ def _sessions(plan: Plan) -> str:
 
 def _signature(plan: Plan) -> Table:
     def rows(side: str, specs: tuple[TensorSpec, ...]) -> list[list[Any]]:
-        return [[side, spec.name, spec.dtype, _shape(spec.shape)] for spec in specs]
+        return [[side, spec.name, spec.dtype, preflight.shape_text(spec.shape)] for spec in specs]
 
-    return Table("signature", _SIGNATURE, [*rows("input", plan.inputs), *rows("output", plan.outputs)])
+    return Table("signature", preflight.SIGNATURE, [*rows("input", plan.inputs), *rows("output", plan.outputs)])
 
 
 def _targets(plan: Plan) -> Table:
@@ -199,15 +163,3 @@ def _planned(plan: Plan) -> list[Table]:
         return choice_tables(f"planned for {plan.name}", choice) if choice else []
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise CorruptPlan("a choice that is none", where="manifest.choice", found=repr(error)) from error
-
-
-def _opsets(opsets: dict[str, int]) -> str:
-    return ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in opsets.items())
-
-
-def _operator(key: tuple[str, str]) -> str:
-    return f"{key[0]}.{key[1]}" if key[0] else key[1]
-
-
-def _shape(shape: tuple[int | str, ...] | None) -> str:
-    return "any" if shape is None else "×".join(map(str, shape)) or "scalar"

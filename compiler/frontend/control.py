@@ -18,7 +18,7 @@ from ..ir.ops.control import CannotRun
 from ..ir.types import BOOL, I64, Dim, DType, TensorType, Type
 from .attributes import attribute_value
 from .endless import refuse_endless
-from .frames import UNSUPPORTED, Binding, Frame
+from .frames import UNSUPPORTED, Binding, Frame, Written
 from .order import in_order
 from .parse import require_text
 from .signatures import check_size
@@ -47,7 +47,7 @@ def import_control(
         return
     is_batched_scan = node.op_type == "Scan" and frame.opsets[""] < 9
     if ("", node.op_type) not in CATALOGUE or is_batched_scan:
-        importer.refuse(frame, node, f"ai.onnx::{node.op_type}-{frame.opsets['']}")
+        importer.refuse(frame, node, Written("", node.op_type, frame.opsets[""], task.where))
         return
     task.next_body()
 
@@ -191,7 +191,8 @@ class ControlTask:
                 op, [*self._operands(), *self.captured], names, name=self.node.name, bodies=self.bodies
             )
         except UnsupportedOp as error:
-            self.importer.refuse(self.frame, self.node, f"ai.onnx::{self.node.op_type}", error.message)
+            written = Written("", self.node.op_type, self.frame.opsets[""], self.where)
+            self.importer.refuse(self.frame, self.node, written, error.message)
             return
         except InvalidModel as error:
             self.importer.misfit(error)

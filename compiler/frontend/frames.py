@@ -6,6 +6,7 @@ A stack of frames instead of recursion: nesting and expansion cost memory, never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
@@ -17,6 +18,25 @@ from .parse import FunctionKey
 
 class Unsupported:
     """Stands for results of operators that parax lacks, so that the import can go on and find all of them."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An operator as the model's author wrote it.
+
+    Attributes:
+        domain: "" is ONNX's own. version: of the operator's definition; None where the domain is not known.
+        where: how errors name the node.
+    """
+
+    domain: str
+    name: str
+    version: int | None
+    where: str
+
+    def __str__(self) -> str:
+        version = "" if self.version is None else f"-{self.version}"
+        return f"{self.domain or 'ai.onnx'}::{self.name}{version}"
 
 
 UNSUPPORTED = Unsupported()
@@ -35,7 +55,7 @@ class Frame:
         bound: attributes of the function call, None outside of functions.
         calls: the functions being expanded, innermost last.
         depth: how many graphs this one is nested in.
-        culprit: the operator that the user wrote, while an ONNX-defined function is being expanded.
+        culprit: the node that the user wrote, while an ONNX-defined function is being expanded.
         on_misfit: for a branch of If: takes over where types within do not fit; the branch is given up.
     """
 
@@ -51,7 +71,7 @@ class Frame:
         bound: Mapping[str, AttributeProto] | None = None,
         calls: tuple[FunctionKey, ...] = (),
         depth: int = 0,
-        culprit: str | None = None,
+        culprit: Written | None = None,
     ) -> None:
         self.graph, self.opsets, self.finish, self.parent, self.bound = graph, opsets, finish, parent, bound
         self.nodes: Iterator[NodeProto] = iter(nodes)
@@ -120,3 +140,10 @@ class Frame:
         value = self.graph.add_input(name, like.type)
         value.known = like.known
         return value
+
+
+def node_where(node: NodeProto) -> str:
+    """How errors name a node."""
+    if node.name:
+        return f'{node.op_type} "{node.name[:200]}"'
+    return f"{node.op_type} %{node.output[0][:200]}" if node.output else node.op_type

@@ -10,7 +10,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, TensorSh
 from ...errors import InvalidModel, ResourceLimit
 from ..ir.graph import Value
 from ..ir.types import OptionalType, SequenceType, TensorType, Type
-from .frames import Binding, Frame
+from .frames import Binding, Frame, Written, node_where
 from .order import in_order
 from .parse import FunctionKey, normal_domain, read_opsets
 from .schemas import Schema, function_body
@@ -62,7 +62,7 @@ def call_schema_function(
         return False
     bound = {a.name: a for a in _default_protos(schema)} | dict(protos)
     opsets = {**frame.opsets, **read_opsets(function.opset_import, schema.name)}
-    culprit = frame.culprit or f"{schema.domain or 'ai.onnx'}::{schema.name}-{schema.since}"
+    culprit = frame.culprit or Written(schema.domain, schema.name, schema.since, node_where(node))
     _expand(importer, frame, node, function, key, inputs, bound, opsets, culprit)
     return True
 
@@ -76,7 +76,7 @@ def _expand(
     inputs: Sequence[Binding],
     protos: Mapping[str, AttributeProto],
     opsets: Mapping[str, int],
-    culprit: str | None,
+    culprit: Written | None,
 ) -> None:
     importer.n_calls += 1
     if importer.n_calls > importer.limits.calls:

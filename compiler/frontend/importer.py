@@ -12,14 +12,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
-from ...errors import InternalError, InvalidModel, ParaxError, ResourceLimit, UnsupportedOp, UsageError
+from ...errors import (
+    InternalError,
+    InvalidModel,
+    ParaxError,
+    ResourceLimit,
+    UnsupportedOp,
+    UnsupportedUse,
+    UsageError,
+)  # fmt: skip
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import DType, TensorType, noting_positive
 from .evaluate import Evaluator
 from .external import ExternalData
-from .frames import UNSUPPORTED, Binding, Frame
+from .frames import UNSUPPORTED, Binding, Frame, Written, node_where
 from .limits import DEFAULT_LIMITS, Limits
-from .nodes import import_node, node_where
+from .nodes import import_node
 from .order import in_order
 from .parse import Source, read_model, require_text
 from .signatures import Symbols, override_shape, read_type
@@ -77,8 +85,7 @@ class Importer:
         self._shapes, self._overridable = shapes, frozenset(overridable)
         self._n_nodes = 0
         self._at: NodeProto | None = None
-        self._lacking: Counter[str] = Counter()
-        self._reasons: dict[str, str] = {}
+        self._lacking: list[tuple[Written, str]] = []
 
     def run(self) -> Graph:
         """Imports the main graph. A mistake of ours that a strange model brings out ends in an InternalError."""
@@ -185,23 +192,26 @@ class Importer:
     def _report_lacking(self) -> None:
         if not self._lacking:
             return
-        parts = [f"{label} × {count}{self._reasons.get(label, '')}" for label, count in sorted(self._lacking.items())]
-        raise UnsupportedOp("the model uses what parax does not support: " + ", ".join(parts))
+        counts = Counter((str(written), reason) for written, reason in self._lacking)
+        parts = [f"{label} × {n}{f' ({reason})' if reason else ''}" for (label, reason), n in sorted(counts.items())]
+        uses = [
+            UnsupportedUse(f"{w.domain}.{w.name}" if w.domain else w.name, w.version, w.where, reason)
+            for w, reason in self._lacking
+        ]
+        raise UnsupportedOp("the model uses what parax does not support: " + ", ".join(parts), uses=uses)
 
-    def lack(self, label: str, reason: str = "") -> None:
+    def lack(self, written: Written, reason: str = "") -> None:
         """Notes something that parax lacks; the import goes on to find the rest."""
-        self._lacking[label] += 1
-        if reason:
-            self._reasons.setdefault(label, f" ({reason})")
+        self._lacking.append((written, reason))
 
     def _count_node(self) -> None:
         self._n_nodes += 1
         if self._n_nodes > self.limits.nodes:
             raise ResourceLimit("the model has too many nodes after expansion", expected=f"at most {self.limits.nodes}")
 
-    def refuse(self, frame: Frame, node: NodeProto, label: str, reason: str = "") -> None:
+    def refuse(self, frame: Frame, node: NodeProto, written: Written, reason: str = "") -> None:
         """Notes that parax lacks this node's operator; its results become unusable."""
-        self.lack(frame.culprit or label, reason)
+        self.lack(frame.culprit or written, reason)
         self.poison(frame, node)
 
     def misfit(self, error: InvalidModel) -> None:

@@ -19,7 +19,7 @@ from .attributes import attribute_type, attribute_value, constant_value, read_at
 from .calls import Call
 from .control import import_control, is_control
 from .folding import fold
-from .frames import Frame, Unsupported
+from .frames import Frame, Unsupported, Written, node_where
 from .functions import call_local, call_schema_function, type_text
 from .parse import normal_domain, require_text
 from .schemas import Schema, check_node, check_version, find_schema, is_known
@@ -47,7 +47,8 @@ def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
         return
     opset = frame.opsets.get(domain)
     if opset is None:
-        importer.refuse(frame, node, f"{domain or 'ai.onnx'}::{node.op_type}", "domain not imported by the model")
+        written = Written(domain, node.op_type, None, where)
+        importer.refuse(frame, node, written, "domain not imported by the model")
         return
     check_version(domain, node.op_type, opset, where)
     schema = _schema(domain, node, opset, where)
@@ -59,7 +60,7 @@ def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
         importer.define_outputs(frame, node, [constant])
     elif any(isinstance(value, Unsupported) for value in inputs):
         if not _is_supported(domain, node.op_type, schema):
-            importer.lack(frame.culprit or _label(domain, node, schema, opset))
+            importer.lack(frame.culprit or _written(domain, node, schema, opset))
         importer.poison(frame, node)
     elif is_control(domain, node.op_type):
         import_control(importer, frame, node, inputs, protos)
@@ -78,12 +79,12 @@ def _operator(
     protos: Protos,
 ) -> None:
     call = _make_call(importer, node, opset, schema, operands, protos)
-    label = _label(call.domain, node, schema, opset)
+    written = _written(call.domain, node, schema, opset)
     try:
         results = apply_upgrades(call, GraphBuilder(frame.graph, name=node.name))
         if results is None and (call.domain, call.op) not in CATALOGUE:
             if schema is None or not call_schema_function(importer, frame, node, schema, opset, operands, protos):
-                importer.refuse(frame, node, label)
+                importer.refuse(frame, node, written)
             return
         if results is None:
             results = _emit(importer, frame, node, call, schema)
@@ -91,7 +92,7 @@ def _operator(
             if value is not None:
                 check_size(value.type, importer.limits, call.where)
     except UnsupportedOp as error:
-        importer.refuse(frame, node, label, error.message)
+        importer.refuse(frame, node, written, error.message)
         return
     except InvalidModel as error:
         importer.misfit(error)
@@ -171,16 +172,8 @@ def _rename(graph: Graph, value: Value, name: str) -> None:
         graph.rename(value, name)
 
 
-def node_where(node: NodeProto) -> str:
-    """How errors name a node."""
-    if node.name:
-        return f'{node.op_type} "{node.name[:200]}"'
-    return f"{node.op_type} %{node.output[0][:200]}" if node.output else node.op_type
-
-
-def _label(domain: str, node: NodeProto, schema: Schema | None, opset: int) -> str:
-    """How lists of unsupported operators name this one."""
-    return f"{domain or 'ai.onnx'}::{node.op_type}-{schema.since if schema is not None else opset}"
+def _written(domain: str, node: NodeProto, schema: Schema | None, opset: int) -> Written:
+    return Written(domain, node.op_type, schema.since if schema is not None else opset, node_where(node))
 
 
 def _schema(domain: str, node: NodeProto, opset: int, where: str) -> Schema | None:

@@ -1,6 +1,6 @@
-"""What is in an ONNX file, without compiling it: operators and how often, parameters, inputs, what parax lacks.
+"""What is in an ONNX file, without compiling it: operators and how often, parameters, inputs.
 
-Reads the protobuf and the catalogue's names; builds no graph.
+Reads the protobuf; builds no graph, and does not know what parax supports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from ..ir.ops import CATALOGUE
 from .limits import Limits
 from .parse import read_model
 
@@ -30,7 +29,6 @@ class Survey:
         inputs, outputs: (name, element type, shape); "?" is an unnamed unknown size, a None shape an unknown rank.
         operators: (domain, name) → uses, in the graph, its nested graphs and the functions it calls, each once.
         n_parameters, parameter_nbytes: over all initialisers.
-        unsupported: those of `operators` that the catalogue lacks.
     """
 
     name: str
@@ -42,7 +40,6 @@ class Survey:
     operators: dict[tuple[str, str], int]
     n_parameters: int
     parameter_nbytes: int
-    unsupported: tuple[tuple[str, str], ...]
 
 
 def survey(path: Path) -> Survey:
@@ -75,7 +72,6 @@ def survey_model(model: ModelProto) -> Survey:
         operators=operators,
         n_parameters=sum(prod(tensor.dims) for tensor in constants),
         parameter_nbytes=sum(_nbytes(tensor) for tensor in constants),
-        unsupported=tuple(key for key in operators if key not in CATALOGUE),
     )
 
 
