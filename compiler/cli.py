@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 
 from .. import __version__, env
 from ..errors import InternalError, as_parax_error
-from .commands import arguments, bench, doctor, inspect, plan, run, verify
+from .commands import arguments, bench, doctor, inspect, operators, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
 
@@ -44,7 +44,7 @@ class Verb(Protocol):
         ...
 
 
-VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, plan, verify, doctor)
+VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, operators, plan, verify, doctor)
 
 
 class Terminated(BaseException):
