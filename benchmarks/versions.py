@@ -1,11 +1,12 @@
 """`python -m benchmarks.versions --against PYTHON`: the parax installed here against another version, model by model.
 
-PYTHON is the interpreter of an environment with the other version: `python3 -m venv V && V/bin/pip install CHECKOUT`,
-then `--against V/bin/python`. Each side compiles the model with its own paraxc and runs its own plan in a process of
-its own; all are measured in turn, in rounds, over some restarts, because where a process's memory lies is worth a
-percent or two. A side's rate is what its quicker rounds reach, the third quartile: a host that takes cores away makes
-rounds slower, never quicker. "again" is the other version once more: how far it is from 1.00 is what the ratios are
-good for; many short rounds bring it there. Both sides must be installed: what is measured is never the checkout.
+PYTHON is the interpreter of an environment with the other version: `python3 -m venv V && V/bin/pip install
+'CHECKOUT[compiler]'`, then `--against V/bin/python`. Each side compiles the model with its own paraxc and runs its own
+plan in a process of its own; all are measured in turn, in rounds, over some restarts, because where a process's memory
+lies is worth a percent or two. A side's rate is what its quicker rounds reach, the third quartile: a host that takes
+cores away makes rounds slower, never quicker. "again" is the other version once more: how far it is from 1.00 is what
+the ratios are good for; many short rounds bring it there. Both sides must be installed: what is measured is never the
+checkout.
 """
 
 from __future__ import annotations

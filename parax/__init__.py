@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .compiler.api import compile as compile
     from .compiler.options import CompileOptions as CompileOptions
     from .errors import AccuracyMismatch as AccuracyMismatch
+    from .errors import CompilerMissing as CompilerMissing
     from .errors import CorruptPlan as CorruptPlan
     from .errors import IncompatiblePlan as IncompatiblePlan
     from .errors import InternalError as InternalError
@@ -41,8 +42,8 @@ _HOMES = {
     "Plan": ".runtime.plan",
     **dict.fromkeys(
         (
-            "AccuracyMismatch", "CorruptPlan", "IncompatiblePlan", "InternalError", "InvalidInput", "InvalidModel",
-            "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
+            "AccuracyMismatch", "CompilerMissing", "CorruptPlan", "IncompatiblePlan", "InternalError", "InvalidInput",
+            "InvalidModel", "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
         ),
         ".errors",
     ),

@@ -2,7 +2,7 @@
 
 An error says where (which node, file or argument), what was expected, what was found, and what to do.
 Each kind carries the exit code that the command line ends with. Exceptions that are not ours end at the public
-functions: `reported` turns them into ours.
+functions: `as_parax_error` makes ours of them, a library of the compiler that is not installed among them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MOST_NOTE = 1 << 20  # characters of a graph that an error carries
+COMPILER_LIBRARIES = ("llvmlite", "networkx", "onnx")  # without one of them nothing is compiled; a plan needs none
+_THEIR_LIBRARIES = {  # module → package, of what these import, or we do for the compiler alone
+    "google": "protobuf", "ml_dtypes": "ml_dtypes", "tomli": "tomli", "typing_extensions": "typing_extensions",
+}  # fmt: skip
+INSTALL_COMPILER = "pip install 'parax[compiler]'"
 
 
 class ParaxError(Exception):
@@ -53,6 +59,10 @@ class UsageError(ParaxError):
     """A wrong option or argument."""
 
     exit_code = 2
+
+
+class CompilerMissing(UsageError, ImportError):
+    """What was asked for needs the compiler, and libraries of it are not installed: here only plans run."""
 
 
 class InvalidInput(ParaxError):
@@ -145,7 +155,10 @@ def as_parax_error(error: Exception, where: str | None = None) -> ParaxError:
     made: ParaxError
     if isinstance(error, ParaxError):
         return error
-    if isinstance(error, MemoryError):
+    if isinstance(error, ModuleNotFoundError) and is_of_the_compiler(error.name):
+        lacking = what_the_compiler_lacks() or f"the compiler lacks {_package(error.name)}"
+        made = CompilerMissing(lacking, where=where, hint=INSTALL_COMPILER)
+    elif isinstance(error, MemoryError):
         hint = "give --max-memory, a smaller batch or fewer instances"
         made = ResourceLimit("out of memory", where=where, found=str(error) or None, hint=hint)
     elif isinstance(error, RecursionError):
@@ -158,6 +171,24 @@ def as_parax_error(error: Exception, where: str | None = None) -> ParaxError:
     for note in getattr(error, "__notes__", ()):
         attach(made, note)
     return made
+
+
+def is_of_the_compiler(module: str | None) -> bool:
+    """Whether a module that was not found belongs to the libraries that only compiling needs."""
+    return _package(module) in (*COMPILER_LIBRARIES, *_THEIR_LIBRARIES.values())
+
+
+def _package(module: str | None) -> str:
+    top = (module or "").split(".")[0]
+    return _THEIR_LIBRARIES.get(top, top)
+
+
+def what_the_compiler_lacks() -> str:
+    """In words, that the compiler is not installed, or which of its libraries are not; empty where nothing lacks."""
+    absent = [name for name in COMPILER_LIBRARIES if find_spec(name) is None]
+    if len(absent) == len(COMPILER_LIBRARIES):
+        return "the compiler is not installed"
+    return f"the compiler lacks {', '.join(absent)}" if absent else ""
 
 
 def attach(error: Exception, note: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from .errors import as_parax_error, is_of_the_compiler
+
 
 def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package.
@@ -25,11 +27,17 @@ def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], A
 
         Raises:
             AttributeError: the package has none of that name.
+            CompilerMissing: it is the compiler's, whose libraries are not installed.
         """
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(home, package)
+        try:
+            module = import_module(home, package)
+        except ModuleNotFoundError as error:
+            if not is_of_the_compiler(error.name):
+                raise
+            raise as_parax_error(error, f"{package}.{name}") from error
         value = module if home.endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value

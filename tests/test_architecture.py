@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "parax/errors": set(),
     "parax/env": {"parax/errors"},
     "parax/files": {"parax/errors"},
-    "parax/lazy": set(),
+    "parax/lazy": {"parax/errors"},
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
     "compiler/options": BASE,

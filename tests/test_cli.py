@@ -95,7 +95,12 @@ def test_help_speaks_of_flags_not_of_python(cli: Cli) -> None:
         assert "None" not in cli(verb, "--help").stdout
 
 
-def test_tables_fit_a_terminal_and_leave_no_blanks_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+@pytest.mark.parametrize("rich", ["rich", "plain text"])
+def test_tables_fit_a_terminal_and_leave_no_blanks_in_a_pipe(
+    rich: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    if rich != "rich":
+        monkeypatch.setitem(sys.modules, "rich", None)  # as if it were not installed
     rows = [["→", "some words that fold " * 5, "", "94%"], ["", "b", None, 8]]
     table = Table("", ("", "candidate", "never", "of peak"), rows)
     monkeypatch.setattr("parax.compiler.commands.console.WIDTH_OF_A_PIPE", 60)
@@ -107,6 +112,16 @@ def test_tables_fit_a_terminal_and_leave_no_blanks_in_a_pipe(monkeypatch: pytest
     monkeypatch.setattr("parax.compiler.commands.console.WIDTH_OF_A_PIPE", 20)
     Console().result({}, table)
     assert "of peak" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_tables_look_the_same_without_rich(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    rows = [["×", "[12]", 1.5], ["", "longer than its name", None]]
+    tables = [Table("two [of] them", ("", "name", "n"), rows), Table("", ("", ""), [["fact", "figure"]])]
+    Console().result({}, *tables)
+    rich = capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "rich", None)  # as if it were not installed
+    Console().result({}, *tables)
+    assert capsys.readouterr().out == rich
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,16 @@ import json
 import platform
 from collections.abc import Mapping
 from contextlib import ExitStack
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import __version__
 from ...errors import UsageError
 from ...files import check_writable, write_whole
 from ...runtime.cpu import cpu_name
 from . import arguments
 from .console import Console, Table, plain
+from .doctor import package_versions
 from .models import is_plan, open_plan
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def make_inputs(
     import numpy as np
 
     from .. import samples
-    from ..frontend.index_bounds import index_bounds
 
     known = {symbol.name for symbol in plan.manifest.symbols}
     given = {symbol: size for symbol, size in args.dim if isinstance(size, int) and symbol in known}
@@ -95,7 +95,11 @@ def make_inputs(
     guessed = [f"{symbol}={n}" for symbol, n in sizes.items() if symbol not in given and symbol != rows]
     if guessed:
         console.note(f"sizes taken for open dimensions: {' '.join(guessed)} (choose with --dim)")
-    bounds = index_bounds(model) if model else {}
+    bounds = {}
+    if model:
+        from ..frontend.index_bounds import index_bounds
+
+        bounds = index_bounds(model)
     inputs = samples.random_inputs(plan.inputs, sizes, np.random.default_rng(args.seed), bounds)
     if rows in sizes:
         return inputs, sizes[rows]
@@ -149,11 +153,11 @@ def described(
     contestants: list[Contestant], ratios: list[tuple[str, Ratio]],
 ) -> dict[str, Any]:  # fmt: skip
     """Everything measured, and on what."""
-    packages = ("parax", "numpy", "llvmlite", *dict.fromkeys(args.vs))
+    packages = ("numpy", "llvmlite", *dict.fromkeys(args.vs))
     return {
         "plan": args.plan, "rows": rows, "inputs": {name: list(array.shape) for name, array in inputs.items()},
         "machine": {"cpu": cpu_name(), "cores": cores, "kernel": platform.release()},
-        "versions": {name: metadata.version(name) for name in packages} | {"python": platform.python_version()},
+        "versions": {"parax": __version__, **package_versions(packages), "python": platform.python_version()},
         "duration": args.duration, "rounds": args.rounds,
         "contestants": [
             {"runtime": c.side, "setup": c.setup, "clients": len(c.calls), "items_per_second": c.rate,

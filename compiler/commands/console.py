@@ -1,6 +1,7 @@
 """What a command prints: results to stdout as tables or JSON, messages and progress to stderr.
 
-Knows rich, which it loads when first needed; knows nothing of what the numbers mean.
+Knows rich, which it loads when first needed and does without where there is none; knows nothing of what the numbers
+mean.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
+
+from . import plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console as Rich
@@ -29,6 +34,12 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
+
+    def texts(self) -> tuple[list[str], list[list[str]]]:
+        """Column names and rows as texts, but for columns with a name and nothing in them."""
+        cells = [["" if cell is None else str(cell) for cell in row] for row in self.rows]
+        shown = [i for i, name in enumerate(self.columns) if not name or not cells or any(row[i] for row in cells)]
+        return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
 
 
 @dataclass
@@ -58,6 +69,9 @@ class Console:
         if self.form == "json":
             print(json.dumps(plain(document), ensure_ascii=False, indent=2))
             return
+        if not _has_rich():
+            print(*_plain_lines(tables), sep="\n", flush=True)
+            return
         from rich.console import Console as Rich
 
         rich = Rich(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
@@ -73,14 +87,13 @@ class Console:
 
         of_terminal = rich.width
         for number, table in enumerate(tables):
-            cells = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
-            shown = [i for i, name in enumerate(table.columns) if not name or not cells or any(row[i] for row in cells)]
-            widths = [max(map(len, (table.columns[i], *(row[i] for row in cells)))) for i in shown]
-            drawn = RichTable(box=None, pad_edge=False, show_header=any(table.columns))
-            for i, width in zip(shown, widths):
-                drawn.add_column(_escaped(table.columns[i]), overflow="fold", no_wrap=width <= NARROW)
+            names, cells = table.texts()
+            widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+            drawn = RichTable(box=None, pad_edge=False, show_header=any(names))
+            for name, width in zip(names, widths):
+                drawn.add_column(_escaped(name), overflow="fold", no_wrap=width <= NARROW)
             for row in cells:
-                drawn.add_row(*(_escaped(row[i]) for i in shown))
+                drawn.add_row(*map(_escaped, row))
             if number:
                 rich.print()
             if table.title:
@@ -109,6 +122,10 @@ class Console:
         if self.quiet or not sys.stderr.isatty():
             yield _lines(self.detail)
             return
+        if not _has_rich():
+            with plain_text.progress_line(title, sys.stderr) as tell:
+                yield tell
+            return
         from rich.console import Console as Rich
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
@@ -117,6 +134,21 @@ class Console:
         with Bar(*columns, TimeElapsedColumn(), console=Rich(stderr=True), transient=True) as bar:
             task = bar.add_task(title, total=1.0)
             yield lambda phase, done: bar.update(task, description=f"{title}: {phase}", completed=done)
+
+
+def _has_rich() -> bool:
+    return find_spec("rich") is not None
+
+
+def _plain_lines(tables: Sequence[Table]) -> Iterator[str]:
+    """The tables as lines that fit the terminal, or a pipe's width."""
+    width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_PIPE
+    for number, table in enumerate(tables):
+        if number:
+            yield ""
+        if table.title:
+            yield table.title
+        yield from plain_text.table_lines(*table.texts(), width, LEAST_WIDTH)
 
 
 def _lines(say: Callable[[str], None]) -> Progress:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import __version__, env
+from ...errors import INSTALL_COMPILER, what_the_compiler_lacks
 from ...runtime.cpu import cpu_flags, cpu_name
 from .console import Console, Table, size
 
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
 
 NAME = "doctor"
 HELP = "describe this machine and installation, and say what is amiss"
-PACKAGES = ("llvmlite", "numpy", "onnx", "networkx", "rich", "onnxruntime", "openvino", "ml_dtypes")
+PACKAGES = {  # what parax uses or is compared with → what pip installs it by
+    "numpy": "numpy",
+    **dict.fromkeys(("llvmlite", "onnx", "networkx", "rich"), "'parax[compiler]'"),
+    **dict.fromkeys(("onnxruntime", "openvino"), "'parax[bench]'"),
+    "ml_dtypes": "ml_dtypes",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,22 +53,21 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     console.result(
         document,
         Table("machine", ("", ""), list(facts.items())),
-        Table("versions", ("", ""), [[name, version or "not installed"] for name, version in versions.items()]),
+        Table("versions", ("", ""), [
+            [name, version or f"not installed: pip install {PACKAGES[name]}"] for name, version in versions.items()
+        ]),
         Table("environment", ("variable", "set to", "default", "what it does"), variables),
         Table("advice", ("",), [[line] for line in advice or ["nothing is amiss"]]),
-    )
+    )  # fmt: skip
     return 0
 
 
 def machine_facts(found: Topology) -> dict[str, str]:
     """CPU, instruction sets, cores, caches and quota, in words."""
-    from ..backend.host import resolve_target
-
-    native = resolve_target("native")
     caches = [f"L{c.level} {size(c.nbytes)} for {cores(len(c.shared_by))}" for c in found.caches]
     return {
         "cpu": cpu_name(),
-        "native target": f"{native.name}, tuned for {native.tune}",
+        "native target": native_target(),
         "vector instructions": " ".join(sorted(vector_features())) or "none known",
         "usable cores": " ".join(str(core.number) for core in found.cores),
         "default cores": " ".join(map(str, found.default_cores())),
@@ -74,8 +80,28 @@ def machine_facts(found: Topology) -> dict[str, str]:
     }
 
 
+def native_target() -> str:
+    """The best code that this CPU runs, and the CPU that it is tuned for, which LLVM knows by its name."""
+    if what_the_compiler_lacks():
+        from ...runtime.native import host_features
+        from ..ir.target import best_target
+
+        best = best_target(host_features())
+        return f"{best.name if best else 'none'}; which CPU it is tuned for, the compiler knows"
+    from ..backend.host import resolve_target
+
+    native = resolve_target("native")
+    return f"{native.name}, tuned for {native.tune}"
+
+
 def limits(found: Topology, measure: bool) -> dict[str, str]:
-    """What choices rest on: peak, bandwidths and meetings, measured now or before."""
+    """What choices rest on: peak, bandwidths and meetings, measured now or before.
+
+    Raises:
+        CompilerMissing: it is to be measured, and only the compiler can.
+    """
+    if not measure and what_the_compiler_lacks():
+        return {"peak, bandwidth": "not available: the compiler measures them"}
     from ..backend.calibration import running_machine
 
     where = found.default_cores()
@@ -94,10 +120,10 @@ def limits(found: Topology, measure: bool) -> dict[str, str]:
     return facts
 
 
-def package_versions() -> dict[str, str | None]:
-    """Version of each package that parax uses or is compared with; None where it is not installed."""
+def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
+    """Version of each package; None where it is not installed."""
     versions: dict[str, str | None] = {}
-    for name in PACKAGES:
+    for name in names:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -108,6 +134,8 @@ def package_versions() -> dict[str, str | None]:
 def what_is_amiss(found: Topology) -> list[str]:
     """Advice, one line each; empty when there is none to give."""
     advice = [f"{name} is not a variable of parax: a spelling mistake?" for name in env.unknown()]
+    if lacking := what_the_compiler_lacks():
+        advice.append(f"{lacking}: plans run here, no model is compiled; {INSTALL_COMPILER}")
     features = vector_features()
     if "avx2" not in features or "fma" not in features:
         advice.append("no AVX2 and FMA: the portable kernels are several times slower")
