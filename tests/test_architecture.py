@@ -174,6 +174,15 @@ def keeps_libraries_in_their_rooms(source: Source) -> Iterator[str]:
                 yield f"{node.lineno}: {target} belongs to {' and '.join(rooms)}"
 
 
+def runs_plans_with_numpy_alone(source: Source) -> Iterator[str]:
+    if source.path.startswith("compiler/"):
+        return
+    for node, names in source.absolute_imports():
+        for name in names:
+            if name.split(".")[0] not in {*sys.stdlib_module_names, "numpy", *OPTIONAL}:
+                yield f"{node.lineno}: {name} is no dependency of the runtime"
+
+
 def imports_at_the_top(source: Source) -> Iterator[str]:
     if any(_fits(source.path, place) for place in LAZY):
         return
@@ -244,6 +253,7 @@ def is_named_for_what_it_holds(source: Source) -> Iterator[str]:
 FOR_MODULES: tuple[Rule, ...] = (
     imports_only_the_rooms_it_may,
     keeps_libraries_in_their_rooms,
+    runs_plans_with_numpy_alone,
     imports_at_the_top,
     says_what_it_is,
     writes_files_whole,
@@ -273,6 +283,7 @@ def test_every_file(rule: Rule) -> None:
         (imports_our_rooms_by_their_installed_names, "tests/x.py", "import compiler.ir"),
         (imports_our_rooms_by_their_installed_names, "runtime/x.py", "from parax.errors import ParaxError"),
         (keeps_libraries_in_their_rooms, "compiler/passes/x.py", "from onnx import helper"),
+        (runs_plans_with_numpy_alone, "runtime/x.py", "import scipy.linalg"),
         (imports_at_the_top, "compiler/ir/x.py", "def f():\n    import json"),
         (says_what_it_is, "compiler/ir/x.py", "x = 1"),
         (is_of_readable_size, "compiler/ir/x.py", "x = 1\n" * (MOST_LINES + 1)),
