@@ -8,9 +8,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from .errors import as_parax_error, is_of_the_compiler
+
+
+def import_home(home: str, package: str, name: str) -> ModuleType:
+    """The module `home`, relative to the package, for who asked for the package's `name`.
+
+    Raises:
+        CompilerMissing: it is the compiler's, whose libraries are not installed.
+    """
+    try:
+        return import_module(home, package)
+    except ModuleNotFoundError as error:
+        if not is_of_the_compiler(error.name):
+            raise
+        raise as_parax_error(error, f"{package}.{name}") from error
 
 
 def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -32,12 +47,7 @@ def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], A
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
-            module = import_module(home, package)
-        except ModuleNotFoundError as error:
-            if not is_of_the_compiler(error.name):
-                raise
-            raise as_parax_error(error, f"{package}.{name}") from error
+        module = import_home(home, package, name)
         value = module if home.endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value

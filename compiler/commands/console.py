@@ -35,12 +35,6 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
 
-    def texts(self) -> tuple[list[str], list[list[str]]]:
-        """Column names and rows as texts, but for columns with a name and nothing in them."""
-        cells = [["" if cell is None else str(cell) for cell in row] for row in self.rows]
-        shown = [i for i, name in enumerate(self.columns) if not name or not cells or any(row[i] for row in cells)]
-        return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
-
 
 @dataclass
 class Console:
@@ -70,7 +64,7 @@ class Console:
             print(json.dumps(plain(document), ensure_ascii=False, indent=2))
             return
         if not _has_rich():
-            print(*_plain_lines(tables), sep="\n", flush=True)
+            print(*self._plain_lines(tables), sep="\n", flush=True)
             return
         from rich.console import Console as Rich
 
@@ -82,12 +76,28 @@ class Console:
             text = "\n".join(line.rstrip() for line in text.split("\n"))
         print(text, end="", flush=True)  # by print, because rich ends the process when a reader has left
 
+    def _texts(self, table: Table) -> tuple[list[str], list[list[str]]]:
+        """Column names and rows as texts, but for columns with a name and nothing in them."""
+        cells = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+        shown = [i for i, name in enumerate(table.columns) if not name or not cells or any(row[i] for row in cells)]
+        return [table.columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
+
+    def _plain_lines(self, tables: Sequence[Table]) -> Iterator[str]:
+        """The tables as lines that fit the terminal, or a pipe's width."""
+        width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_PIPE
+        for number, table in enumerate(tables):
+            if number:
+                yield ""
+            if table.title:
+                yield table.title
+            yield from plain_text.table_lines(*self._texts(table), width, LEAST_WIDTH)
+
     def _draw(self, rich: Rich, tables: Sequence[Table]) -> None:
         from rich.table import Table as RichTable
 
         of_terminal = rich.width
         for number, table in enumerate(tables):
-            names, cells = table.texts()
+            names, cells = self._texts(table)
             widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
             drawn = RichTable(box=None, pad_edge=False, show_header=any(names))
             for name, width in zip(names, widths):
@@ -138,17 +148,6 @@ class Console:
 
 def _has_rich() -> bool:
     return find_spec("rich") is not None
-
-
-def _plain_lines(tables: Sequence[Table]) -> Iterator[str]:
-    """The tables as lines that fit the terminal, or a pipe's width."""
-    width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_PIPE
-    for number, table in enumerate(tables):
-        if number:
-            yield ""
-        if table.title:
-            yield table.title
-        yield from plain_text.table_lines(*table.texts(), width, LEAST_WIDTH)
 
 
 def _lines(say: Callable[[str], None]) -> Progress:
