@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from .compiler import onnx_backend as onnx_backend
+    from . import onnx_backend as onnx_backend
     from .compiler.api import compile as compile
     from .compiler.options import CompileOptions as CompileOptions
     from .errors import AccuracyMismatch as AccuracyMismatch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .errors import UsageError as UsageError
     from .runtime.loading import load as load
     from .runtime.plan import Plan as Plan
+    from .runtime.session import Session as Session
 
 __version__ = "0.1.0"
 
@@ -36,10 +37,11 @@ if not os.path.isdir(os.path.join(__path__[0], "compiler")):
 
 _HOMES = {
     "compile": ".compiler.api",
-    "onnx_backend": ".compiler.onnx_backend",
+    "onnx_backend": ".onnx_backend",
     "CompileOptions": ".compiler.options",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
+    "Session": ".runtime.session",
     **dict.fromkeys(
         (
             "AccuracyMismatch", "CompilerMissing", "CorruptPlan", "IncompatiblePlan", "InternalError", "InvalidInput",

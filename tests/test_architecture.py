@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "parax/lazy": {"parax/errors"},
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
+    "parax/onnx_backend": {"compiler/onnx_backend"},  # that module by its public name
     "compiler/options": BASE,
     "compiler/ir": BASE | {"compiler/ir"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
@@ -331,8 +332,13 @@ def test_loading_plans_needs_no_compiler() -> None:
     assert not loaded & {"onnx", "networkx", "rich", "parax.compiler"}
 
 
+def test_a_session_needs_no_compiler() -> None:
+    loaded = _loaded_after("import parax; parax.Session")
+    assert not loaded & {"onnx", "networkx", "rich", "parax.compiler"}
+
+
 def test_the_checkout_as_current_folder_does_not_hide_the_rooms() -> None:
-    script = "import parax.compiler.driver, parax.runtime.plan"
+    script = "import parax.compiler.driver, parax.runtime.plan, parax.onnx_backend"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -47,3 +50,21 @@ def test_devices() -> None:
     assert parax.onnx_backend.is_compatible(model())
     with pytest.raises(parax.UsageError):
         parax.onnx_backend.prepare(model(), "CUDA")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import parax.onnx_backend as found", "from parax.onnx_backend import prepare\nimport parax.onnx_backend as found",
+     "import parax\nfound = parax.onnx_backend", "from parax import onnx_backend as found"],
+)  # fmt: skip
+def test_every_way_to_import_it_gives_one_module(statement: str) -> None:
+    script = f"{statement}\nimport parax, parax.compiler.onnx_backend as own\nassert found is own is parax.onnx_backend"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd="/")
+
+
+def test_sessions_have_a_public_name() -> None:
+    with parax.compile(model()).session(instances=1) as session:
+        assert isinstance(session, parax.Session)
+        np.testing.assert_array_equal(session.run({"x": X})["y"], np.maximum(X, 0))
+    with parax.Session(parax.compile(model()), instances=1) as session:
+        assert session.instances == 1
