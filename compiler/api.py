@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, reported
 from . import check, driver
+from .frontend.parse import settled
 from .options import CompileOptions
 from .planner.study import Study
 
@@ -30,11 +32,12 @@ def compile(
     target: str | Sequence[str] | None = None,
     options: CompileOptions | None = None,
     progress: Callable[[str, float], None] | None = None,
+    base_dir: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Compile an ONNX model into a plan.
 
     Args:
-        model: a file's path, its bytes, or a ModelProto (external data is looked up beside the file only).
+        model: a file's path, its bytes, a binary file that is open (read from where it stands), or a ModelProto.
         shapes: input name → shape; an entry is a size or the name of a symbol.
         dims: symbol → size, or (least, greatest).
         overridable: initializers that are also inputs of the model and that requests may give.
@@ -42,10 +45,11 @@ def compile(
         target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4.
         options: everything else; the arguments above win over it.
         progress: called with (phase, fraction of the whole work done).
+        base_dir: the folder of the model's external data, which must lie inside; default that of the model's path.
 
     Raises:
-        UnsupportedOp, InvalidModel, ResourceLimit, UsageError; AccuracyMismatch with `options.check`; InternalError
-        for a mistake in parax, with the graph as a note.
+        UnsupportedOp, InvalidModel, ResourceLimit, UsageError (a TypeError, too, where `model` is none of these);
+        AccuracyMismatch with `options.check`; InternalError for a mistake in parax, with the graph as a note.
     """
     given: dict[str, Any] = {}
     for name, value, expected in (("shapes", shapes, "input name → shape"), ("dims", dims, "symbol → size")):
@@ -64,6 +68,7 @@ def compile(
     if target is not None:
         given["targets"] = (target,) if isinstance(target, str) else target
     chosen = replace(options or CompileOptions(), **given)
+    model = settled(model, base_dir)
     decision = None
     if chosen.opt_level == SEARCHES and chosen.mode == "auto" and chosen.instances is None:
         tell = progress or (lambda phase, done: None)

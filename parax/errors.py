@@ -65,6 +65,10 @@ class CompilerMissing(UsageError, ImportError):
     """What was asked for needs the compiler, and libraries of it are not installed: here only plans run."""
 
 
+class WrongType(UsageError, TypeError):
+    """An argument that is no object of a kind the function takes; Python's TypeError as well."""
+
+
 class InvalidInput(ParaxError):
     """A tensor given at run time has the wrong name, shape or dtype, or holds an index out of range."""
 

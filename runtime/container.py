@@ -34,33 +34,27 @@ class Container:
     """A read-only mapped container.
 
     Attributes:
-        path: where it came from.
+        path: the file, or None. where: what errors call it.
         comment: the archive's comment.
         members: name → read-only view of the payload; no copy is made.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Map and check the file.
+    def __init__(self, source: Path | bytes) -> None:
+        """Map the file, or keep its bytes where a file would be mapped, and check it.
 
         Raises:
             UsageError: the file cannot be read.
             CorruptPlan: not a container, or one whose directory and members disagree.
         """
-        self.path = path
-        try:
-            with open(path, "rb") as file:
-                if os.fstat(file.fileno()).st_size == 0:
-                    raise CorruptPlan("not a plan: the file is empty", where=str(path))
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-            found = getattr(error, "strerror", None) or str(error)
-            raise UsageError("cannot read the plan", where=repr(str(path))[1:-1], found=found) from error
+        self.path = source if isinstance(source, Path) else None
+        self.where = "the plan's bytes" if self.path is None else str(self.path)
+        self._map = _mapped(source) if isinstance(source, Path) else _kept(source)
         self.members: dict[str, memoryview] = {}
         try:
             start, end = self._find_directory()
             self._read_directory(start, end)
         except (ValueError, struct.error) as error:  # a name that is no UTF-8, a record that is cut off
-            raise CorruptPlan("not a plan, or a damaged one", where=str(path), found=str(error)) from error
+            raise CorruptPlan("not a plan, or a damaged one", where=self.where, found=str(error)) from error
 
     def _find_directory(self) -> tuple[int, int]:
         """Where the directory starts and ends; sets the comment."""
@@ -83,7 +77,7 @@ class Container:
 
     def _read_directory(self, start: int, end: int) -> None:
         """Fill `members` from the directory in [start, end)."""
-        view, at = memoryview(self._map), start
+        view, at = memoryview(self._map).toreadonly(), start
         while at < end:
             fields = _ENTRY.unpack_from(self._map, at)
             flags, method, packed, size, name_nbytes, extra_nbytes = *fields[3:5], *fields[8:12]
@@ -94,13 +88,13 @@ class Container:
             extra = self._map[at : at + extra_nbytes]
             at += extra_nbytes + fields[12]
             name = raw_name.decode()
-            where = f"{self.path}:{name}"
+            where = f"{self.where}:{name}"
             if fields[0] != b"PK\x01\x02" or at > end:
                 raise self._bad("the directory is damaged")
             if name in self.members:
                 raise CorruptPlan("two members of one name", where=where)
             if len(self.members) == _MAX_MEMBERS:
-                raise CorruptPlan("too many members", where=str(self.path), expected=f"≤ {_MAX_MEMBERS}")
+                raise CorruptPlan("too many members", where=self.where, expected=f"≤ {_MAX_MEMBERS}")
             if _IN_EXTRA_FIELD in (packed, size, offset):
                 size, packed, offset = _large(extra, size, packed, offset)
             if method != _STORED or flags & _ENCRYPTED or packed != size:
@@ -124,7 +118,27 @@ class Container:
         return int(start)
 
     def _bad(self, found: str) -> CorruptPlan:
-        return CorruptPlan("not a plan, or a damaged one", where=str(self.path), found=found)
+        return CorruptPlan("not a plan, or a damaged one", where=self.where, found=found)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise CorruptPlan("not a plan: the file is empty", where=str(path))
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        found = getattr(error, "strerror", None) or str(error)
+        raise UsageError("cannot read the plan", where=repr(str(path))[1:-1], found=found) from error
+
+
+def _kept(content: bytes) -> mmap.mmap:
+    """A copy on a boundary of a page, so that members are aligned as in a file."""
+    if not content:
+        raise CorruptPlan("not a plan: there are no bytes")
+    kept = mmap.mmap(-1, len(content), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    kept[:] = content
+    return kept
 
 
 def _large(extra: bytes, *given: int) -> list[int]:

@@ -6,12 +6,11 @@ two. So this module imports nothing that is not needed to begin the check.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, reported
+from ..sources import File, path_or_bytes
 from .checksums import RowSums
 from .container import WEIGHTS, Container
 from .idle_blas import end_idle_blas_threads
@@ -20,24 +19,31 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
+_WHAT_TO_DO = {
+    ("onnx", "ModelProto"): "parax.compile makes a plan of it",
+    ("parax", "Plan"): "it is loaded already: its session() runs it",
+    ("parax", "Session"): "it is loaded already: its run() runs it",
+}
+
+
 @reported
-def load(path: str | os.PathLike[str], verify: str = "fast") -> Plan:
-    """Read plan.bin. The weights are mapped, not copied; do not overwrite the file in place while the plan is in use.
+def load(path: File, verify: str = "fast") -> Plan:
+    """Read plan.bin.
 
     Args:
-        path: the file.
+        path: the file, whose weights are mapped, not copied: do not overwrite it in place while the plan is in use. Or
+            its bytes, or a binary file that is open (read from where it stands): these are copied.
         verify: "fast" checks the weights' checksum (checksums.py), "full" the SHA-256 of every member, "none" neither.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read; a TypeError, too, where `path` is none of these.
         CorruptPlan: the bytes are not what the plan promises.
         IncompatiblePlan: a sound plan of another format.
     """
     if verify not in ("fast", "full", "none"):
         raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
-    if not isinstance(path, (str, os.PathLike)):
-        raise UsageError("not a path", where="load", expected="text or a Path", found=repr(path)[:200])
-    container = Container(Path(path))
+    expected = "the path of a plan.bin, its bytes or a binary file object"
+    container = Container(path_or_bytes(path, "plan", expected=expected, hints=_WHAT_TO_DO))
     weights = container.members.get(WEIGHTS)
     end_idle_blas_threads()
     sums = RowSums(weights) if verify == "fast" and weights is not None else None

@@ -230,11 +230,10 @@ def read_plan(container: Container) -> Plan:
         CorruptPlan: the bytes are not what the plan promises.
         IncompatiblePlan: a sound plan of another format.
     """
-    path = container.path
-    where = f"{path}:{MANIFEST}"
+    where = f"{container.where}:{MANIFEST}"
     data = container.members.get(MANIFEST)
     if data is None or not container.comment.startswith(_COMMENT):
-        raise CorruptPlan("not a plan", where=str(path), expected="a file that parax wrote")
+        raise CorruptPlan("not a plan", where=container.where, expected="a file that parax wrote")
     if len(data) > _MAX_MANIFEST_NBYTES:
         raise CorruptPlan("manifest too large", where=where, expected=f"≤ {_MAX_MANIFEST_NBYTES}", found=len(data))
     if container.comment != _COMMENT + _sha256(data).encode():
@@ -244,7 +243,7 @@ def read_plan(container: Container) -> Plan:
     except (ValueError, RecursionError) as error:
         raise CorruptPlan("not JSON", where=where, found=error) from error
     try:
-        return Plan(raw, container.members, path)
+        return Plan(raw, container.members, container.path)
     except RecursionError as error:
         raise CorruptPlan("nested too deeply", where=where) from error
 

@@ -58,7 +58,7 @@ class ExternalData:
 
     def _resolve(self, location: str, where: str) -> Path:
         if self._folder is None:
-            hint = "pass the path of the model instead of its bytes"
+            hint = "pass the path of the model instead of its content, or base_dir"
             raise InvalidModel("external data, but the model is not in a folder", where=where, hint=hint)
         if not location or "\0" in location or "\\" in location or os.path.isabs(location):
             raise InvalidModel(

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from ...errors import UnsupportedOp, UsageError
-from .parse import Source
+from .parse import InFolder, Settled, Source, settled
 
 KINDS = ("onnxruntime", "reference")
 Oracle = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
@@ -31,10 +31,24 @@ def oracle(model: Source, kind: str) -> Oracle:
         UsageError: the package is not installed.
         UnsupportedOp: it cannot run this model.
     """
-    return _reference(model) if kind == "reference" else _onnxruntime(model)
+    source = _whole(settled(model))
+    return _reference(source) if kind == "reference" else _onnxruntime(source)
 
 
-def _onnxruntime(model: Source) -> Oracle:
+def _whole(model: Settled) -> Path | bytes | onnx.ModelProto:
+    """The model with its external data inside, where that lies in a folder that only parax has been told."""
+    if not isinstance(model, InFolder):
+        return model
+    proto = onnx.ModelProto()
+    if isinstance(model.model, onnx.ModelProto):
+        proto.CopyFrom(model.model)
+    else:
+        proto.ParseFromString(model.model if isinstance(model.model, bytes) else model.model.read_bytes())
+    onnx.load_external_data_for_model(proto, str(model.folder))
+    return proto
+
+
+def _onnxruntime(model: Path | bytes | onnx.ModelProto) -> Oracle:
     try:
         import onnxruntime as ort  # optional: the extra "test" or "bench"
     except ImportError as error:
@@ -53,7 +67,7 @@ def _onnxruntime(model: Source) -> Oracle:
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def _reference(model: Source) -> Oracle:
+def _reference(model: Path | bytes | onnx.ModelProto) -> Oracle:
     from onnx.reference import ReferenceEvaluator  # brings in hundreds of modules: only for who verifies
 
     try:

@@ -1,25 +1,50 @@
-"""Bytes to ModelProto, under limits, with the checks that need no graph: versions, operator sets, function names.
+"""What callers hand in to ModelProto, under limits, with the checks that need no graph: versions, operator sets, names.
 
 Knows protobuf and files; nothing of operators or the IR.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import FunctionProto, ModelProto
 
-from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
+from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError, WrongType
+from ...sources import File, path_or_bytes
 from .apart import Apart, read_apart
-from .limits import Limits
+from .limits import DEFAULT_LIMITS, Limits
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload)"""
-Source = str | Path | bytes | ModelProto
+
+
+class InFolder(NamedTuple):
+    """A model and the folder that its external data may lie in."""
+
+    model: Path | bytes | ModelProto
+    folder: Path
+
+
+Source = File | ModelProto | InFolder
+"""What may be handed in. Of a file that is open, the content from where it stands."""
+Settled = Path | bytes | ModelProto | InFolder
+"""What can be read any number of times."""
+_WHAT_TO_DO = {
+    ("torch", "Module"): 'torch.compile(module, backend="parax") runs it, torch.onnx.export makes a model of it',
+    ("torch", "ExportedProgram"): "torch.onnx.export makes a model of it",
+    ("torch", "ONNXProgram"): "give its model_proto",
+    ("onnx", "GraphProto"): "onnx.helper.make_model makes a model of it",
+    ("onnx", "NodeProto"): "parax.onnx_backend.run_node runs it",
+    ("onnxruntime", "InferenceSession"): "give the file that it was made from",
+    ("parax", "Plan"): "it is compiled already: its session() runs it",
+    ("parax", "Session"): "it is compiled already: its run() runs it",
+}
 
 
 @dataclass(frozen=True)
@@ -40,29 +65,50 @@ class ModelFile:
     apart: Apart | None = None
 
 
+def settled(source: Source, base_dir: str | os.PathLike[str] | None = None, limits: Limits = DEFAULT_LIMITS) -> Settled:
+    """What was handed in, so that it can be read again: open files are read, here and only here.
+
+    Args:
+        base_dir: the folder of external data; None: beside the file, where there is one.
+
+    Raises:
+        WrongType: not a model, or not a folder's path. UsageError: the file cannot be read; no such folder.
+    """
+    if not isinstance(source, (ModelProto, InFolder)):
+        expected = "a path, a file's bytes, a binary file object or an onnx.ModelProto"
+        source = path_or_bytes(source, "model", expected=expected, most_nbytes=limits.file_nbytes, hints=_WHAT_TO_DO)
+    if base_dir is None:
+        return source
+    if not isinstance(base_dir, (str, os.PathLike)):
+        raise WrongType("not a path", where="base_dir", expected="text or a Path", found=repr(base_dir)[:200])
+    folder = Path(os.fsdecode(base_dir))
+    if "\0" in str(folder) or not folder.is_dir():
+        raise UsageError("no such folder", where="base_dir", found=repr(str(folder))[:200])
+    return InFolder(source.model if isinstance(source, InFolder) else source, folder)
+
+
 def read_model(source: Source, limits: Limits) -> ModelFile:
     """Reads and checks a model.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: see `settled`.
         InvalidModel: it is no ONNX model, or breaks the format's rules.
         UnsupportedOp: it needs a newer version of ONNX.
         ResourceLimit: it is too large.
     """
-    folder, apart = None, None
-    given: object = source
-    if not isinstance(given, (str, Path, bytes, bytearray, memoryview, ModelProto)):
-        expected, found = "a path, a file's bytes or a ModelProto", type(given).__name__
-        raise UsageError("not a model", where="model", expected=expected, found=found)
-    if isinstance(source, ModelProto):
-        model = source
-    elif isinstance(source, (str, Path)):
-        folder = Path(source).parent
-        data = _read(Path(source), limits)
+    source = settled(source, None, limits)
+    given = source.model if isinstance(source, InFolder) else source
+    apart = None
+    if isinstance(given, ModelProto):
+        model = given
+    elif isinstance(given, Path):
+        data = _read(given, limits)
         apart = data if isinstance(data, Apart) else None
         model = _parse(data.message if isinstance(data, Apart) else data, limits)
     else:
-        model = _parse(bytes(source), limits)
+        model = _parse(given, limits)
+    beside = given.parent if isinstance(given, Path) else None
+    folder = source.folder if isinstance(source, InFolder) else beside
     if not model.HasField("graph"):
         raise InvalidModel("not an ONNX model: there is no graph", hint="is the file complete?")
     _check_ir_version(model)
