@@ -105,7 +105,7 @@ def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[
             if args.verb is not doctor:  # which reports them instead
                 env.check()
             console = Console(args.format, args.quiet, args.verbose)
-            console.silence_warnings()
+            console.follow_log()
             code: int = args.verb.execute(args, console)
             sys.stdout.flush()
             return code

@@ -5,7 +5,6 @@ Owns what is told and written on the way; decides nothing about what is compiled
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from .. import env
 from ..errors import InternalError, ParaxError, attach
 from ..files import write_whole
+from ..log import EVERYTHING_DONE, GRAPHS, PHASES, REFUSALS, tell, tells
 from .frontend.evaluate import Evaluator
 from .ir.graph import Graph
 from .ir.machine import Machine
@@ -25,7 +25,6 @@ from .planner.decide import Decision
 
 Progress = Callable[[str, float], None]
 Scheduler = Callable[[Graph], Schedule | None]
-PHASES, EVERYTHING_DONE, REFUSALS, GRAPHS, CODE = 1, 2, 3, 4, 5  # the levels of env.DEBUG_LADDER
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Compilation:
         decision: the planner's, where it was made before.
         machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.
-        level: how much is told on stderr. seconds: time per phase.
+        seconds: time per phase.
     """
 
     options: CompileOptions
@@ -49,7 +48,6 @@ class Compilation:
     decision: Decision | None = None
     machine: Machine | None = None
     evaluator: Evaluator = field(init=False)
-    level: int = field(default_factory=lambda: env.read("PARAX_DEBUG"))
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,7 +63,7 @@ class Compilation:
         yield
         spent = time.perf_counter() - began
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
-        self.tell(PHASES, f"{name}: {spent * 1e3:.1f} ms")
+        tell(PHASES, f"{name}: {spent * 1e3:.1f} ms")
 
     @contextmanager
     def explained(self, graph: Graph) -> Iterator[None]:
@@ -89,11 +87,6 @@ class Compilation:
             self.options.dump.mkdir(parents=True, exist_ok=True)
             write_whole(self.options.dump / name, text)
 
-    def tell(self, level: int, text: str) -> None:
-        """A message on stderr for those who set PARAX_DEBUG to `level` or more."""
-        if level <= self.level:
-            print(f"parax: {text}", file=sys.stderr)
-
     def watch(self, passes: Pipeline) -> None:
         """Have every pass of the pipeline dumped, told and, under PARAX_VERIFY, verified."""
         passes.verify = env.read("PARAX_VERIFY")
@@ -101,10 +94,10 @@ class Compilation:
 
     def _after_pass(self, number: int, report: PassReport, graph: Graph, misses: Sequence[str]) -> None:
         level = PHASES if report.changed else EVERYTHING_DONE
-        self.tell(level, f"  {number:02d} {report.name}: {report.seconds * 1e3:.1f} ms, {report.n_nodes} nodes left")
+        tell(level, f"  {number:02d} {report.name}: {report.seconds * 1e3:.1f} ms, {report.n_nodes} nodes left")
         for miss in misses:
-            self.tell(REFUSALS, f"     {report.name} refused {miss}")
-        if report.changed and (self.dumps or self.level >= GRAPHS):
+            tell(REFUSALS, f"     {report.name} refused {miss}")
+        if report.changed and (self.dumps or tells(GRAPHS)):
             text = print_graph(graph)
             self.dump(f"{number:02d}-{report.name}.txt", text)
-            self.tell(GRAPHS, f"after {report.name}:\n{text}")
+            tell(GRAPHS, f"after {report.name}:\n{text}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ParaxError, ResourceLimit
+from ..log import CODE, EVERYTHING_DONE, inform, tell
 from ..runtime.dims import evaluate
 from ..runtime.interface import interface_digests, marked_code
 from ..runtime.limits import physical_nbytes
@@ -18,7 +19,7 @@ from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of, takes_window
 from .backend.objects import compile_objects
 from .backend.tuning import Tuner
-from .compilation import CODE, EVERYTHING_DONE, Compilation, Progress, Scheduler
+from .compilation import Compilation, Progress, Scheduler
 from .frontend.evaluate import Evaluator
 from .frontend.importer import import_model
 from .frontend.limits import DEFAULT_LIMITS
@@ -172,11 +173,11 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
             low.segments.append([lower_graph(g, context, memory, schedule, spend=last) for g, memory in pairs])
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
-                run.tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
+                tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
             text = link_module(low.segments[-1], target, tuple(low.symbols), run.trace)
             low.modules[target.name] = text, target
         run.dump(f"{target.name}.ll", text)
-        run.tell(CODE, text)
+        tell(CODE, text)
         if run.dumps:
             run.dump(f"{target.name}.s", compile_assembly(text, target))
     return low
@@ -230,6 +231,7 @@ def build_plan(graph: Graph, run: Compilation, *, spend: bool = False) -> Plan:
         for name, data in code.items():
             code[name] = marked_code(data, interface_digests(raw, name, len(weights)))
         plan = Plan.build(raw, code, weights, print_graph(graph))
+    inform(_decided(plan, run))
     check_memory(plan, run.options)
     run.progress("done", 1.0)
     return plan
@@ -268,6 +270,18 @@ def preflight(model: Source, options: CompileOptions) -> HostWork:
             low = lower(graph, run, spend=True)
         _manifest(low, run)
     return host_work(low.block)
+
+
+def _decided(plan: Plan, run: Compilation) -> str:
+    """What was decided for the user, in one line: the batch, what runs outside native code, instances and why."""
+    manifest = plan.manifest
+    parts = [f"batch {manifest.batch.symbol}" if manifest.batch else f"no batch ({'; '.join(manifest.not_split)})"]
+    if outside := manifest.provenance.get(OUTSIDE):
+        parts.append(f"{OUTSIDE}: {outside}")
+    choice = run.decision.choice if run.decision else None
+    if choice is not None:
+        parts.append(f"{choice.candidate.name} on {choice.machine}: {'; '.join(choice.reasons)}")
+    return f"compiled {plan.name!r}: {', '.join(parts)}"
 
 
 def check_memory(plan: Plan, options: CompileOptions) -> None:

@@ -51,12 +51,13 @@ class Console:
     verbose: int = 0
     started: dict[str, float] = field(default_factory=dict)
 
-    def silence_warnings(self) -> None:
-        """Where only errors are wanted, the package's logged warnings stay silent too."""
-        if self.quiet:
-            import logging  # here: commands that only run plans need not wait for it
+    def follow_log(self) -> None:
+        """Show what the compiler logs for who waits, with -v its decisions too; nothing under -q."""
+        from logging import INFO  # here: commands that only run plans need not wait for it
 
-            logging.getLogger("parax").setLevel(logging.ERROR)
+        from ...log import CALIBRATION, NAME, show
+
+        show(None if self.quiet else INFO, CALIBRATION, *([NAME] if self.verbose else []))
 
     def result(self, document: dict[str, Any], *tables: Table) -> None:
         """Print the result on stdout: the document with --format json, else the tables."""

@@ -5,16 +5,15 @@ Owns which of the two is taken; how a machine is measured is the backend's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
+from ...log import CALIBRATION, inform
 from ..backend.calibration import running_machine
 from ..backend.host import resolve_target
 from ..ir.machine import Machine
 from ..options import CompileOptions
 
 WIDEST_LANES = 8  # of f32 that most CPUs multiply at once in each of two units, however wide their registers
-_log = logging.getLogger("parax")  # on stderr, where nobody configures logging
 
 GUESSED_HERTZ = 3.2e9
 GUESSED_BANDWIDTH = 15e9  # bytes per second of a core
@@ -26,8 +25,8 @@ def machine_here(options: CompileOptions, cores: Sequence[int]) -> Machine:
         return guessed(len(cores))
 
     def tell() -> None:
-        _log.warning("parax: measuring this machine, once, for a few seconds; kept in %s (--no-calibrate or "
-                     "PARAX_CALIBRATE=0: plan by a guess)", options.cache_dir)  # fmt: skip
+        inform(f"measuring this machine, once, for a few seconds; kept in {options.cache_dir} (--no-calibrate or "
+               "PARAX_CALIBRATE=0: plan by a guess)", CALIBRATION)  # fmt: skip
 
     return running_machine(options.cache_dir, cores, measure=options.calibrate, before=tell) or guessed(len(cores))
 
