@@ -218,9 +218,14 @@ class Plan:
         return data
 
     def __repr__(self) -> str:
-        targets = ", ".join(target.name for target in self.manifest.targets)
-        ins, outs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
-        return f"<Plan {self.name}: {ins} -> {outs}; {targets}; {len(self.weights)} bytes of weights>"
+        from .describing import line  # here: looked at by people, not by programs
+
+        return line(self)
+
+    def _repr_html_(self) -> str:
+        from .describing import table  # here: likewise
+
+        return table(self)
 
 
 def read_plan(container: Container) -> Plan:

@@ -51,7 +51,7 @@ LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
     "compiler/frontend/evaluate.py": "onnx.reference brings in hundreds of modules",
-    "runtime/plan.py": "a session knows plans, and plans start sessions; zipfile is for writing",
+    "runtime/plan.py": "a session knows plans, and plans start sessions; zipfile is for writing, HTML for notebooks",
     "runtime/loading.py": "modules load while other threads check the weights",
     "runtime/steps.py": "most plans have no host operators",
     "runtime/session.py": "asyncio and thread pools cost imports that most sessions never need",

@@ -1,0 +1,83 @@
+"""A plan as people see it who look at one in a prompt or a notebook: one line, or a table in HTML.
+
+A plan's names are whoever's the model was: nothing of them is taken for HTML, and what does not print is spelled out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from .manifest import HostStep, TensorSpec
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+MOST_SHOWN, MOST_CHARACTERS = 8, 80  # tensors or operators in a list; of a name
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+
+
+def line(plan: Plan) -> str:
+    """What a plan is, in one line that names do not break."""
+    ins, outs = (", ".join(_shown([_plain(spec) for spec in specs])) for specs in (plan.inputs, plan.outputs))
+    facts = [f"{ins} -> {outs}", _batch(plan), _targets(plan), f"{size(len(plan.weights))} of weights", _steps(plan)]
+    return f"<Plan {_printable(plan.name)}: {'; '.join(facts)}>"
+
+
+def table(plan: Plan) -> str:
+    """The same as an HTML table, with sizes and the signature tensor by tensor."""
+    code = "; ".join(f"{t.name} {size(len(plan.code(t)))}" for t in plan.manifest.targets)
+    facts = [("file", str(plan.path) if plan.path else "not saved yet"), ("hint", plan.manifest.hint),
+             ("batch", _batch(plan)), ("code", code or "none"), ("weights", size(len(plan.weights))),
+             ("steps", _steps(plan))]  # fmt: skip
+    for kind, specs in (("input", plan.inputs), ("output", plan.outputs)):
+        facts += [(kind, text) for text in _shown([_plain(spec) for spec in specs])]
+    cell = 'style="text-align: left"'
+    rows = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(_printable(text, 4 * MOST_CHARACTERS))}"
+                   "</td></tr>" for name, text in facts)  # fmt: skip
+    return f"<table><caption>parax plan <b>{escape(_printable(plan.name))}</b></caption><tbody>{rows}</tbody></table>"
+
+
+def size(nbytes: float) -> str:
+    """A number of bytes: 512 bytes, 4.0 KiB, 97.5 MiB."""
+    rank = 0
+    while nbytes >= 1024 and rank < len(_UNITS) - 1:
+        nbytes, rank = nbytes / 1024, rank + 1
+    return f"{nbytes:.{1 if rank else 0}f} {_UNITS[rank]}"
+
+
+def _batch(plan: Plan) -> str:
+    batch = plan.manifest.batch
+    return f"batch {batch.symbol}" if batch is not None else "no batch"
+
+
+def _targets(plan: Plan) -> str:
+    return ", ".join(target.name for target in plan.manifest.targets) or "no native code"
+
+
+def _steps(plan: Plan) -> str:
+    steps = plan.manifest.steps
+    host = Counter(step.op for step in steps if isinstance(step, HostStep))
+    n_native = len(steps) - host.total()
+    text = f"{n_native} native step{'' if n_native == 1 else 's'}"
+    if not host:
+        return text
+    names = [_printable(op) if n == 1 else f"{_printable(op)} ×{n}" for op, n in host.most_common()]
+    return f"{text}, {host.total()} on the host ({', '.join(_shown(names))})"
+
+
+def _shown(texts: Sequence[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    left = len(texts) - MOST_SHOWN
+    return [*texts[:MOST_SHOWN], *([f"… {left} more"] if left > 0 else [])]
+
+
+def _plain(spec: TensorSpec) -> str:
+    return str(spec._replace(name=_printable(spec.name)))
+
+
+def _printable(text: str, most: int = MOST_CHARACTERS) -> str:
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
