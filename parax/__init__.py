@@ -12,6 +12,7 @@ from .lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from . import onnx_backend as onnx_backend
+    from . import torch_backend as torch_backend
     from .compiler.api import compile as compile
     from .compiler.options import CompileOptions as CompileOptions
     from .errors import AccuracyMismatch as AccuracyMismatch
@@ -38,6 +39,7 @@ if not os.path.isdir(os.path.join(__path__[0], "compiler")):
 _HOMES = {
     "compile": ".compiler.api",
     "onnx_backend": ".onnx_backend",
+    "torch_backend": ".torch_backend",
     "CompileOptions": ".compiler.options",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
@@ -51,7 +53,7 @@ _HOMES = {
     ),
 }  # fmt: skip
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *(name for name in _HOMES if name != "torch_backend")]  # torch is optional
 __getattr__ = lazy_attributes(__name__, _HOMES)
 
 
