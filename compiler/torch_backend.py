@@ -47,7 +47,7 @@ def backend(
 
     Args:
         module: as TorchDynamo captured it. example_inputs: what it was captured for; not looked at.
-        options: `hint` (default latency), `target` and `options` as of `parax.compile`; `instances`, `cores` and
+        options: `hint`, `target` and `options` as of `parax.compile`; `instances`, `cores` and
             `cores_per_instance` as of `Plan.session`.
 
     Raises:
@@ -200,8 +200,7 @@ class Captured:
         expected = self._module(*args)  # only now: what writes to its arguments has been refused
         results = [Result.like(value) for value in expected]
         _require_own_memory(expected, args)
-        chosen = {"hint": "latency", **{k: v for k, v in self._options.items() if k in _FOR_COMPILE}}
-        plan = compile(exported.model, **chosen)
+        plan = compile(exported.model, **{k: v for k, v in self._options.items() if k in _FOR_COMPILE})
         session = plan.session(**{k: v for k, v in self._options.items() if k in _FOR_SESSIONS})
         n_results = sum(result.is_tensor for result in results)
         if len(session.inputs) != len(exported.inputs) or len(session.outputs) != n_results:
