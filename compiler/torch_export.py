@@ -96,13 +96,19 @@ def export(module: fx.GraphModule, args: Sequence[Any], weights: Iterable[int]) 
     except UnsupportedOp:
         raise
     except Exception as error:  # those of torch's exporters have no common base
-        found = f"{type(error).__name__}: {error}"[:1000]
-        raise UnsupportedOp("torch cannot export it to ONNX", where=WHERE, found=found) from error
+        raise UnsupportedOp("torch cannot export it to ONNX", where=WHERE, found=_first_line(error)) from error
     _require_no_dice(model)
     inputs = tuple(at for at in kept if isinstance(args[at], torch.Tensor))
     fixed = {at: args[at] for at in kept if not isinstance(args[at], torch.Tensor)}
     ranges = {str(name): _bounds(bounds) for name, bounds in program.range_constraints.items()}
     return Exported(model, inputs, _sizes(program), ranges, fixed)
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what began it: the exporters wrap it in advice on how to report it to them."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:500]
 
 
 def _ordinary(value: Any) -> Any:

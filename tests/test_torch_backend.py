@@ -327,7 +327,7 @@ def test_views_stay_views() -> None:
 
 @pytest.mark.parametrize(
     ("model", "x", "says"),
-    [(lambda x: torch.linalg.eigvalsh(x @ x.t()), torch.eye(3), "torch cannot export it"),
+    [(lambda x: torch.linalg.eigvalsh(x @ x.t()), torch.eye(3), "No ONNX function found for <OpOverload"),
      (lambda x: x.real * 2, torch.ones(3, dtype=torch.complex64), "not a tensor for a CPU"),
      (lambda x: x * 2, torch.ones(3, device="meta"), "meta")],
     ids=["operator", "complex", "device"],
@@ -339,7 +339,7 @@ def test_what_cannot_be_taken_runs_in_torch(model: Callable[[Any], Any], x: Any,
         found = [fast(x), fast(x)]
     same(found, [model(x), model(x)])
     reasons = [str(w.message) for w in told if "runs in eager mode" in str(w.message)]
-    assert len(reasons) == 1 and says in reasons[0]
+    assert len(reasons) == 1 and says in reasons[0] and reasons[0].isprintable()
 
 
 def test_it_is_said_once_by_log_and_warning(caplog: pytest.LogCaptureFixture) -> None:
