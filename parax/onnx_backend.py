@@ -4,13 +4,16 @@ Owns no more than the name: what Python finds here is that module itself, so tha
 """
 
 import sys
+from typing import TYPE_CHECKING
 
-from .compiler import onnx_backend
-from .compiler.onnx_backend import Rep as Rep
-from .compiler.onnx_backend import is_compatible as is_compatible
-from .compiler.onnx_backend import prepare as prepare
-from .compiler.onnx_backend import run_model as run_model
-from .compiler.onnx_backend import run_node as run_node
-from .compiler.onnx_backend import supports_device as supports_device
+from .lazy import import_home
 
-sys.modules[__name__] = onnx_backend
+if TYPE_CHECKING:
+    from .compiler.onnx_backend import Rep as Rep
+    from .compiler.onnx_backend import is_compatible as is_compatible
+    from .compiler.onnx_backend import prepare as prepare
+    from .compiler.onnx_backend import run_model as run_model
+    from .compiler.onnx_backend import run_node as run_node
+    from .compiler.onnx_backend import supports_device as supports_device
+
+sys.modules[__name__] = import_home(".compiler.onnx_backend", "parax", "onnx_backend")

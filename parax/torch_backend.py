@@ -4,10 +4,14 @@ Needed only where torch does not find the package's entry point: in a checkout t
 """
 
 import sys
+from typing import TYPE_CHECKING
 
-from .compiler import torch_backend
-from .compiler.torch_backend import backend as backend
-from .compiler.torch_backend import register as register
+from .lazy import import_home
 
-torch_backend.register()
-sys.modules[__name__] = torch_backend
+if TYPE_CHECKING:
+    from .compiler.torch_backend import backend as backend
+    from .compiler.torch_backend import register as register
+
+_backend = import_home(".compiler.torch_backend", "parax", "torch_backend")
+_backend.register()
+sys.modules[__name__] = _backend

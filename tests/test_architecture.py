@@ -28,8 +28,8 @@ MAY_IMPORT = {
     "parax/sources": {"parax/errors"},
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
-    "parax/onnx_backend": {"compiler/onnx_backend"},  # that module by its public name
-    "parax/torch_backend": {"compiler/torch_backend"},  # likewise
+    "parax/onnx_backend": {"parax/lazy", "compiler/onnx_backend"},  # that module by its public name
+    "parax/torch_backend": {"parax/lazy", "compiler/torch_backend"},  # likewise
     "compiler/options": BASE,
     "compiler/ir": BASE | {"compiler/ir"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},

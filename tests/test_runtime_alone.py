@@ -157,7 +157,7 @@ def test_doctor_says_what_is_absent_and_how_it_is_installed(alone: Run) -> None:
     "statement",
     [
         "parax.compile", "parax.onnx_backend", "from parax import compile", "from parax import onnx_backend",
-        "from parax.compiler import compile",
+        "from parax.compiler import compile", "import parax.onnx_backend", "import parax.torch_backend",
     ],
 )  # fmt: skip
 def test_python_meets_one_error(statement: str, python: Run) -> None:
