@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import AccuracyMismatch
 from .compare import ATOL, RTOL, Difference, difference
-from .frontend.index_bounds import index_bounds
 from .frontend.oracle import best_kind, oracle
-from .samples import random_inputs, symbol_sizes
+from .samples import random_inputs
+from .sizes import naming_sizes, symbol_sizes
 
 if TYPE_CHECKING:
     from ..runtime.plan import Plan
@@ -29,16 +29,14 @@ class Procedure:
     Args:
         kind: "onnxruntime" or "reference".
         times: how many random inputs.
-        sizes: symbol → size; the others take their defaults.
-        batch: the size of the batch symbol.
+        sizes: symbol → size.
         seed: of the random inputs.
         instances, cores_per_instance: how the plan's session is set up.
     """
 
     kind: str
+    sizes: Mapping[str, int]
     times: int = 1
-    sizes: Mapping[str, int] | None = None
-    batch: int = 1
     seed: int = 0
     instances: int | None = None
     cores_per_instance: int | None = None
@@ -49,12 +47,14 @@ class Procedure:
 def compare_with_oracle(plan: Plan, model: Source, how: Procedure) -> Iterator[list[Difference]]:
     """Run both on `how.times` random inputs; one list of differences, an entry per output, for each."""
     right = oracle(model, how.kind)
-    sizes = symbol_sizes(plan.manifest, how.sizes or {}, how.batch)
-    bounds, rng = index_bounds(model), np.random.default_rng(how.seed)
+    sizes = how.sizes
+    ranges, rng = plan.manifest.samples.ranges, np.random.default_rng(how.seed)
     with plan.session(instances=how.instances, cores_per_instance=how.cores_per_instance) as session:
         for _ in range(how.times):
-            inputs = random_inputs(plan.inputs, sizes, rng, bounds)
-            expected, found = right(inputs), session.run(inputs)
+            inputs = random_inputs(plan.inputs, sizes, rng, ranges)
+            with naming_sizes(plan.manifest, sizes):
+                found = session.run(inputs)
+            expected = right(inputs)
             yield [difference(name, found[name], expected[name], how.rtol, how.atol) for name in expected]
 
 
@@ -65,7 +65,8 @@ def check(plan: Plan, model: Source, *, times: int) -> None:
         AccuracyMismatch: an output differs by more than the rule allows.
     """
     kind = best_kind()
-    for differences in compare_with_oracle(plan, model, Procedure(kind, times)):
+    sizes = symbol_sizes(plan.manifest, {}, 1)
+    for differences in compare_with_oracle(plan, model, Procedure(kind, sizes, times)):
         for each in differences:
             if not each.passed:
                 raise AccuracyMismatch(f"differs from {kind}: {each.problem}", where=f"output {each.name}")

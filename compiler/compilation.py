@@ -21,6 +21,7 @@ from .ir.schedule import Schedule
 from .ir.text import print_graph
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
+from .passes.dataflow.index_ranges import Indexing
 from .planner.decide import Decision
 
 Progress = Callable[[str, float], None]
@@ -38,6 +39,7 @@ class Compilation:
         decision: the planner's, where it was made before.
         machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.
+        indexing: which inputs are indices, as the model was imported.
         seconds: time per phase.
     """
 
@@ -48,6 +50,7 @@ class Compilation:
     decision: Decision | None = None
     machine: Machine | None = None
     evaluator: Evaluator = field(init=False)
+    indexing: Indexing = field(default_factory=Indexing)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ from .manifest import Place, build_manifest, input_symbols
 from .options import CompileOptions
 from .passes.base import Pipeline
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
+from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.memory_planning import plan_memory, separate_outputs
 from .passes.dataflow.read_in_place import ReadInPlace
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
@@ -67,6 +68,7 @@ def compile_model(
     run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler, decision)
     with run.phase("import", 0.0):
         graph = import_graph(model, options, run.evaluator)
+        run.indexing = index_ranges(graph)
     with run.explained(graph):
         with run.phase("passes", 0.1):
             optimise(graph, run)
@@ -241,7 +243,7 @@ def _manifest(low: Lowered, run: Compilation) -> dict[str, Any]:
     """The plan's manifest, without what depends on object code."""
     assert run.decision is not None
     raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
-                         run.decision, low.tuner.choices, run.options)  # fmt: skip
+                         run.decision, low.tuner.choices, run.options, run.indexing)  # fmt: skip
     if low.rows is None and low.not_split:
         raw["provenance"]["not_split"] = low.not_split
     if run.trace:  # whose kernel each recorded call is

@@ -13,10 +13,11 @@ from .backend.lowering import WeightStore
 from .backend.tuning import Choice
 from .ir.graph import Graph, nested_graphs
 from .ir.target import Target
-from .ir.types import SymDim, TensorType, Type, dim_to_json
+from .ir.types import SymDim, TensorType, Type, dim_to_json, symbols_of
 from .manifest_steps import StepWriter, all_blocks, constraints_of
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import BatchRows
+from .passes.dataflow.index_ranges import Indexing
 from .passes.dataflow.split_steps import Block, NativeStep
 from .planner.decide import Decision
 
@@ -47,12 +48,13 @@ def _symbols(t: Type) -> list[str]:
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
                    rows: BatchRows | None, decision: Decision, choices: Sequence[Choice],
-                   options: CompileOptions) -> dict[str, Any]:
+                   options: CompileOptions, indexing: Indexing) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
         segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
         decision: the planner's. choices: which of several kernels each node got, and why.
+        indexing: which inputs are indices.
     """
     graph = block.graph
     writer = StepWriter(segments, symbols, weights)
@@ -70,6 +72,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "constants": writer.constants,
         "defaults": writer.defaults(graph),
         "fixed": list(graph.fixed),
+        "samples": _samples(indexing, {name for name, place in symbols.items() if place is not None}),
         "batch": batch,
         "micro_batch": decision.rows if rows is not None else None,
         "instances": options.instances,
@@ -83,6 +86,17 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
                        "kernels": [c.call.label for s in segments[0] for c in s.calls],
                        "choices": [asdict(choice) for choice in choices]},
     }
+
+
+def _samples(indexing: Indexing, known: AbstractSet[str]) -> dict[str, Any]:
+    """What is said in sizes that a request tells; the rest is of no use to who makes one up."""
+    ranges = {name: ends for name, ends in indexing.ranges.items() if symbols_of(ends) <= known}
+    conditions = [(pair, text) for pair, text in indexing.conditions.items() if symbols_of(pair) <= known]
+    return {
+        "ranges": {name: [dim_to_json(end) for end in ends] for name, ends in ranges.items()},
+        "conditions": [{"op": "<=", "left": dim_to_json(a), "right": dim_to_json(b), "text": text}
+                       for (a, b), text in conditions],
+    }  # fmt: skip
 
 
 def _delay(options: CompileOptions) -> dict[str, Any] | None:

@@ -10,59 +10,38 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import UsageError
-from ..runtime.dims import evaluate
-from ..runtime.manifest import Manifest, TensorSpec
+from ..runtime.dims import Dim, evaluate
+from ..runtime.manifest import TensorSpec
 
-DEFAULT_SIZE = 64
+MOST_INDEX = (1 << 62) - 1
 _WORDS = np.array(["alpha", "beta", "gamma", "", "δ", "two words"], dtype=object)
-
-
-def batch_symbol(manifest: Manifest) -> str | None:
-    """The symbol that counts rows: the plan's own, else that on the first axis of the earliest input with one."""
-    if manifest.batch:
-        return manifest.batch.symbol
-    return next((symbol.name for symbol in manifest.symbols if symbol.axis == 0), None)
-
-
-def symbol_sizes(manifest: Manifest, given: Mapping[str, int], batch: int) -> dict[str, int]:
-    """A size for every symbol of the inputs: the given one, else `batch` for the batch symbol, else DEFAULT_SIZE.
-
-    What was not given is kept within the symbol's bounds.
-
-    Raises:
-        UsageError: a given symbol is not in the inputs.
-    """
-    symbols = {symbol.name: symbol for symbol in manifest.symbols if symbol.input is not None}
-    unknown = sorted(set(given) - set(symbols))
-    if unknown:
-        known = ", ".join(symbols) or "none: every size is fixed"
-        raise UsageError("no such symbolic dimension", where=f"--dim {unknown[0]}", expected=known)
-    rows = batch_symbol(manifest)
-    sizes = {}
-    for name, symbol in symbols.items():
-        size = max(symbol.min, batch if name == rows else DEFAULT_SIZE)
-        sizes[name] = given.get(name, size if symbol.max is None else min(symbol.max, size))
-    return sizes
 
 
 def random_inputs(
     specs: Sequence[TensorSpec],
     sizes: Mapping[str, int],
     rng: np.random.Generator,
-    bounds: Mapping[str, int] | None = None,
+    ranges: Mapping[str, tuple[Dim, Dim]] | None = None,
 ) -> dict[str, np.ndarray]:
     """One random array per input.
 
-    Floats are normal with deviation 1, u8 is 0..255, other integers are below the input's bound (a table's length,
-    see `frontend.index_bounds`; 2 when unknown, which suits masks and types), strings are a few words.
+    Floats are normal with deviation 1, u8 is 0..255, other integers are within the input's range where it has one (a
+    plan's `samples.ranges`), else 0 or 1, which suits masks and types; strings are a few words.
 
     Raises:
-        UsageError: an input's shape is not known before the run.
+        UsageError: an input's shape is not known before the run, or these sizes leave an index no place.
     """
-    return {spec.name: _random(spec, sizes, rng, (bounds or {}).get(spec.name, 2)) for spec in specs}
+    made = {}
+    for spec in specs:
+        ends = (ranges or {}).get(spec.name)
+        numbers = None if ends is None else (evaluate(ends[0], sizes), evaluate(ends[1], sizes))
+        made[spec.name] = _random(spec, sizes, rng, numbers)
+    return made
 
 
-def _random(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator, bound: int) -> np.ndarray:
+def _random(
+    spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator, ends: tuple[int, int] | None
+) -> np.ndarray:
     if spec.dims is None:
         raise UsageError("an input of unknown rank cannot be made at random", where=spec.name)
     shape = tuple(evaluate(dim, sizes) for dim in spec.dims)
@@ -71,10 +50,20 @@ def _random(spec: TensorSpec, sizes: Mapping[str, int], rng: np.random.Generator
         return rng.choice(_WORDS, size=shape)
     if spec.dtype == "bool":
         return rng.random(shape) < 0.5
-    if spec.dtype == "u8":
+    if spec.dtype == "u8" and ends is None:
         return rng.integers(0, 256, shape, dtype=np.uint8)
     if dtype.kind in "iu":
-        return rng.integers(0, bound, shape).astype(dtype)
+        return rng.integers(*_within(spec, ends or (0, 1)), shape, dtype=np.int64, endpoint=True).astype(dtype)
     if dtype.kind == "c":
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
+
+
+def _within(spec: TensorSpec, ends: tuple[int, int]) -> tuple[int, int]:
+    """The part of a range that the element type has."""
+    info = np.iinfo(spec.numpy)
+    low, high = max(ends[0], int(info.min), -MOST_INDEX), min(ends[1], int(info.max), MOST_INDEX)
+    if low > high:
+        raise UsageError("these sizes leave an index no place to point to", where=spec.name,
+                         expected=f"{ends[0]} to {ends[1]}", hint="choose others with --dim")  # fmt: skip
+    return low, high

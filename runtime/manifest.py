@@ -209,6 +209,18 @@ class Batch(NamedTuple):
     min_rows: int
 
 
+class Samples(NamedTuple):
+    """What inputs made up for a measurement keep to, so that indices stay inside what they index.
+
+    Attributes:
+        ranges: name of an integer input → its least and greatest value.
+        conditions: on sizes, beside the plan's constraints.
+    """
+
+    ranges: Mapping[str, tuple[Dim, Dim]] = MappingProxyType({})
+    conditions: tuple[Constraint, ...] = ()
+
+
 class Weights(NamedTuple):
     """The size in bytes of weights.bin, its SHA-256, and its fast checksum (checksums.py)."""
 
@@ -250,6 +262,7 @@ class Manifest(NamedTuple):
     max_memory: int | None = None
     defaults: Mapping[str, Constant] = MappingProxyType({})
     fixed: tuple[str, ...] = ()
+    samples: Samples = Samples()
 
     @property
     def not_split(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from .manifest import (
     HostStep,
     Manifest,
     NativeStep,
+    Samples,
     Scheduled,
     StageSpec,
     Step,
@@ -269,6 +270,17 @@ class ManifestReader:
             raise fields.bad("shape", f"a tensor within the weights' {weights.size} bytes")
         return Constant(dtype, shape, offset, None)
 
+    def samples(self) -> Samples:
+        """What inputs that are made up keep to; absent in plans of an earlier parax."""
+        fields = Fields(self.fields.get_object("samples"), "manifest.samples")
+
+        def ends(raw: object, where: str) -> tuple[Dim, Dim]:
+            if not isinstance(raw, list) or len(raw) != 2:
+                raise CorruptPlan("malformed range", where=where, expected="[least, greatest]", found=repr(raw)[:80])
+            return checked_dim(raw[0], self.names, where), checked_dim(raw[1], self.names, where)
+
+        return Samples(fields.mapping("ranges", ends), fields.items("conditions", self.constraint, optional=True))
+
     def batch(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batch | None:
         """How a request may be cut into pieces; null where it may not."""
         if self.fields.raw.get("batch") is None:
@@ -355,6 +367,7 @@ class ManifestReader:
             max_memory=fields.optional_integer("max_memory", 1, MAX_INT),
             defaults=fields.mapping("defaults", lambda r, where: self.constant(r, where, weights)),
             fixed=fields.items("fixed", _name, optional=True),
+            samples=self.samples(),
         )
         check_references(manifest)
         return manifest

@@ -233,7 +233,6 @@ def test_emit_to_stdout(emit: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "x: f32[N,4]"),
         (["--input", "z=1"], "z"),
         (["--input", "x=[1, 2]"], "x"),
         (["--input", "x=@absent.npy"], "absent.npy"),

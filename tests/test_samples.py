@@ -1,4 +1,4 @@
-"""Random inputs: sizes, bounds, types; and which inputs index a table."""
+"""Random inputs: sizes, ranges, types; and which inputs index a table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import parax
-from parax.compiler.frontend.index_bounds import index_bounds
-from parax.compiler.samples import random_inputs, symbol_sizes
+from parax.compiler.samples import random_inputs
+from parax.compiler.sizes import symbol_sizes
 
 
 def embedding() -> object:
@@ -27,7 +27,7 @@ def embedding() -> object:
 
 
 def test_an_input_that_indexes_a_table_is_bounded_by_it() -> None:
-    assert index_bounds(embedding()) == {"ids": 5}
+    assert parax.compile(embedding()).manifest.samples.ranges == {"ids": (0, 4)}
 
 
 def test_sizes_are_given_or_batch_or_default_and_keep_to_their_bounds() -> None:
@@ -40,7 +40,22 @@ def test_sizes_are_given_or_batch_or_default_and_keep_to_their_bounds() -> None:
 
 def test_values_fit_types_and_bounds() -> None:
     plan = parax.compile(embedding())
-    inputs = random_inputs(plan.inputs, {"N": 50, "S": 4}, np.random.default_rng(0), {"ids": 5})
+    inputs = random_inputs(plan.inputs, {"N": 50, "S": 4}, np.random.default_rng(0), {"ids": (0, 4)})
     assert inputs["ids"].shape == (50, 4)
     assert inputs["ids"].dtype == np.int64
     assert set(np.unique(inputs["ids"])) == {0, 1, 2, 3, 4}
+
+
+def test_a_range_is_of_sizes_and_may_be_negative_or_empty() -> None:
+    plan, rng = parax.compile(embedding()), np.random.default_rng(0)
+    sizes = {"N": 50, "S": 4}
+    behind = random_inputs(plan.inputs, sizes, rng, {"ids": (-2, ("+", ("*", -1, "S"), 3))})
+    assert set(np.unique(behind["ids"])) == {-2, -1}
+    with pytest.raises(parax.UsageError, match="no place"):
+        random_inputs(plan.inputs, sizes, rng, {"ids": (0, ("+", ("*", -1, "S"), 3))})
+
+
+def test_other_integers_are_flags() -> None:
+    plan = parax.compile(embedding())
+    inputs = random_inputs(plan.inputs, {"N": 50, "S": 4}, np.random.default_rng(0))
+    assert set(np.unique(inputs["ids"])) == {0, 1}

@@ -17,6 +17,7 @@ from ...runtime.cpu import cpu_name
 from . import arguments
 from .console import Console, Table, plain
 from .doctor import package_versions
+from .inputs import random_arrays, sizes_of, still_open
 from .models import is_plan, open_plan
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     """Measure and show; the exit code."""
     from ...runtime.topology import choose_cores
     from .. import contest
+    from ..sizes import naming_sizes
 
     model = args.model if is_plan(args.plan) else args.plan
     if args.vs and model is None:
@@ -63,8 +65,10 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         check_writable(args.export_json)
     plan = open_plan(args.plan, arguments.compile_options(args), console)
     cores = choose_cores(args.cores)
-    inputs, rows = make_inputs(plan, model, args, console)
-    with ExitStack() as stack:
+    sizes = sizes_of(plan, still_open(plan, args.dim), args.batch, console)
+    inputs = random_arrays(plan, sizes, args.seed)
+    rows = rows_of(plan, sizes, inputs)
+    with ExitStack() as stack, naming_sizes(plan.manifest, sizes):
         contestants = line_up(plan, model, inputs, rows, cores, args)
         for contestant in contestants:
             stack.callback(contestant.close)
@@ -80,31 +84,15 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def make_inputs(
-    plan: Plan, model: Path | None, args: argparse.Namespace, console: Console
-) -> tuple[dict[str, np.ndarray], int]:
-    """Random inputs of the plan's shapes, and how many rows of the batch they hold (1 where there is no batch)."""
-    import numpy as np
+def rows_of(plan: Plan, sizes: Mapping[str, int], inputs: Mapping[str, np.ndarray]) -> int:
+    """How many rows of the batch a request holds: 1 where there is no batch."""
+    from ..sizes import batch_symbol
 
-    from .. import samples
-
-    known = {symbol.name for symbol in plan.manifest.symbols}
-    given = {symbol: size for symbol, size in args.dim if isinstance(size, int) and symbol in known}
-    sizes = samples.symbol_sizes(plan.manifest, given, args.batch)
-    rows = samples.batch_symbol(plan.manifest)
-    guessed = [f"{symbol}={n}" for symbol, n in sizes.items() if symbol not in given and symbol != rows]
-    if guessed:
-        console.note(f"sizes taken for open dimensions: {' '.join(guessed)} (choose with --dim)")
-    bounds = {}
-    if model:
-        from ..frontend.index_bounds import index_bounds
-
-        bounds = index_bounds(model)
-    inputs = samples.random_inputs(plan.inputs, sizes, np.random.default_rng(args.seed), bounds)
-    if rows in sizes:
-        return inputs, sizes[rows]
+    rows = batch_symbol(plan.manifest)
+    if rows is not None and rows in sizes:
+        return sizes[rows]
     leading = {array.shape[0] for array in inputs.values() if array.ndim}
-    return inputs, leading.pop() if len(leading) == 1 else 1
+    return leading.pop() if len(leading) == 1 else 1
 
 
 def line_up(

@@ -13,6 +13,7 @@ from ...files import check_writable, replacing
 from ..options import CompileOptions
 from . import arguments
 from .console import Console, Table
+from .inputs import random_arrays, sizes_of
 from .models import open_plan
 
 if TYPE_CHECKING:
@@ -49,13 +50,15 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         from . import demo
 
         return demo.execute(console)
+    from ..sizes import naming_sizes
+
     options = CompileOptions(mode=args.mode or "auto", max_memory=args.max_memory)
     plan = open_plan(args.plan, options, console)
     _check_names(plan, args)
     for _, place in args.output:
         check_writable(_path(place))
-    inputs = gather(plan, args)
-    with plan.session(**arguments.session_options(args)) as session:
+    inputs, sizes = gather(plan, args, console)
+    with plan.session(**arguments.session_options(args)) as session, naming_sizes(plan.manifest, sizes):
         began = time.perf_counter()
         outputs = session.run(inputs)
         seconds = time.perf_counter() - began
@@ -78,28 +81,31 @@ def _check_names(plan: Plan, args: argparse.Namespace) -> None:
                 raise UsageError("no such tensor", where=f"{flag} {name}", expected=" or ".join(known))
 
 
-def gather(plan: Plan, args: argparse.Namespace) -> dict[str, np.ndarray]:
-    """The inputs' arrays, from files, JSON texts or at random.
+def gather(plan: Plan, args: argparse.Namespace, console: Console) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The inputs' arrays, from files, JSON texts or at random, and the sizes of those made up.
+
+    Where none is given, all are random, and it is said. An input that the plan has a default of need not be given.
 
     Raises:
         UsageError: one is missing, unreadable, or does not parse.
     """
-    import numpy as np
-
-    from .. import samples
-
-    given = dict(args.input)
-    missing = [str(spec) for spec in plan.inputs if spec.name not in given]
+    wanted = [spec for spec in plan.inputs if spec.name not in plan.manifest.defaults]
+    given = dict(args.input) or {spec.name: "random" for spec in wanted}
+    missing = [str(spec) for spec in wanted if spec.name not in given]
     if missing:
-        hint = f"give --input {plan.inputs[0].name}=@FILE.npy, or =random"
+        hint = f"give --input {missing[0].split(':')[0]}=@FILE.npy, or =random"
         raise UsageError("inputs missing", expected=", ".join(missing), hint=hint)
-    wanted = [spec for spec in plan.inputs if given[spec.name] == "random"]
-    sizes = samples.symbol_sizes(plan.manifest, arguments.fixed_dims(args.dim), 1) if wanted else {}
-    arrays = samples.random_inputs(wanted, sizes, np.random.default_rng(args.seed))
-    for spec in plan.inputs:
-        if spec.name not in arrays:
-            arrays[spec.name] = read(spec.name, given[spec.name], spec.numpy)
-    return arrays
+    if not args.input and wanted:
+        console.note("no --input: all inputs are random")
+    arrays = {
+        spec.name: read(spec.name, given[spec.name], spec.numpy)
+        for spec in plan.inputs if given.get(spec.name, "random") != "random"
+    }  # fmt: skip
+    random = [name for name, text in given.items() if text == "random"]
+    if not random:
+        return arrays, {}
+    sizes = sizes_of(plan, arguments.fixed_dims(args.dim), 1, console, arrays)
+    return {**random_arrays(plan, sizes, args.seed, random), **arrays}, sizes
 
 
 def read(name: str, text: str, dtype: np.dtype) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import AccuracyMismatch, UsageError
 from . import arguments
 from .console import Console, Table
+from .inputs import sizes_of, still_open
 from .models import open_plan
 
 if TYPE_CHECKING:
@@ -43,11 +44,10 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     from ..frontend.oracle import best_kind
 
     plan, model = _compiled(args, console)
-    sizes = {symbol: size for symbol, size in args.dim if isinstance(size, int)}
-    known = {symbol.name for symbol in plan.manifest.symbols}
     how = Procedure(
-        kind=args.against or best_kind(), times=args.n, sizes={s: n for s, n in sizes.items() if s in known},
-        batch=args.batch, seed=args.seed, instances=args.instances, cores_per_instance=args.cores_per_instance,
+        kind=args.against or best_kind(), times=args.n, seed=args.seed,
+        sizes=sizes_of(plan, still_open(plan, args.dim), args.batch, console),
+        instances=args.instances, cores_per_instance=args.cores_per_instance,
         rtol=args.rtol, atol=args.atol,
     )  # fmt: skip
     runs = list(compare_with_oracle(plan, model, how))

@@ -16,7 +16,6 @@ from ...errors import IncompatiblePlan, InvalidInput, ResourceLimit, UsageError
 from .. import driver
 from ..backend.machine import slowness
 from ..compilation import Progress
-from ..frontend.index_bounds import index_bounds
 from ..frontend.parse import Source
 from ..options import CompileOptions
 from ..passes.partition.schedules import has_branches
@@ -154,7 +153,8 @@ class Study:
             if self.planner.symbol is not None:
                 sizes[self.planner.symbol] = rows
             rng = np.random.default_rng(SEED)
-            self._inputs[rows] = random_inputs(self._any_plan().inputs, sizes, rng, index_bounds(self.model))
+            plan = self._any_plan()
+            self._inputs[rows] = random_inputs(plan.inputs, sizes, rng, plan.manifest.samples.ranges)
         return self._inputs[rows]
 
     def _any_plan(self) -> Plan:

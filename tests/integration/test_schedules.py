@@ -14,7 +14,7 @@ import pytest
 
 from examples.models import build
 from parax import CompileOptions, InvalidInput
-from parax.compiler import driver, samples
+from parax.compiler import driver, samples, sizes
 from parax.compiler.compilation import Compilation
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
@@ -55,8 +55,8 @@ def many_cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def feeds(plan: Plan, rows: int = 1) -> dict[str, np.ndarray]:
     """Random inputs."""
-    sizes = samples.symbol_sizes(plan.manifest, {}, rows)
-    return samples.random_inputs(plan.inputs, sizes, np.random.default_rng(rows), {})
+    found = sizes.symbol_sizes(plan.manifest, {}, rows)
+    return samples.random_inputs(plan.inputs, found, np.random.default_rng(rows))
 
 
 def assert_same(plan: Plan, rows: tuple[int, ...], times: int = 3) -> None:
