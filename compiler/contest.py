@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -26,6 +27,7 @@ class Contestant:
         calls: one function per concurrent client; each call does `items` items.
         items: rows of the batch in one call.
         close: frees what it holds.
+        blame: says whose failure it is when a call raises.
     """
 
     side: str
@@ -33,6 +35,7 @@ class Contestant:
     calls: Sequence[Call]
     items: int
     close: Call = field(default=lambda: None)
+    blame: Callable[[], AbstractContextManager[None]] = nullcontext
     rates: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
@@ -75,7 +78,8 @@ class Contestant:
                 thread.join()
         elapsed = time.perf_counter() - began
         if errors:
-            raise errors[0]
+            with self.blame():
+                raise errors[0]
         seconds = [t for each in times for t in each]
         return len(seconds) * self.items / elapsed, seconds
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...runtime.modes import wanted_program
 from ..contest import Call, Contestant
+from ..frontend.other_side import other_side
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,16 +88,17 @@ def onnxruntime(
 
     def contestant(setup: str, calls: Sequence[Call]) -> Contestant:
         pinned = calls if len(calls) == 1 else [_pinned(call, core) for call, core in zip(calls, cores, strict=True)]
-        return Contestant("onnxruntime", setup, pinned, rows)
+        return Contestant("onnxruntime", setup, pinned, rows, blame=partial(other_side, "onnxruntime"))
 
-    contestants = [contestant(words(1, n), [session(n)])]
-    if n > 1 and alone:
-        contestants.append(contestant(words(1, 1), [session(1)]))
-    elif n > 1:
-        sessions = [session(1) for _ in cores]
-        contestants.append(contestant(words(n, 1), sessions))
-        contestants.append(contestant(f"1 session, {n} callers", sessions[:1] * n))
-    return contestants
+    with other_side("onnxruntime"):
+        contestants = [contestant(words(1, n), [session(n)])]
+        if n > 1 and alone:
+            contestants.append(contestant(words(1, 1), [session(1)]))
+        elif n > 1:
+            sessions = [session(1) for _ in cores]
+            contestants.append(contestant(words(n, 1), sessions))
+            contestants.append(contestant(f"1 session, {n} callers", sessions[:1] * n))
+        return contestants
 
 
 def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, alone: bool = False) -> list[Contestant]:
@@ -123,19 +125,21 @@ def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, al
 
     def contestant(setup: str, network: Any, clients: int) -> Contestant:
         calls = [partial(network.create_infer_request().infer, feed, share_inputs=True) for _ in range(clients)]
-        return Contestant("openvino", f"{setup}, {clients} in flight", calls, rows)
+        setup, blame = f"{setup}, {clients} in flight", partial(other_side, "openvino")
+        return Contestant("openvino", setup, calls, rows, blame=blame)
 
-    contestants = [contestant("latency", compiled(PERFORMANCE_HINT="LATENCY"), 1)]
-    if n > 1 and alone:
-        single = compiled(PERFORMANCE_HINT="LATENCY", INFERENCE_NUM_THREADS=1)
-        contestants.append(contestant("latency, 1 thread", single, 1))
-    elif not alone:
-        many = compiled(PERFORMANCE_HINT="THROUGHPUT")
-        wanted = int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
-        contestants.append(contestant("throughput", many, wanted))
-        if int(many.get_property("NUM_STREAMS")) != n or wanted != n:
-            contestants.append(contestant(f"{n} streams", compiled(NUM_STREAMS=n), n))
-    return contestants
+    with other_side("openvino"):
+        contestants = [contestant("latency", compiled(PERFORMANCE_HINT="LATENCY"), 1)]
+        if n > 1 and alone:
+            single = compiled(PERFORMANCE_HINT="LATENCY", INFERENCE_NUM_THREADS=1)
+            contestants.append(contestant("latency, 1 thread", single, 1))
+        elif not alone:
+            many = compiled(PERFORMANCE_HINT="THROUGHPUT")
+            wanted = int(many.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+            contestants.append(contestant("throughput", many, wanted))
+            if int(many.get_property("NUM_STREAMS")) != n or wanted != n:
+                contestants.append(contestant(f"{n} streams", compiled(NUM_STREAMS=n), n))
+        return contestants
 
 
 def outputs(contestant: Contestant) -> list[np.ndarray]:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", choices=("onnxruntime", "reference"),
                         help="the other implementation (default: onnxruntime where installed)")  # fmt: skip
     parser.add_argument("--layerwise", action="store_true",
-                        help="compare every intermediate tensor, in order (without fusion across them)")  # fmt: skip
+                        help="compare every layer's result, in order (without fusion across them)")  # fmt: skip
     parser.add_argument("--n", type=arguments.positive, default=5, metavar="N", help="random inputs (default 5)")
     parser.add_argument("--batch", type=arguments.positive, default=1, metavar="B", help="rows per input (default 1)")
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of the random inputs (default 0)")

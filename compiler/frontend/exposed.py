@@ -1,20 +1,24 @@
-"""A copy of a model whose every intermediate tensor is an output, to find the layer where two implementations part."""
+"""A copy of a model whose every layer's result is an output, to find the layer where two implementations part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from .limits import Limits
 from .parse import read_model
 
+_SIZES = {"Shape", "Size"}
+
 
 def exposed(path: Path) -> ModelProto:
-    """The model with the results of all nodes of its main graph as outputs, in the order of the nodes.
+    """The model with the results of its main graph's layers as outputs, in the order of the nodes.
 
-    External data is read into the model.
+    Layers compute on what the inputs hold. Constants, and sizes computed from shapes, are none: implementations that
+    part there give a later layer another shape. The model's own outputs are kept. External data is read in.
 
     Raises:
         UsageError, InvalidModel, UnsupportedOp, ResourceLimit: see `parse.read_model`.
@@ -24,9 +28,35 @@ def exposed(path: Path) -> ModelProto:
     graph = model.graph
     declared = {value.name: value for value in graph.output}
     inputs = {value.name for value in graph.input}
-    names = dict.fromkeys(name for node in graph.node for name in node.output if name and name not in inputs)
+    computed = _computed(graph)
+    names = dict.fromkeys(
+        name for node in graph.node for name in node.output
+        if name and name not in inputs and (name in computed or name in declared)
+    )  # fmt: skip
     missing = [value for name, value in declared.items() if name not in names]
     del graph.output[:]
     graph.output.extend(declared.get(name, ValueInfoProto(name=name)) for name in names)
     graph.output.extend(missing)
     return model
+
+
+def _computed(graph: GraphProto) -> set[str]:
+    """The values that depend on what the inputs hold, not only on their shapes."""
+    constants = {tensor.name for tensor in graph.initializer}
+    found = {value.name for value in graph.input} - constants
+    for node in graph.node:
+        if node.op_type not in _SIZES and any(name in found for name in _read(node)):
+            found.update(node.output)
+    return found
+
+
+def _read(node: NodeProto) -> Iterator[str]:
+    """What a node and the nodes of its bodies read."""
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        yield from each.input
+        for attribute in each.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from (value.name for value in body.output)
+                pending.extend(body.node)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ...errors import UnsupportedOp, UsageError
+from ...errors import UsageError
+from .other_side import other_side
 from .parse import InFolder, Settled, Source, settled
 
 KINDS = ("onnxruntime", "reference")
@@ -25,11 +26,11 @@ def best_kind() -> str:
 
 
 def oracle(model: Source, kind: str) -> Oracle:
-    """A function from inputs by name to outputs by name.
+    """A function from inputs by name to outputs by name; it raises UnsupportedOp where the other side fails.
 
     Raises:
         UsageError: the package is not installed.
-        UnsupportedOp: it cannot run this model.
+        UnsupportedOp: it cannot load this model.
     """
     source = _whole(settled(model))
     return _reference(source) if kind == "reference" else _onnxruntime(source)
@@ -57,22 +58,29 @@ def _onnxruntime(model: Path | bytes | onnx.ModelProto) -> Oracle:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-    try:
+    hint = "try --against reference"
+    with other_side("onnxruntime", hint):
         session = ort.InferenceSession(
             source if isinstance(source, bytes) else str(source), options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # its exceptions have no common base below Exception
-        raise UnsupportedOp(f"ONNX Runtime cannot load the model: {error}", hint="try --against reference") from error
     names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with other_side("onnxruntime", hint):
+            return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+    return run
 
 
 def _reference(model: Path | bytes | onnx.ModelProto) -> Oracle:
     from onnx.reference import ReferenceEvaluator  # brings in hundreds of modules: only for who verifies
 
-    try:
+    with other_side("onnx.reference"):
         evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
-    except Exception as error:  # as above
-        raise UnsupportedOp(f"onnx.reference cannot load the model: {error}") from error
     names = list(evaluator.output_names)
-    return lambda inputs: dict(zip(names, evaluator.run(None, dict(inputs)), strict=True))
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        with other_side("onnx.reference"):
+            return dict(zip(names, evaluator.run(None, dict(inputs)), strict=True))
+
+    return run
