@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import parax
-from parax.compiler.compare import difference
+from parax.compiler.compare import Difference, Tolerance, difference, rule_of
 from parax.compiler.frontend.oracle import oracle
 from parax.files import write_whole
 
@@ -102,7 +102,7 @@ def _run_mode(
             start = time.perf_counter()
             found = session.run(run.inputs)
             seconds = time.perf_counter() - start
-            differences = [difference(name, found[name], value, case.rtol, case.atol) for name, value in right.items()]
+            differences = [_difference(name, found[name], value, case) for name, value in right.items()]
             problems = [f"output {each.name} {each.problem}" for each in differences if not each.passed]
             first = next(iter(right))
             if case.classifies and not problems and (found[first].argmax(1) != right[first].argmax(1)).any():
@@ -112,6 +112,12 @@ def _run_mode(
                 "max_abs": max((each.max_abs for each in differences), default=0.0),
                 "worst": max((each.worst for each in differences), default=0.0), "seconds": seconds,
             }  # fmt: skip
+
+
+def _difference(name: str, found: np.ndarray, right: np.ndarray, case: Case) -> Difference:
+    """By the case's tolerances, or those of a type whose own rounding is coarser."""
+    rtol = max(case.rtol, rule_of(right.dtype).rtol)
+    return difference(name, found, right, Tolerance(rtol, case.atol))
 
 
 def run_in_child(name: str, args: argparse.Namespace) -> list[Record]:

@@ -81,3 +81,29 @@ def test_layer_by_layer_shows_layers_and_no_sizes(tmp_path: Path) -> None:
     }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     assert [value.name for value in exposed(tmp_path / "m.onnx").graph.output] == ["s", "r", "k", "y", "b", "z"]
+
+
+@pytest.mark.parametrize("arguments", [["verify", "m.onnx"], ["compile", "m.onnx", "--check", "1"]], ids=lambda a: a[0])
+def test_agreement_that_says_little_is_said(arguments: list[str], cli: Cli, tmp_path: Path) -> None:
+    text = HEADER + "g (float[N,3] x) => (float[N,3] y, float[N,3] z) <float[1] w = {0}> { y = Mul(x, w) z = Relu(x) }"
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    done = cli(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("output y: the reference is 0 everywhere") == 1
+    assert "output z" not in done.stderr
+
+
+def test_expectations_are_compared_by_the_same_rules(cli: Cli, tmp_path: Path) -> None:
+    text = HEADER + """g (float[4] x) => (float[3] v, int64[3] i) <int64[1] k = {3}> { v, i = TopK(x, k) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    np.save(tmp_path / "v.npy", np.array([5, 2, 2], np.float32))
+    np.save(tmp_path / "i.npy", np.array([3, 2, 1]))
+    expect = ["--input", "x=[1, 2, 2, 5]", "--expect", "v=@v.npy", "--expect", "i=@i.npy"]
+    done = cli("run", "m.onnx", *expect)
+    assert done.returncode == 0, done.stdout
+    assert "same, but for the order of equal scores" in done.stdout
+    assert "in another order where v is equal" in done.stderr
+    np.save(tmp_path / "i.npy", np.array([1, 2, 3]))
+    done = cli("run", "m.onnx", *expect)
+    assert done.returncode == 5
+    assert "OTHER ORDER the same rows in another order" in done.stdout

@@ -15,6 +15,7 @@ from . import arguments
 from .console import Console, Table
 from .inputs import random_arrays, sizes_of
 from .models import open_plan
+from .verify import shown_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write an output to a file; repeatable")  # fmt: skip
     parser.add_argument("--expect", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
                         help="compare an output with a file, exit code 5 when they differ; repeatable")  # fmt: skip
-    parser.add_argument("--rtol", type=float, default=1e-3, help="allowed |Δ| per |expected| (default 1e-3)")
-    parser.add_argument("--atol", type=float, default=1e-4, help="allowed |Δ| besides (default 1e-4)")
+    parser.add_argument("--rtol", type=float, help="allowed |Δ| per |expected| (default: by type, 1e-3 for f32)")
+    parser.add_argument("--atol", type=float,
+                        help="allowed |Δ| besides (default: by type, 1e-4 of root mean square for f32)")  # fmt: skip
     parser.add_argument("--dim", type=arguments.dim, action="append", default=[], metavar="SYMBOL=8",
                         help="size of a symbolic dimension of random inputs; repeatable")  # fmt: skip
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of random inputs (default 0)")
@@ -65,6 +67,9 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     for name, place in args.output:
         save(outputs[name], place)
     checks = compare(outputs, args)
+    for check in checks:
+        if check.warning:
+            console.note(f"output {check.name}: {check.warning}")
     show(outputs, checks, seconds, console)
     return 0 if all(check.passed for check in checks) else AccuracyMismatch.exit_code
 
@@ -152,13 +157,14 @@ def _path(place: str) -> Path:
 
 def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Difference]:
     """One difference per --expect."""
-    from ..compare import difference
+    from ..compare import Tolerance
+    from ..row_order import differences
 
-    results = []
-    for name, place in args.expect:
-        expected = read(name, place if place.startswith("@") else f"@{place}", outputs[name].dtype)
-        results.append(difference(name, outputs[name], expected, args.rtol, args.atol))
-    return results
+    expected = {
+        name: read(name, place if place.startswith("@") else f"@{place}", outputs[name].dtype)
+        for name, place in args.expect
+    }
+    return differences(outputs, expected, Tolerance(args.rtol, args.atol))
 
 
 def show(outputs: dict[str, np.ndarray], checks: list[Difference], seconds: float, console: Console) -> None:
@@ -167,13 +173,14 @@ def show(outputs: dict[str, np.ndarray], checks: list[Difference], seconds: floa
         "seconds": seconds,
         "outputs": {name: _described(array) for name, array in outputs.items()},
         "expectations": [
-            {"name": c.name, "max_abs": c.max_abs, "passed": c.passed, "problem": c.problem} for c in checks
+            {"name": c.name, "max_abs": c.max_abs, "passed": c.passed, "status": c.status, "problem": c.problem,
+             "warning": c.warning} for c in checks
         ],
     }
     rows = [[name, array.dtype, list(array.shape), _first_values(array)] for name, array in outputs.items()]
     tables = [Table(f"outputs after {seconds * 1e3:.2f} ms", ("name", "type", "shape", "values"), rows)]
     if checks:
-        rows = [[c.name, f"{c.max_abs:.3g}", "same" if c.passed else f"DIFFERS {c.problem}"] for c in checks]
+        rows = [[c.name, f"{c.max_abs:.3g}", shown_result(c)] for c in checks]
         tables.append(Table("expectations", ("output", "max |Δ|", "result"), rows))
     console.result(document, *tables)
 

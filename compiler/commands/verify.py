@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=arguments.positive, default=5, metavar="N", help="random inputs (default 5)")
     parser.add_argument("--batch", type=arguments.positive, default=1, metavar="B", help="rows per input (default 1)")
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of the random inputs (default 0)")
-    parser.add_argument("--rtol", type=float, default=1e-3, help="allowed |Δ| per |reference| (default 1e-3)")
-    parser.add_argument("--atol", type=float, default=1e-4, help="allowed |Δ| besides (default 1e-4)")
+    parser.add_argument("--rtol", type=float, help="allowed |Δ| per |reference| (default: by type, 1e-3 for f32)")
+    parser.add_argument("--atol", type=float,
+                        help="allowed |Δ| besides (default: by type, 1e-4 of root mean square for f32)")  # fmt: skip
     arguments.add_compile_options(parser)
     parser.add_argument("--cores-per-instance", type=arguments.positive, metavar="X", help="cores of one instance")
 
@@ -53,9 +54,11 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     runs = list(compare_with_oracle(plan, model, how))
     passed = all(d.passed for differences in runs for d in differences)
     document = {
-        "model": args.model, "against": how.kind, "n": args.n, "passed": passed, "rtol": how.rtol, "atol": how.atol,
+        "model": args.model, "against": how.kind, "n": args.n, "passed": passed,
         "runs": [[{**vars(d), "passed": d.passed} for d in differences] for differences in runs],
     }  # fmt: skip
+    for warning in dict.fromkeys(f"output {d.name}: {d.warning}" for found in runs for d in found if d.warning):
+        console.note(warning)
     console.result(document, _table(args.model.name, how.kind, runs, passed))
     return 0 if passed else AccuracyMismatch.exit_code
 
@@ -75,10 +78,17 @@ def _compiled(args: argparse.Namespace, console: Console) -> tuple[Plan, Source]
         return api.compile(model, options=options, progress=progress), model
 
 
+def shown_result(d: Difference) -> str:
+    """How one output came out, in words."""
+    if d.passed:
+        return "same" if d.status == "same" else "same, but for the order of equal scores"
+    return f"OTHER ORDER {d.problem}" if d.status == "other order" else f"DIFFERS {d.problem}"
+
+
 def _table(name: str, kind: str, runs: list[list[Difference]], passed: bool) -> Table:
     rows = [
         [number, d.name, f"{d.max_abs:.3g}", f"{d.worst:.3g}", "" if d.top1 is None else f"{d.top1:.1%}",
-         "same" if d.passed else f"DIFFERS {d.problem}"]
+         shown_result(d)]
         for number, differences in enumerate(runs, 1) for d in differences
     ]  # fmt: skip
     columns = ("input", "output", "max |Δ|", "of allowed", "top-1", "result")
