@@ -115,7 +115,8 @@ def difference(name: str, found: np.ndarray, expected: np.ndarray, allowed: Tole
         return _exact(name, found, expected, allowed.steps)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     got, want = found.astype(wide), expected.astype(wide)
-    rtol, atol = tolerances(want, rule_of(expected.dtype, allowed.coarsest), allowed)
+    rule = rule_of(expected.dtype, allowed.coarsest)
+    rtol, atol, scaled = tolerances(want, rule, allowed)
     delta = _delta(got, want)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(delta == 0, 0.0, delta / (atol + rtol * np.where(np.isfinite(want), np.abs(want), 0.0)))
@@ -128,22 +129,25 @@ def difference(name: str, found: np.ndarray, expected: np.ndarray, allowed: Tole
     elif top1 is not None and top1 < 1:
         problem = f"another winner in {1 - top1:.1%} of the rows"
     status = DIFFERENT if problem else SAME
-    return Difference(name, max_abs, worst, top1, problem, rtol, atol, _weakness(want, atol), status)
+    return Difference(name, max_abs, worst, top1, problem, rtol, atol, _weakness(want, atol, scaled), status)
 
 
-def tolerances(want: np.ndarray, rule: Rule, allowed: Tolerance) -> tuple[float, float]:
-    """rtol and atol against a reference."""
+def tolerances(want: np.ndarray, rule: Rule, allowed: Tolerance) -> tuple[float, float, bool]:
+    """rtol and atol against a reference, and whether atol is a share of that."""
     rtol = rule.rtol if allowed.rtol is None else allowed.rtol
     if allowed.atol is not None:
-        return rtol, allowed.atol
+        return rtol, allowed.atol, False
     sizes = np.abs(want[np.isfinite(want)])
     largest = float(sizes.max()) if sizes.size else 0.0
     mean = largest * float(np.sqrt(np.mean(np.square(sizes / largest)))) if largest else 0.0
-    return rtol, max(rule.share * mean, rule.least)
+    return rtol, max(rule.share * mean, rule.least), rule.share * mean > rule.least
 
 
-def _weakness(want: np.ndarray, atol: float) -> str:
-    """Why agreeing with a reference says little; "" where it says something."""
+def _weakness(want: np.ndarray, atol: float, scaled: bool) -> str:
+    """Why agreeing with a reference says little; "" where it says something.
+
+    What is smaller than an atol that is scaled to the whole is negligible beside the rest, as a distribution's tail is.
+    """
     finite = np.isfinite(want)
     if not finite.any():
         return "the reference holds no number, only NaN or infinities"
@@ -152,7 +156,7 @@ def _weakness(want: np.ndarray, atol: float) -> str:
     if want.size > 1 and (want[finite] == want[finite][0]).all():
         return f"the reference is {want[finite][0]:g} everywhere"
     sizes = np.abs(want[finite & (want != 0)])
-    small = float(np.mean(sizes < atol)) if sizes.size else 0.0
+    small = float(np.mean(sizes < atol)) if sizes.size and not scaled else 0.0
     return f"{small:.0%} of the reference is smaller than atol, {atol:.1e}" if small > 0.5 else ""
 
 

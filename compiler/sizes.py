@@ -29,10 +29,10 @@ def batch_symbol(manifest: Manifest) -> str | None:
     return next((symbol.name for symbol in manifest.symbols if symbol.axis == 0), None)
 
 
-def symbol_sizes(manifest: Manifest, given: Mapping[str, int], batch: int) -> Sizes:
+def symbol_sizes(manifest: Manifest, given: Mapping[str, int], batch: int, default: int = DEFAULT_SIZE) -> Sizes:
     """A size for every symbol of the inputs, all of which fit together.
 
-    A symbol has the given size, else `batch` where it counts rows, else DEFAULT_SIZE within its bounds. Where these
+    A symbol has the given size, else `batch` where it counts rows, else `default` within its bounds. Where these
     break what the plan says of its sizes, as few as can be of those not given are changed, rows last: to sizes above 0
     that leave no output empty, if there are any.
 
@@ -47,7 +47,7 @@ def symbol_sizes(manifest: Manifest, given: Mapping[str, int], batch: int) -> Si
     rows = batch_symbol(manifest)
     start: Sizes = {}
     for name, symbol in symbols.items():
-        size = max(symbol.min, batch if name == rows else DEFAULT_SIZE)
+        size = max(symbol.min, batch if name == rows else default)
         start[name] = given.get(name, size if symbol.max is None else min(symbol.max, size))
     free = [symbol for name, symbol in symbols.items() if name not in given]
     needed = relations(manifest, set(given))

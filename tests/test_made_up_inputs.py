@@ -70,3 +70,9 @@ def test_sizes_that_fit_nothing_are_named(verb: str, cli: Cli, tmp_path: Path) -
     assert "no sizes found that fit together" in done.stderr
     assert "P+S == T" in done.stderr
     assert "--dim P=" in done.stderr
+
+
+def test_plan_runs_its_candidates_at_sizes_that_fit(model: Path, cli: Cli) -> None:
+    done = cli("plan", "m.onnx", "--budget", "0.5", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was run" not in done.stdout

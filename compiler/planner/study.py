@@ -21,6 +21,7 @@ from ..options import CompileOptions
 from ..passes.partition.schedules import has_branches
 from ..passes.partition.works import Measured
 from ..samples import random_inputs
+from ..sizes import symbol_sizes
 from .candidate import Candidate, Load
 from .choice import Choice, Row, amount
 from .decide import Decision, followed, options_load, rows_a_call
@@ -28,7 +29,7 @@ from .delays import delayed
 from .draw import Panel, svg
 from .measure import Inputs, measure
 from .node_seconds import FEWEST_CALLS, node_seconds
-from .planner import runs_in_steps, worth_running
+from .planner import TYPICAL, runs_in_steps, worth_running
 from .prepared import prepare
 from .timeline import measured_panel, predicted_panel, recorded_spans
 
@@ -149,11 +150,9 @@ class Study:
     def inputs(self, rows: int) -> Inputs:
         """A request of so many rows, random, the same for everyone who asks."""
         if rows not in self._inputs:
-            sizes = dict(self.planner.predictor.symbols)
-            if self.planner.symbol is not None:
-                sizes[self.planner.symbol] = rows
-            rng = np.random.default_rng(SEED)
-            plan = self._any_plan()
+            plan, rng, symbol = self._any_plan(), np.random.default_rng(SEED), self.planner.symbol
+            known, least = {} if symbol is None else {symbol: rows}, TYPICAL if symbol is None else rows
+            sizes = symbol_sizes(plan.manifest, known, least, TYPICAL)
             self._inputs[rows] = random_inputs(plan.inputs, sizes, rng, plan.manifest.samples.ranges)
         return self._inputs[rows]
 
