@@ -16,10 +16,11 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from .. import __version__, env
-from ..errors import InternalError, as_parax_error
+from ..errors import InternalError, UsageError, as_parax_error
 from .commands import arguments, bench, doctor, inspect, operators, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
+from .commands.parser import Parser, did_you_mean
 
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 EXIT_CODES = """exit codes:
@@ -45,6 +46,7 @@ class Verb(Protocol):
 
 
 VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, operators, plan, verify, doctor)
+HELP_VERB = "help"
 
 
 class Terminated(BaseException):
@@ -53,37 +55,47 @@ class Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`parax VERB …`; returns the exit code."""
-    return _guarded(_parax_parser, argv)
+    return _guarded(_parse_parax, argv)
 
 
 def paraxc(argv: Sequence[str] | None = None) -> int:
     """`paraxc MODEL.onnx …`, the same as `parax compile …`; returns the exit code."""
-    return _guarded(_paraxc_parser, argv)
+    return _guarded(lambda words: paraxc_parser().parse_args(words), argv)
 
 
-def _parax_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parse_parax(words: Sequence[str]) -> argparse.Namespace:
+    """`help VERB` is `VERB --help`; a verb that there is not is answered with the verbs that there are."""
+    known = [*(verb.NAME for verb in VERBS), HELP_VERB]
+    if words[:1] == [HELP_VERB]:
+        words = [*words[1:], "--help"]
+    first = words[0] if words else "-"
+    if first not in known and not first.startswith("-"):
+        hint = did_you_mean(first, known)
+        if os.path.isfile(first):
+            hint = f"did you mean `parax run {first}` or `parax inspect {first}`?"
+        raise UsageError(f"no such verb: {first}", where="parax", hint=hint or f"there are {', '.join(known)}")
+    return parax_parser().parse_args(words)
+
+
+def parax_parser() -> Parser:
+    """The parser of `parax`, with a parser for each verb."""
+    parser = Parser(
         prog="parax",
         description="Compile ONNX models to native code and run them.",
         epilog=f"`parax VERB --help` lists a verb's options.\n\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"parax {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
-        _fill(verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP, allow_abbrev=False), verb)
+        _fill(verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP), verb)
+    of_help = verbs.add_parser(HELP_VERB, help="show the options of a verb")
+    of_help.add_argument("of", nargs="?", metavar="VERB", choices=[verb.NAME for verb in VERBS])
     return parser
 
 
-def _paraxc_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="paraxc",
-        description=compile_verb.HELP,
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def paraxc_parser() -> Parser:
+    """The parser of `paraxc`."""
+    parser = Parser(prog="paraxc", description=compile_verb.HELP, epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"paraxc {__version__}")
     _fill(parser, compile_verb)
     return parser
@@ -95,12 +107,12 @@ def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
     parser.set_defaults(verb=verb)
 
 
-def _guarded(make_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None) -> int:
+def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequence[str] | None) -> int:
     """Parse and run; whatever happens becomes one message on stderr and the right exit code."""
     verbose = 0
     try:
         with _sigterm_raises():
-            args = make_parser().parse_args(argv)
+            args = parse(sys.argv[1:] if argv is None else list(argv))
             verbose = args.verbose
             if args.verb is not doctor:  # which reports them instead
                 env.check()

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
     "parax/onnx_backend": {"parax/lazy", "compiler/onnx_backend"},  # that module by its public name
     "parax/torch_backend": {"parax/lazy", "compiler/torch_backend"},  # likewise
+    "parax/__main__": {"compiler/cli"},
     "compiler/options": BASE,
     "compiler/ir": BASE | {"compiler/ir"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
