@@ -9,13 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, reported
+from ..errors import CorruptPlan, UsageError, reported
 from ..sources import File, path_or_bytes
 from .checksums import RowSums
 from .container import WEIGHTS, Container
 from .idle_blas import end_idle_blas_threads
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .plan import Plan
 
 
@@ -43,7 +45,19 @@ def load(path: File, verify: str = "fast") -> Plan:
     if verify not in ("fast", "full", "none"):
         raise UsageError("unknown way to verify", where="verify", expected="fast, full or none", found=verify)
     expected = "the path of a plan.bin, its bytes or a binary file object"
-    container = Container(path_or_bytes(path, "plan", expected=expected, hints=_WHAT_TO_DO))
+    source = path_or_bytes(path, "plan", expected=expected, hints=_WHAT_TO_DO)
+    try:
+        return _load(source, verify)
+    except (CorruptPlan, UsageError) as error:
+        if isinstance(source, bytes):
+            raise
+        from ..file_kinds import PLAN, named  # here: what is a plan needs it not
+
+        raise named(error, source, PLAN) from error.__cause__
+
+
+def _load(source: Path | bytes, verify: str) -> Plan:
+    container = Container(source)
     weights = container.members.get(WEIGHTS)
     end_idle_blas_threads()
     sums = RowSums(weights) if verify == "fast" and weights is not None else None

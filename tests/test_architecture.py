@@ -18,11 +18,12 @@ ROOMS = ("parax", "compiler", "runtime")
 GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
 
 # Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
-BASE = {"parax/errors", "parax/env", "parax/files", "parax/lazy", "parax/log", "parax/sources"}
+BASE = {"parax/errors", "parax/env", "parax/files", "parax/file_kinds", "parax/lazy", "parax/log", "parax/sources"}
 MAY_IMPORT = {
     "parax/errors": set(),
     "parax/env": {"parax/errors"},
     "parax/files": {"parax/errors"},
+    "parax/file_kinds": {"parax/errors"},
     "parax/lazy": {"parax/errors"},
     "parax/log": {"parax/env"},
     "parax/sources": {"parax/errors"},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import env
-from ...errors import UsageError
+from ...errors import InvalidModel, UsageError
 from .console import Console
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ def is_plan(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(4) == ZIP_MAGIC or path.suffix == ".bin"
     except OSError as error:
-        raise UsageError("cannot be read", where=str(path), found=error.strerror) from error
+        from ...file_kinds import EITHER, named
+
+        unread = UsageError("cannot be read", where=str(path), found=error.strerror)
+        raise named(unread, path, EITHER) from error
 
 
 def open_plan(path: Path, options: CompileOptions | None, console: Console) -> Plan:
@@ -40,3 +43,15 @@ def open_plan(path: Path, options: CompileOptions | None, console: Console) -> P
 
     with console.progress(path.name) as progress:
         return api.compile(path, options=options, progress=progress)
+
+
+def check_model(path: Path) -> None:
+    """Refuse a plan where only the ONNX model will do.
+
+    Raises:
+        InvalidModel: it is a plan. UsageError: it cannot be read.
+    """
+    from ...file_kinds import MODEL, PLAN, kind_of, refusal
+
+    if is_plan(path) and kind_of(path) == PLAN:
+        raise refusal(InvalidModel, str(path), PLAN, MODEL)

@@ -10,7 +10,7 @@ from ...errors import AccuracyMismatch, UsageError
 from . import arguments
 from .console import Console, Table
 from .inputs import sizes_of, still_open
-from .models import open_plan
+from .models import check_model, open_plan
 
 if TYPE_CHECKING:
     from ...runtime.plan import Plan
@@ -66,6 +66,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
 def _compiled(args: argparse.Namespace, console: Console) -> tuple[Plan, Source]:
     """The plan, and the model that it is to be compared with."""
     options = arguments.compile_options(args)
+    check_model(args.model)
     if not args.layerwise:
         return open_plan(args.plan or args.model, options, console), args.model
     if args.plan:

@@ -15,7 +15,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import FunctionProto, ModelProto
 
-from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError, WrongType
+from ...errors import InvalidModel, ParaxError, ResourceLimit, UnsupportedOp, UsageError, WrongType
+from ...file_kinds import HEAD_NBYTES, MODEL, kind_of_bytes, named, refusal
 from ...sources import File, path_or_bytes
 from .apart import Apart, read_apart
 from .limits import DEFAULT_LIMITS, Limits
@@ -98,21 +99,40 @@ def read_model(source: Source, limits: Limits) -> ModelFile:
     """
     source = settled(source, None, limits)
     given = source.model if isinstance(source, InFolder) else source
+    try:
+        model, apart = _model(given, limits)
+    except (UsageError, InvalidModel, ResourceLimit) as error:
+        raise _named(error, given) from error.__cause__
+    beside = given.parent if isinstance(given, Path) else None
+    folder = source.folder if isinstance(source, InFolder) else beside
+    return ModelFile(model, folder, _opsets(model), _functions(model), apart)
+
+
+def _model(given: Path | bytes | ModelProto, limits: Limits) -> tuple[ModelProto, Apart | None]:
+    """The protobuf of a source, once it has a version and a graph, and its tensors that were read apart."""
     apart = None
     if isinstance(given, ModelProto):
         model = given
     elif isinstance(given, Path):
         data = _read(given, limits)
         apart = data if isinstance(data, Apart) else None
-        model = _parse(data.message if isinstance(data, Apart) else data, limits)
+        model = _parse(data.message if isinstance(data, Apart) else data, limits, str(given))
     else:
-        model = _parse(given, limits)
-    beside = given.parent if isinstance(given, Path) else None
-    folder = source.folder if isinstance(source, InFolder) else beside
+        model = _parse(given, limits, None)
     if not model.HasField("graph"):
         raise InvalidModel("not an ONNX model: there is no graph", hint="is the file complete?")
     _check_ir_version(model)
-    return ModelFile(model, folder, _opsets(model), _functions(model), apart)
+    return model, apart
+
+
+def _named(error: ParaxError, given: Path | bytes | ModelProto) -> ParaxError:
+    """The error, saying what was given if it is something else than a model."""
+    if isinstance(given, ModelProto):
+        return error
+    if isinstance(given, Path):
+        return named(error, given, MODEL)
+    kind = kind_of_bytes(given[:HEAD_NBYTES])
+    return error if kind in (None, MODEL) else refusal(type(error), None, kind, MODEL)
 
 
 def _read(path: Path, limits: Limits) -> bytes | Apart:
@@ -133,7 +153,7 @@ def _read(path: Path, limits: Limits) -> bytes | Apart:
         raise UsageError("cannot be read", where=str(path), found=str(error)) from error
 
 
-def _parse(data: bytes, limits: Limits) -> ModelProto:
+def _parse(data: bytes, limits: Limits, where: str | None) -> ModelProto:
     if len(data) > limits.file_nbytes:
         expected = f"at most {limits.file_nbytes} bytes"
         raise ResourceLimit("the model is too large", expected=expected, found=len(data))
@@ -141,7 +161,8 @@ def _parse(data: bytes, limits: Limits) -> ModelProto:
     try:
         model.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidModel("not an ONNX model: malformed protobuf", hint="is the file complete?") from error
+        hint = "is the file complete?"
+        raise InvalidModel("not an ONNX model: malformed protobuf", where=where, hint=hint) from error
     return model
 
 

@@ -97,9 +97,9 @@ def test_disk_full(add_plan: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["missing.bin", "."])
-def test_unreadable(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+@pytest.mark.parametrize(("name", "said"), [("missing.bin", "cannot read"), (".", "this is a folder")])
+def test_unreadable(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         load(tmp_path / name)
 
 
