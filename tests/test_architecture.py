@@ -47,6 +47,7 @@ ONLY = {
     "networkx": ("compiler",),
     "mpi4py": ("runtime/train",),
     "rich": ("compiler/commands",),
+    "PIL": ("compiler/commands/pictures.py",),
 }
 # Imports inside a function: optional packages, and modules whose start must be quick.
 OPTIONAL = {"onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}

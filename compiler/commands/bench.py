@@ -17,7 +17,7 @@ from ...runtime.cpu import cpu_name
 from . import arguments
 from .console import Console, Table, plain
 from .doctor import package_versions
-from .inputs import random_arrays, sizes_of, still_open
+from .made_up import random_arrays, sizes_of, still_open
 from .models import is_plan, open_plan
 
 if TYPE_CHECKING:

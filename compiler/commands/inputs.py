@@ -1,56 +1,151 @@
-"""The inputs that a verb makes up: sizes that fit together, said on stderr, and random content of them."""
+"""The inputs of `parax run`: from files, JSON texts or pictures, cast where asked for, or at random."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import argparse
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from ...errors import UsageError
+from . import arguments, pictures
 from .console import Console
+from .made_up import random_arrays, sizes_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ...runtime.manifest import TensorSpec
     from ...runtime.plan import Plan
 
-Arrays = dict[str, "np.ndarray"]
+RANDOM = "random"
 
 
-def still_open(plan: Plan, dims: Sequence[tuple[str, int | tuple[int, int]]]) -> dict[str, int]:
-    """The sizes of --dim that were not fixed when the plan was compiled with the same flags."""
-    known = {symbol.name for symbol in plan.manifest.symbols if symbol.input is not None}
-    return {symbol: size for symbol, size in dims if isinstance(size, int) and symbol in known}
+class Inputs(NamedTuple):
+    """The inputs of a request.
+
+    Attributes:
+        arrays: by name. at_random: names of those that were made up. sizes: of the open dimensions, for those.
+    """
+
+    arrays: dict[str, np.ndarray]
+    at_random: list[str]
+    sizes: dict[str, int]
 
 
-def sizes_of(
-    plan: Plan, sizes: Mapping[str, int], batch: int, console: Console,
-    arrays: Mapping[str, np.ndarray] | None = None,
-) -> dict[str, int]:  # fmt: skip
-    """A size for every open dimension: as given, as in arrays that are given, else made up and told.
+def inputs_of(plan: Plan, args: argparse.Namespace, console: Console) -> Inputs:
+    """The inputs of a request. Says on stderr what was made up or changed.
+
+    Where no input is given, all are random; where some are, the others have to be asked for (--random). Inputs for
+    which the plan has a default may be left out.
 
     Raises:
-        UsageError: none fit what is given.
+        UsageError: one is missing, unreadable, or does not parse.
     """
-    from ..sizes import batch_symbol, symbol_sizes
+    given = dict(args.input)
+    missing = [spec for spec in plan.inputs if spec.name not in given and spec.name not in plan.manifest.defaults]
+    if missing and given and not args.random:
+        hint = f"give --input {missing[0].name}=@FILE, or --random"
+        raise UsageError("inputs missing", expected=", ".join(map(str, missing)), hint=hint)
+    wanted = [spec for spec in plan.inputs if given.get(spec.name) == RANDOM or spec in missing]
+    arrays: dict[str, np.ndarray] = {}
+    taken = [spec for spec in plan.inputs if spec.name in given and spec not in wanted]
+    used = [_read(spec, given[spec.name], arrays, args, console) for spec in taken]
+    if pictures.preparation(args) != pictures.Preparation() and not any(used):
+        raise UsageError("no input is a picture", where="--resize, --mean, …", hint="give --input NAME=@FILE.png")
+    sizes = _random(plan, wanted, arrays, args, console)
+    return Inputs(arrays, [spec.name for spec in wanted], sizes)
 
-    given = dict(sizes)
-    for spec in plan.inputs:
-        array = (arrays or {}).get(spec.name)
-        for dim, size in zip(spec.dims or (), array.shape if array is not None else (), strict=False):
-            if isinstance(dim, str):
-                given.setdefault(dim, size)
-    found = symbol_sizes(plan.manifest, given, batch)
-    rows = batch_symbol(plan.manifest)
-    guessed = [f"{symbol}={n}" for symbol, n in found.items() if symbol not in given and symbol != rows]
-    if guessed:
-        console.note(f"sizes taken for open dimensions: {' '.join(guessed)} (choose with --dim)")
-    return found
+
+def _random(
+    plan: Plan, wanted: list[TensorSpec], arrays: dict[str, np.ndarray], args: argparse.Namespace, console: Console
+) -> dict[str, int]:
+    """Add the inputs wanted at random to the arrays, of sizes that fit those that are given; the sizes."""
+    if not wanted:
+        return {}
+    sizes = sizes_of(plan, arguments.fixed_dims(args.dim), 1, console, arrays)
+    made = random_arrays(plan, sizes, args.seed, [spec.name for spec in wanted])
+    arrays |= made
+    shapes = ", ".join(f"{spec.name} {spec.dtype}{list(made[spec.name].shape)}" for spec in wanted)
+    open_sizes = "; sizes by --dim" if sizes else ""
+    console.note(f"random inputs (--seed {args.seed}{open_sizes}): {shapes}")
+    return sizes
 
 
-def random_arrays(plan: Plan, sizes: Mapping[str, int], seed: int, names: Sequence[str] | None = None) -> Arrays:
-    """Random content of the plan's inputs, or of those named; see `samples.random_inputs`."""
+def _read(
+    spec: TensorSpec, text: str, arrays: dict[str, np.ndarray], args: argparse.Namespace, console: Console
+) -> bool:
+    """Add one input to the arrays; whether it was a picture."""
+    if text.startswith("@"):
+        with _opened(text[1:]) as file:
+            if _is_picture(file):
+                how = pictures.preparation(args)
+                arrays[spec.name], done = pictures.read(file, spec, how, f"{spec.name}={text}")
+                console.note(f"{spec.name}: {text[1:]}, {done}")
+                return True
+    array = read_array(spec.name, text, spec.numpy)
+    if args.cast and array.dtype.newbyteorder("=") != spec.numpy:
+        from .casting import fitted
+
+        console.note(f"{spec.name}: cast from {array.dtype} to {spec.numpy}")
+        array = fitted(array, spec, f"input {spec.name!r}")
+    arrays[spec.name] = array
+    return False
+
+
+def _is_picture(file: BinaryIO) -> bool:
+    from ...file_kinds import HEAD_NBYTES, JPEG, PNG, kind_of_bytes
+
+    head = file.read(HEAD_NBYTES)
+    file.seek(0)
+    return kind_of_bytes(head) in (PNG, JPEG)
+
+
+def read_array(name: str, text: str, dtype: np.dtype) -> np.ndarray:
+    """An array from `@FILE.npy`, `@FILE.npz` (the member called `name`, or the only one) or a JSON text.
+
+    Raises:
+        UsageError: it cannot be read, or is something else.
+    """
     import numpy as np
 
-    from .. import samples
+    if not text.startswith("@"):
+        try:
+            return np.asarray(json.loads(text), dtype=dtype)
+        except (ValueError, TypeError) as error:
+            hint = f"give {name}=@{text}" if Path(text).is_file() else None
+            expected = f"JSON numbers for {dtype}"
+            raise UsageError("not a value", where=name, expected=expected, found=text, hint=hint) from error
+    with _opened(text[1:]) as file:
+        try:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            with loaded:
+                return np.asarray(loaded[name if name in loaded or len(loaded.files) != 1 else loaded.files[0]])
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise _no_array(text[1:], error) from error
 
-    specs = [spec for spec in plan.inputs if names is None or spec.name in names]
-    return samples.random_inputs(specs, sizes, np.random.default_rng(seed), plan.manifest.samples.ranges)
+
+def _no_array(place: str, error: Exception) -> UsageError:
+    from ...file_kinds import ARRAY, ARRAYS, kind_of
+
+    kind = kind_of(Path(place))
+    found = error if kind in (None, ARRAY, ARRAYS) else f"{kind.name}"
+    return UsageError("not a .npy file, or .npz with that name, nor a picture", where=place, found=found)
+
+
+def _opened(place: str) -> BinaryIO:
+    """The file at a path, for reading and seeking: a pipe is read whole.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    path = Path(place)
+    try:
+        if path.is_file() or path.is_dir():
+            return path.open("rb")
+        return BytesIO(path.read_bytes())
+    except OSError as error:
+        raise UsageError("cannot be read", where=place, found=error.strerror or error) from error

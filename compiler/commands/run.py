@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AccuracyMismatch, UsageError
+from ...errors import AccuracyMismatch, InvalidInput, UsageError
 from ...files import check_writable, replacing
 from ..options import CompileOptions
-from . import arguments
+from . import arguments, pictures, top
 from .console import Console, Table
-from .inputs import random_arrays, sizes_of
+from .inputs import inputs_of, read_array
 from .models import open_plan
 from .verify import shown_result
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...runtime.plan import Plan
+    from ...runtime.session import Session
     from ..compare import Difference
 
 NAME = "run"
@@ -32,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("plan", type=Path, nargs="?", metavar="plan.bin|MODEL.onnx")
     parser.add_argument("--input", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
-                        help="an input: @FILE.npy, @FILE.npz, a JSON value, or random; repeatable")  # fmt: skip
+                        help="an input: @FILE, which is .npy, .npz, .png or .jpg, a JSON value, or random; repeatable; "
+                             "without any, all are random")  # fmt: skip
+    parser.add_argument("--random", action="store_true", help="random values for the inputs that are not given")
+    parser.add_argument("--cast", action="store_true", help="cast the given arrays to the inputs' element types")
     parser.add_argument("--output", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
                         help="write an output to a file; repeatable")  # fmt: skip
     parser.add_argument("--expect", type=arguments.assignment, action="append", default=[], metavar="NAME=@FILE.npy",
@@ -43,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dim", type=arguments.dim, action="append", default=[], metavar="SYMBOL=8",
                         help="size of a symbolic dimension of random inputs; repeatable")  # fmt: skip
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of random inputs (default 0)")
+    pictures.add_arguments(parser)
+    top.add_arguments(parser)
     arguments.add_session(parser)
 
 
@@ -59,10 +64,11 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     _check_names(plan, args)
     for _, place in args.output:
         check_writable(_path(place))
-    inputs, sizes = gather(plan, args, console)
+    labels = top.read_labels(args)
+    inputs, at_random, sizes = inputs_of(plan, args, console)
     with plan.session(**arguments.session_options(args)) as session, naming_sizes(plan.manifest, sizes):
         began = time.perf_counter()
-        outputs = session.run(inputs)
+        outputs = _outputs(session, inputs)
         seconds = time.perf_counter() - began
     for name, place in args.output:
         save(outputs[name], place)
@@ -70,8 +76,19 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     for check in checks:
         if check.warning:
             console.note(f"output {check.name}: {check.warning}")
-    show(outputs, checks, seconds, console)
+    best = top.rankings(outputs, args.top, labels, args.softmax) if args.top else {}
+    show(outputs, checks, seconds, best, at_random, console)
     return 0 if all(check.passed for check in checks) else AccuracyMismatch.exit_code
+
+
+def _outputs(session: Session, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    try:
+        return session.run(inputs)
+    except InvalidInput as error:
+        if error.message != "wrong element type":
+            raise
+        raise InvalidInput(error.message, where=error.where, expected=error.expected, found=error.found,
+                           hint="--cast casts it") from error  # fmt: skip
 
 
 def _check_names(plan: Plan, args: argparse.Namespace) -> None:
@@ -84,55 +101,6 @@ def _check_names(plan: Plan, args: argparse.Namespace) -> None:
         for name, _ in given:
             if name not in known:
                 raise UsageError("no such tensor", where=f"{flag} {name}", expected=" or ".join(known))
-
-
-def gather(plan: Plan, args: argparse.Namespace, console: Console) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The inputs' arrays, from files, JSON texts or at random, and the sizes of those made up.
-
-    Where none is given, all are random, and it is said. An input that the plan has a default of need not be given.
-
-    Raises:
-        UsageError: one is missing, unreadable, or does not parse.
-    """
-    wanted = [spec for spec in plan.inputs if spec.name not in plan.manifest.defaults]
-    given = dict(args.input) or {spec.name: "random" for spec in wanted}
-    missing = [str(spec) for spec in wanted if spec.name not in given]
-    if missing:
-        hint = f"give --input {missing[0].split(':')[0]}=@FILE.npy, or =random"
-        raise UsageError("inputs missing", expected=", ".join(missing), hint=hint)
-    if not args.input and wanted:
-        console.note("no --input: all inputs are random")
-    arrays = {
-        spec.name: read(spec.name, given[spec.name], spec.numpy)
-        for spec in plan.inputs if given.get(spec.name, "random") != "random"
-    }  # fmt: skip
-    random = [name for name, text in given.items() if text == "random"]
-    if not random:
-        return arrays, {}
-    sizes = sizes_of(plan, arguments.fixed_dims(args.dim), 1, console, arrays)
-    return {**random_arrays(plan, sizes, args.seed, random), **arrays}, sizes
-
-
-def read(name: str, text: str, dtype: np.dtype) -> np.ndarray:
-    """An array from `@FILE.npy`, `@FILE.npz` (the member called `name`, or the only one) or a JSON text."""
-    import numpy as np
-
-    if not text.startswith("@"):
-        try:
-            return np.asarray(json.loads(text), dtype=dtype)
-        except (ValueError, TypeError) as error:
-            raise UsageError("not a value", where=name, expected=f"JSON numbers for {dtype}", found=text) from error
-    path = Path(text[1:])
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return np.asarray(loaded[name if name in loaded or len(loaded.files) != 1 else loaded.files[0]])
-    except OSError as error:
-        raise UsageError("cannot be read", where=str(path), found=error.strerror or error) from error
-    except (ValueError, KeyError, EOFError) as error:
-        raise UsageError("not a .npy file, or .npz with that name", where=str(path), found=error) from error
 
 
 def save(array: np.ndarray, place: str) -> None:
@@ -161,14 +129,16 @@ def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Di
     from ..row_order import differences
 
     expected = {
-        name: read(name, place if place.startswith("@") else f"@{place}", outputs[name].dtype)
-        for name, place in args.expect
+        name: read_array(name, f"@{place.removeprefix('@')}", outputs[name].dtype) for name, place in args.expect
     }
     return differences(outputs, expected, Tolerance(args.rtol, args.atol))
 
 
-def show(outputs: dict[str, np.ndarray], checks: list[Difference], seconds: float, console: Console) -> None:
-    """The outputs' shapes and values, and how the expectations went."""
+def show(
+    outputs: dict[str, np.ndarray], checks: list[Difference], seconds: float, best: dict[str, top.Ranking],
+    at_random: list[str], console: Console,
+) -> None:  # fmt: skip
+    """The outputs' shapes and values, the best classes, and how the expectations went."""
     document = {
         "seconds": seconds,
         "outputs": {name: _described(array) for name, array in outputs.items()},
@@ -176,9 +146,13 @@ def show(outputs: dict[str, np.ndarray], checks: list[Difference], seconds: floa
             {"name": c.name, "max_abs": c.max_abs, "passed": c.passed, "status": c.status, "problem": c.problem,
              "warning": c.warning} for c in checks
         ],
+        "random_inputs": at_random,
     }
+    if best:
+        document["top"] = top.documented(best)
     rows = [[name, array.dtype, list(array.shape), _first_values(array)] for name, array in outputs.items()]
     tables = [Table(f"outputs after {seconds * 1e3:.2f} ms", ("name", "type", "shape", "values"), rows)]
+    tables += top.tables(best)
     if checks:
         rows = [[c.name, f"{c.max_abs:.3g}", shown_result(c)] for c in checks]
         tables.append(Table("expectations", ("output", "max |Δ|", "result"), rows))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import AccuracyMismatch, UsageError
 from . import arguments
 from .console import Console, Table
-from .inputs import sizes_of, still_open
+from .made_up import sizes_of, still_open
 from .models import check_model, open_plan
 
 if TYPE_CHECKING:
