@@ -20,6 +20,7 @@ from ..errors import InternalError, UsageError, as_parax_error
 from .commands import arguments, bench, doctor, inspect, operators, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
+from .commands.models import without_pipes
 from .commands.parser import Parser, did_you_mean
 
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
@@ -109,7 +110,7 @@ def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
 
 def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequence[str] | None) -> int:
     """Parse and run; whatever happens becomes one message on stderr and the right exit code."""
-    verbose = 0
+    verbose, console = 0, Console()
     try:
         with _sigterm_raises():
             args = parse(sys.argv[1:] if argv is None else list(argv))
@@ -118,7 +119,8 @@ def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequenc
                 env.check()
             console = Console(args.format, args.quiet, args.verbose)
             console.follow_log()
-            code: int = args.verb.execute(args, console)
+            with without_pipes(args) as console.names:
+                code: int = args.verb.execute(args, console)
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:
@@ -131,7 +133,7 @@ def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequenc
         return BROKEN_PIPE
     except Exception as error:
         message, code = _explain(error)
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {console.named(message)}", file=sys.stderr)
         if verbose:
             traceback.print_exception(error, file=sys.stderr)
         return code

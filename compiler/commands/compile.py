@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import UsageError
 from ...files import check_writable, write_whole
 from . import arguments
 from .console import Console, size
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 NAME = "compile"
 HELP = "compile an ONNX model into a plan of native code"
 SUFFIX = {"plan": ".plan.bin", "ir": ".txt", "llvm-ir": ".ll", "asm": ".s", "obj": ".o"}
+BINARY = ("plan", "obj")
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Compile and write; the exit code."""
     options = replace(arguments.compile_options(args), check=args.check)
+    if args.output is None and str(args.model) in console.names and not args.dry_run:
+        raise UsageError("a model from a pipe has no name", where="-o", hint="give -o FILE, or -o - for stdout")
     output = output_path(args.model, args.output, args.emit)
-    if output is not None and not args.dry_run:
-        check_writable(output)
+    if not args.dry_run:
+        check_place(output, args.emit)
     from .. import api
 
     began = time.perf_counter()
@@ -60,9 +65,31 @@ def execute(args: argparse.Namespace, console: Console) -> int:
 
 def output_path(model: Path, given: str | None, emit: str) -> Path | None:
     """Where the result goes: `given`, else the model's name with the kind's suffix, here; None is stdout."""
-    if given == "-":
+    if given in STDOUT:
         return None
     return Path(given) if given else Path(model.stem + SUFFIX[emit])
+
+
+def check_place(output: Path | None, emit: str) -> None:
+    """Refuse before the work rather than after it.
+
+    Raises:
+        UsageError: nothing can be written there, or it is a terminal, and no text.
+    """
+    if output is not None:
+        check_writable(output)
+    if emit in BINARY and _is_terminal(output):
+        hint = "redirect it: -o - > plan.bin" if emit == "plan" else "redirect it, or --emit asm"
+        raise UsageError("is a terminal, which shows text", where=str(output or "stdout"), found=emit, hint=hint)
+
+
+def _is_terminal(output: Path | None) -> bool:
+    if output is None:
+        return sys.stdout.isatty()
+    if not output.is_char_device():
+        return False
+    with output.open("wb", buffering=0) as device:
+        return device.isatty()
 
 
 def emitted(plan: Plan, emit: str, options: CompileOptions) -> bytes:

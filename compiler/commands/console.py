@@ -44,12 +44,20 @@ class Console:
         form: "table" or "json".
         quiet: only errors on stderr.
         verbose: 0, 1 (also details), 2…
+        names: files of this run only → what the user calls them.
     """
 
     form: str = "table"
     quiet: bool = False
     verbose: int = 0
     started: dict[str, float] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def named(self, text: str) -> str:
+        """The text with files in the user's words."""
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return text
 
     def follow_log(self) -> None:
         """Show what the compiler logs for who waits, with -v its decisions too; nothing under -q."""
@@ -62,7 +70,7 @@ class Console:
     def result(self, document: dict[str, Any], *tables: Table) -> None:
         """Print the result on stdout: the document with --format json, else the tables."""
         if self.form == "json":
-            print(json.dumps(plain(document), ensure_ascii=False, indent=2))
+            print(self.named(json.dumps(plain(document), ensure_ascii=False, indent=2)))
             return
         if not _has_rich():
             print(*self._plain_lines(tables), sep="\n", flush=True)
@@ -79,7 +87,7 @@ class Console:
 
     def _texts(self, table: Table) -> tuple[list[str], list[list[str]]]:
         """Column names and rows as texts, but for columns with a name and nothing in them."""
-        cells = [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+        cells = [["" if cell is None else self.named(str(cell)) for cell in row] for row in table.rows]
         shown = [i for i, name in enumerate(table.columns) if not name or not cells or any(row[i] for row in cells)]
         return [table.columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
 
@@ -90,7 +98,7 @@ class Console:
             if number:
                 yield ""
             if table.title:
-                yield table.title
+                yield self.named(table.title)
             yield from plain_text.table_lines(*self._texts(table), width, LEAST_WIDTH)
 
     def _draw(self, rich: Rich, tables: Sequence[Table]) -> None:
@@ -108,7 +116,7 @@ class Console:
             if number:
                 rich.print()
             if table.title:
-                rich.print(_escaped(table.title), style="bold")
+                rich.print(_escaped(self.named(table.title)), style="bold")
             # what does not fit is the terminal's to break: letters one below the other are not legible
             rich.width = max(of_terminal, sum(min(w, LEAST_WIDTH) + 2 for w in widths) - 2)
             rich.print(drawn)
@@ -117,7 +125,7 @@ class Console:
     def note(self, message: str) -> None:
         """A message for the person, on stderr; silent under -q."""
         if not self.quiet:
-            print(message, file=sys.stderr)
+            print(self.named(message), file=sys.stderr)
 
     def detail(self, message: str) -> None:
         """A message that only -v shows."""

@@ -12,6 +12,7 @@ from ...errors import UsageError
 from . import arguments, pictures
 from .console import Console
 from .made_up import random_arrays, sizes_of
+from .models import opened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,19 +78,21 @@ def _read(
     spec: TensorSpec, text: str, arrays: dict[str, np.ndarray], args: argparse.Namespace, console: Console
 ) -> bool:
     """Add one input to the arrays; whether it was a picture."""
+    where = f"{spec.name}={text}"
     if text.startswith("@"):
         with _opened(text[1:]) as file:
             if _is_picture(file):
-                how = pictures.preparation(args)
-                arrays[spec.name], done = pictures.read(file, spec, how, f"{spec.name}={text}")
-                console.note(f"{spec.name}: {text[1:]}, {done}")
+                arrays[spec.name], done = pictures.read(file, spec, pictures.preparation(args), where)
+                console.note(f"{spec.name}: {'stdin' if text == '@-' else text[1:]}, {done}")
                 return True
-    array = read_array(spec.name, text, spec.numpy)
+            array = _loaded(file, spec.name, text[1:])
+    else:
+        array = _parsed(text, spec.name, spec.numpy)
     if args.cast and array.dtype.newbyteorder("=") != spec.numpy:
         from .casting import fitted
 
         console.note(f"{spec.name}: cast from {array.dtype} to {spec.numpy}")
-        array = fitted(array, spec, f"input {spec.name!r}")
+        array = fitted(array, spec, where)
     arrays[spec.name] = array
     return False
 
@@ -102,30 +105,38 @@ def _is_picture(file: BinaryIO) -> bool:
     return kind_of_bytes(head) in (PNG, JPEG)
 
 
-def read_array(name: str, text: str, dtype: np.dtype) -> np.ndarray:
-    """An array from `@FILE.npy`, `@FILE.npz` (the member called `name`, or the only one) or a JSON text.
+def _parsed(text: str, name: str, dtype: np.dtype) -> np.ndarray:
+    import numpy as np
+
+    try:
+        return np.asarray(json.loads(text), dtype=dtype)
+    except (ValueError, TypeError) as error:
+        hint = f"give {name}=@{text}" if Path(text).is_file() else None
+        expected = f"JSON numbers for {dtype}"
+        raise UsageError("not a value", where=name, expected=expected, found=text, hint=hint) from error
+
+
+def read_array(name: str, place: str) -> np.ndarray:
+    """The array in a file, `.npy` or `.npz` (the member called `name`, or the only one).
 
     Raises:
         UsageError: it cannot be read, or is something else.
     """
+    with _opened(place) as file:
+        return _loaded(file, name, place)
+
+
+def _loaded(file: BinaryIO, name: str, place: str) -> np.ndarray:
     import numpy as np
 
-    if not text.startswith("@"):
-        try:
-            return np.asarray(json.loads(text), dtype=dtype)
-        except (ValueError, TypeError) as error:
-            hint = f"give {name}=@{text}" if Path(text).is_file() else None
-            expected = f"JSON numbers for {dtype}"
-            raise UsageError("not a value", where=name, expected=expected, found=text, hint=hint) from error
-    with _opened(text[1:]) as file:
-        try:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            with loaded:
-                return np.asarray(loaded[name if name in loaded or len(loaded.files) != 1 else loaded.files[0]])
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise _no_array(text[1:], error) from error
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return np.asarray(loaded[name if name in loaded or len(loaded.files) != 1 else loaded.files[0]])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise _no_array(place, error) from error
 
 
 def _no_array(place: str, error: Exception) -> UsageError:
@@ -137,15 +148,16 @@ def _no_array(place: str, error: Exception) -> UsageError:
 
 
 def _opened(place: str) -> BinaryIO:
-    """The file at a path, for reading and seeking: a pipe is read whole.
+    """The file at a path, for reading and seeking: a pipe, and stdin for `-`, is read whole.
 
     Raises:
         UsageError: it cannot be read.
     """
-    path = Path(place)
+    file = opened(Path(place))
     try:
-        if path.is_file() or path.is_dir():
-            return path.open("rb")
-        return BytesIO(path.read_bytes())
+        if file.seekable() and place != "-":
+            return file
+        with file:
+            return BytesIO(file.read())
     except OSError as error:
         raise UsageError("cannot be read", where=place, found=error.strerror or error) from error

@@ -62,7 +62,9 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     options = CompileOptions(mode=args.mode or "auto", max_memory=args.max_memory)
     plan = open_plan(args.plan, options, console)
     _check_names(plan, args)
-    for _, place in args.output:
+    for name, place in args.output:
+        if place == "@-":
+            raise UsageError("stdout has the results already", where=f"--output {name}", hint="give a file or a pipe")
         check_writable(_path(place))
     labels = top.read_labels(args)
     inputs, at_random, sizes = inputs_of(plan, args, console)
@@ -128,9 +130,7 @@ def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Di
     from ..compare import Tolerance
     from ..row_order import differences
 
-    expected = {
-        name: read_array(name, f"@{place.removeprefix('@')}", outputs[name].dtype) for name, place in args.expect
-    }
+    expected = {name: read_array(name, place.removeprefix("@")) for name, place in args.expect}
     return differences(outputs, expected, Tolerance(args.rtol, args.atol))
 
 
