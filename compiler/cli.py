@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 
 from .. import __version__, env
 from ..errors import InternalError, UsageError, as_parax_error
-from .commands import arguments, bench, doctor, inspect, operators, plan, run, verify
+from .commands import arguments, bench, completion, doctor, inspect, man, operators, plan, run, verify
 from .commands import compile as compile_verb
 from .commands.console import Console
 from .commands.models import without_pipes
@@ -46,7 +46,7 @@ class Verb(Protocol):
         ...
 
 
-VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, operators, plan, verify, doctor)
+VERBS: tuple[Verb, ...] = (compile_verb, run, bench, inspect, operators, plan, verify, doctor, completion, man)
 HELP_VERB = "help"
 
 
@@ -88,9 +88,10 @@ def parax_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"parax {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
-        _fill(verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP), verb)
+        _fill(verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP), verb, parser)
     of_help = verbs.add_parser(HELP_VERB, help="show the options of a verb")
     of_help.add_argument("of", nargs="?", metavar="VERB", choices=[verb.NAME for verb in VERBS])
+    of_help.complete()
     return parser
 
 
@@ -98,14 +99,15 @@ def paraxc_parser() -> Parser:
     """The parser of `paraxc`."""
     parser = Parser(prog="paraxc", description=compile_verb.HELP, epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"paraxc {__version__}")
-    _fill(parser, compile_verb)
+    _fill(parser, compile_verb, parser)
     return parser
 
 
-def _fill(parser: argparse.ArgumentParser, verb: Verb) -> None:
+def _fill(parser: Parser, verb: Verb, root: Parser) -> None:
     verb.add_arguments(parser)
     arguments.add_common(parser)
-    parser.set_defaults(verb=verb)
+    parser.set_defaults(verb=verb, root=root)
+    parser.complete(aside=() if verb is compile_verb else (arguments.PLANNING, arguments.CODE, arguments.WORK))
 
 
 def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequence[str] | None) -> int:

@@ -16,6 +16,9 @@ _UNITS = {
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
 
+PLANNING, CODE, WORK = "the plan", "the code", "the compilation's own work"  # groups of `add_compile_options`
+OUTPUT = "output"  # the group of `add_common`
+
 
 def _wrong(expected: str, found: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"expected {expected}, found {found!r}")
@@ -94,7 +97,7 @@ def seconds(text: str) -> float:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The flags of every verb: --format, -v, -q."""
-    group = parser.add_argument_group("output")
+    group = parser.add_argument_group(OUTPUT)
     group.add_argument("--format", choices=("table", "json"), default="table", help="how results go to stdout")
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="count", default=0, help="tell more on stderr; tracebacks")
@@ -156,8 +159,27 @@ def add_fp(parser: argparse._ActionsContainer) -> None:
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """What CompileOptions holds, as flags (compile, and every verb that compiles a model on the way)."""
+    sizes = parser.add_argument_group("sizes")
+    add_sizes(sizes)
+    sizes.add_argument("--override", action="append", default=[], metavar="NAME", help=_helps()["overridable"])
+    _add_planning(parser.add_argument_group(PLANNING))
+    _add_code(parser.add_argument_group(CODE))
+    _add_work(parser.add_argument_group(WORK))
+
+
+def _add_planning(group: argparse._ArgumentGroup) -> None:
     doc, default = _helps(), CompileOptions()
-    group = parser.add_argument_group("compilation")
+    group.add_argument("--hint", choices=HINTS, default=default.hint, help=f"{doc['hint']} (default {default.hint})")
+    group.add_argument("--mode", choices=MODES, default=default.mode, help=f"{doc['mode']} (default {default.mode})")
+    group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
+    group.add_argument("--instances", type=positive, metavar="N", help=doc["instances"])
+    add_delay(group)
+    group.add_argument("--no-calibrate", action="store_true", help="do not measure this machine where nobody did: plan "
+                       "by a guess")  # fmt: skip
+
+
+def _add_code(group: argparse._ArgumentGroup) -> None:
+    doc, default = _helps(), CompileOptions()
     group.add_argument(
         "-O",
         dest="opt_level",
@@ -166,29 +188,24 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         default=default.opt_level,
         help=f"{doc['opt_level']} (default {default.opt_level})",
     )
-    add_sizes(group)
-    group.add_argument("--override", action="append", default=[], metavar="NAME", help=doc["overridable"])
-    group.add_argument("--hint", choices=HINTS, default=default.hint, help=f"{doc['hint']} (default {default.hint})")
-    group.add_argument("--mode", choices=MODES, default=default.mode, help=f"{doc['mode']} (default {default.mode})")
-    group.add_argument("--cores", type=cores, metavar="0-31", help=doc["cores"])
-    group.add_argument("--instances", type=positive, metavar="N", help=doc["instances"])
-    add_delay(group)
     group.add_argument(
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
     group.add_argument("--precision", choices=PRECISIONS, default=default.precision, help=doc["precision"])
     add_fp(group)
-    group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
-    group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
     group.add_argument("--tune-seconds", type=seconds, metavar="S",
                        help=f"{doc['tune_seconds']} (default {default.tune_seconds:g})")  # fmt: skip
+
+
+def _add_work(group: argparse._ArgumentGroup) -> None:
+    doc, default = _helps(), CompileOptions()
+    group.add_argument("--jobs", type=positive, metavar="N", help=doc["jobs"])
+    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"].removesuffix(", in bytes"))
     cache = group.add_mutually_exclusive_group()
     cache.add_argument("--cache-dir", type=Path, metavar="DIR",
                        help=f"where measured times and compiled code are kept (default {default.cache_dir})")
     cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
-    group.add_argument("--no-calibrate", action="store_true", help="do not measure this machine where nobody did: plan "
-                       "by a guess")  # fmt: skip
-    group.add_argument("--max-memory", type=nbytes, metavar="8GiB", help=doc["max_memory"].removesuffix(", in bytes"))
+    group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:
