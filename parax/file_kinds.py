@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .errors import ParaxError
 
 HEAD_NBYTES = 4096
-_MOST_MODELS, _MOST_MODEL_NBYTES = 16, 256 << 20  # beside a file, searched for its name
+_MOST_MODELS, _MOST_MODEL_NBYTES = 16, 32 << 20  # beside a file, searched for its name
 _CHUNK_NBYTES = 1 << 20
 
 

@@ -14,6 +14,7 @@ from . import arguments, pictures, top
 from .console import Console, Table
 from .inputs import inputs_of, read_array
 from .models import open_plan
+from .parser import did_you_mean
 from .verify import shown_result
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _check_names(plan: Plan, args: argparse.Namespace) -> None:
         known = [spec.name for spec in specs]
         for name, _ in given:
             if name not in known:
-                raise UsageError("no such tensor", where=f"{flag} {name}", expected=" or ".join(known))
+                raise UsageError("no such tensor", where=f"{flag} {name}", expected=" or ".join(known),
+                                 hint=did_you_mean(name, known) if len(known) > 1 else None)  # fmt: skip
 
 
 def save(array: np.ndarray, place: str) -> None:

@@ -71,6 +71,13 @@ def test_some_inputs_are_not_made_up_unless_asked_for(plan: Path, capsys: Captur
     assert np.abs(np.subtract(found["outputs"]["y"]["values"], [[1e6, 2e6, 3e6]])).max() <= 1
 
 
+def test_a_misspelt_tensor_is_told_what_was_meant(tmp_path: Path, capsys: Capture) -> None:
+    text = "g (float[2] ids, float[2] mask) => (float[2] y) { y = Mul (ids, mask) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), tmp_path / "m.onnx")
+    said = refused(capsys, tmp_path / "m.onnx", "--input", "msak=[1,2]")
+    assert "--input msak: no such tensor; expected ids or mask; did you mean mask?" in said
+
+
 def test_an_input_with_a_default_may_be_left_out(tmp_path: Path, capsys: Capture) -> None:
     text = "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {3, 4}> { y = Mul (x, w) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), tmp_path / "m.onnx")
