@@ -22,7 +22,7 @@ from torch import fx
 from ..errors import ParaxError, UnsupportedOp, UsageError, reported
 from ..log import inform
 from .api import compile
-from .compare import RTOL, difference
+from .compare import Tolerance, difference
 from .torch_export import WHERE, Exported, export, weights_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NAME = "parax"
 MOST_PLANS = 8  # of a graph: sizes or weights that always change are not worth compiling for
-BFLOAT16_RTOL = 2.0**-6
 _FOR_COMPILE, _FOR_SESSIONS = {"hint", "target", "options"}, {"instances", "cores", "cores_per_instance"}
 _DTYPES = {
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -250,7 +249,8 @@ def _require_alike(found: Sequence[Any], expected: Sequence[Any]) -> None:
             continue
         is_short = right.dtype == torch.bfloat16
         got, want = (t.float().numpy() if is_short else t.numpy(force=True) for t in (ours, right))
-        compared = difference(f"result {number}", got, want, rtol=BFLOAT16_RTOL if is_short else RTOL)
+        allowed = Tolerance(coarsest="bfloat16" if is_short else "")
+        compared = difference(f"result {number}", got, want, allowed)
         if not compared.passed or ours.dtype != right.dtype:
             problem = compared.problem or f"type {ours.dtype}, expected {right.dtype}"
             raise UnsupportedOp(f"the plan's result is not torch's: {problem}", where=f"{WHERE}, result {number}")
