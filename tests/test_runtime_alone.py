@@ -86,8 +86,9 @@ def test_nothing_else_is_installed(name: str, python: Run) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "run plan.bin -q --input picture=random --output probabilities=@p.npy", "bench plan.bin --duration 0.1 --rounds 1",
-        "inspect plan.bin", "inspect plan.bin --graph --partition", "inspect plan.bin --version-only", "doctor",
+        "run plan.bin -q --input picture=random --output probabilities=@p.npy",
+        "bench plan.bin --duration 0.1 --rounds 1", "inspect plan.bin", "inspect plan.bin --graph --partition",
+        "inspect plan.bin --version-only", "doctor",
     ],
 )  # fmt: skip
 def test_what_works(command: str, alone: Run) -> None:
