@@ -5,7 +5,7 @@ Owns the procedure; what counts as equal is in `compare`, where the right answer
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +23,6 @@ from .sizes import naming_sizes, symbol_sizes
 if TYPE_CHECKING:
     from ..runtime.plan import Plan
     from .frontend.parse import Source
-
-_LOG = logging.getLogger("parax")
 
 
 @dataclass(frozen=True)
@@ -80,4 +78,4 @@ def check(plan: Plan, model: Source, *, times: int) -> None:
             if each.warning:
                 warned[f"output {each.name}: {each.warning}"] = None
     for text in warned:
-        _LOG.warning("compared with %s: %s", kind, text)
+        warnings.warn(f"compared with {kind}: {text}", stacklevel=2)

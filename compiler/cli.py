@@ -120,8 +120,7 @@ def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequenc
             if args.verb is not doctor:  # which reports them instead
                 env.check()
             console = Console(args.format, args.quiet, args.verbose)
-            console.follow_log()
-            with without_pipes(args) as console.names:
+            with console.following(), without_pipes(args) as console.names:
                 code: int = args.verb.execute(args, console)
             sys.stdout.flush()
             return code

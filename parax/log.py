@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from . import env
 
@@ -65,12 +67,18 @@ def inform(text: str, name: str = NAME) -> None:
     _log(name, logging.INFO, text)
 
 
-def show(level: int | None, *names: str) -> None:
-    """From now on, show on stderr what these loggers say from the level on, and no others; None: nothing.
+@contextmanager
+def shown(level: int | None, *names: str) -> Iterator[None]:
+    """While the body runs, show on stderr what these loggers say from the level on, and no others; None: nothing.
 
     For commands, whose users configure no logging.
     """
+    before = _handler.shown
     _handler.shown = dict.fromkeys(names, level) if level is not None else {}
+    try:
+        yield
+    finally:
+        _handler.shown = before
 
 
 def _log(name: str, level: int, text: str) -> None:

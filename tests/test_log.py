@@ -85,16 +85,14 @@ def test_a_command_shows_decisions_with_v_only(cli: Cli, tmp_path: Path) -> None
         assert "memory: " not in done.stderr
 
 
-def test_what_one_command_shows_ends_with_the_next(capfd: pytest.CaptureFixture[str]) -> None:
-    try:
-        log.show(logging.INFO, log.CALIBRATION, log.NAME)
+def test_what_one_command_shows_ends_with_it(capfd: pytest.CaptureFixture[str]) -> None:
+    with log.shown(logging.INFO, log.CALIBRATION, log.NAME):
         log.inform("first")
         log.inform("measured", log.CALIBRATION)
-        log.show(logging.INFO, log.CALIBRATION)
+        with log.shown(None, log.CALIBRATION):
+            log.inform("third", log.CALIBRATION)
+    with log.shown(logging.INFO, log.CALIBRATION):
         log.inform("second")
         log.inform("again", log.CALIBRATION)
-        log.show(None, log.CALIBRATION)
-        log.inform("third", log.CALIBRATION)
-    finally:
-        log.show(None)
+    log.inform("fourth", log.CALIBRATION)
     assert capfd.readouterr().err == "parax: first\nparax: measured\nparax: again\n"

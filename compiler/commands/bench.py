@@ -18,7 +18,7 @@ from . import arguments
 from .console import Console, Table, plain
 from .doctor import package_versions
 from .made_up import random_arrays, sizes_of, still_open
-from .models import is_plan, open_plan
+from .models import check_model, is_plan, open_plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +59,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     from ..sizes import naming_sizes
 
     model = args.model if is_plan(args.plan) else args.plan
+    if args.model is not None:
+        check_model(args.model)
     if args.vs and model is None:
         raise UsageError("other runtimes need the ONNX model", where="--vs", hint="give --model MODEL.onnx")
     if args.export_json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -59,13 +60,19 @@ class Console:
             text = text.replace(path, name)
         return text
 
-    def follow_log(self) -> None:
-        """Show what the compiler logs for who waits, with -v its decisions too; nothing under -q."""
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """While the body runs, show warnings as a line each, and what the compiler logs for who waits, with -v its
+        decisions too; nothing under -q.
+        """
         from logging import INFO  # here: commands that only run plans need not wait for it
 
-        from ...log import CALIBRATION, NAME, show
+        from ...log import CALIBRATION, NAME, shown
 
-        show(None if self.quiet else INFO, CALIBRATION, *([NAME] if self.verbose else []))
+        names = [CALIBRATION, *([NAME] if self.verbose else [])]
+        with shown(None if self.quiet else INFO, *names), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: self.note(f"warning: {message}")
+            yield
 
     def result(self, document: dict[str, Any], *tables: Table) -> None:
         """Print the result on stdout: the document with --format json, else the tables."""
