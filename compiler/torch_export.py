@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from ..errors import UnsupportedOp
+from .frontend.bodies import with_inner_nodes
 
 WHERE = "the graph that torch captured"
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -206,12 +207,9 @@ def _require_pure(program: Any) -> None:
 
 def _require_no_dice(model: Any) -> None:
     """Raises UnsupportedOp if the model draws random numbers: torch's come from its own generator."""
-    pending = [model.graph.node, *(function.node for function in model.functions)]
-    while pending:
-        for node in pending.pop():
-            if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
-                raise UnsupportedOp("it draws random numbers", where=WHERE, found=node.op_type)
-            pending += [a.g.node for a in node.attribute if a.HasField("g")]
+    for node in (node for owner in (model.graph, *model.functions) for node in with_inner_nodes(owner.node)):
+        if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
+            raise UnsupportedOp("it draws random numbers", where=WHERE, found=node.op_type)
 
 
 @contextmanager

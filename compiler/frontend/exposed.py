@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
+from .bodies import bodies, with_inner_nodes
 from .limits import Limits
 from .parse import read_model
 
@@ -52,11 +53,7 @@ def _computed(graph: GraphProto) -> set[str]:
 
 def _read(node: NodeProto) -> Iterator[str]:
     """What a node and the nodes of its bodies read."""
-    pending = [node]
-    while pending:
-        each = pending.pop()
+    for each in with_inner_nodes([node]):
         yield from each.input
-        for attribute in each.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from (value.name for value in body.output)
-                pending.extend(body.node)
+    for body in bodies([node]):
+        yield from (value.name for value in body.output)

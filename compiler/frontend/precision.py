@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from .bodies import bodies
 from .limits import Limits
 from .parse import Source, read_model
 
@@ -40,21 +41,11 @@ def precision(source: Source) -> Precision:
         ParaxError: see `parse.read_model`.
     """
     graph = read_model(source, Limits()).model.graph
-    used = {kind for each in _graphs(graph) for kind in _computed_in(each)}
+    used = {kind for each in (graph, *bodies(graph.node)) for kind in _computed_in(each)}
     order = [kind for kind in _FLOATS if kind in used]
     coarsest = str(helper.tensor_dtype_to_np_dtype(order[-1])) if order else ""
     makers = {name: node for node in graph.node for name in node.output}
     return Precision(coarsest, frozenset(v.name for v in graph.output if _is_rounded(v.name, makers)))
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and all bodies in it."""
-    pending = [graph]
-    while pending:
-        each = pending.pop()
-        yield each
-        attributes = (a for node in each.node for a in node.attribute)
-        pending += [body for a in attributes for body in (a.g, *a.graphs) if body.node]
 
 
 def _computed_in(graph: GraphProto) -> Iterator[int]:

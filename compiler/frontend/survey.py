@@ -6,16 +6,16 @@ Reads the protobuf; builds no graph, and does not know what parax supports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
+from .bodies import bodies, with_inner_nodes
 from .limits import Limits
-from .parse import read_model
+from .parse import normal_domain, read_model
 
 _ODD_BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.STRING: 0}
 Signature = tuple[str, str, tuple[int | str, ...] | None]
@@ -53,12 +53,10 @@ def survey(path: Path) -> Survey:
 
 def survey_model(model: ModelProto) -> Survey:
     """Survey a model in memory."""
-    graphs = [model.graph, *_nested(model.graph.node)]
+    graphs = [model.graph, *bodies(model.graph.node)]
     functions = {(f.domain, f.name): f for f in model.functions}
-    nodes = [node for graph in graphs for node in graph.node]
-    for function in model.functions:
-        nodes += [*function.node, *(node for graph in _nested(function.node) for node in graph.node)]
-    used = Counter((_domain(node.domain), node.op_type) for node in nodes)
+    nodes = [node for owner in (model.graph, *model.functions) for node in with_inner_nodes(owner.node)]
+    used = Counter((normal_domain(node.domain), node.op_type) for node in nodes)
     operators = {key: uses for key, uses in used.most_common() if key not in functions}
     constants = [tensor for graph in graphs for tensor in graph.initializer]
     names = {tensor.name for tensor in model.graph.initializer}
@@ -66,28 +64,13 @@ def survey_model(model: ModelProto) -> Survey:
         name=model.graph.name,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         ir_version=model.ir_version,
-        opsets={_domain(opset.domain): opset.version for opset in model.opset_import},
+        opsets={normal_domain(opset.domain): opset.version for opset in model.opset_import},
         inputs=tuple(_signature(value) for value in model.graph.input if value.name not in names),
         outputs=tuple(_signature(value) for value in model.graph.output),
         operators=operators,
         n_parameters=sum(prod(tensor.dims) for tensor in constants),
         parameter_nbytes=sum(_nbytes(tensor) for tensor in constants),
     )
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
-def _nested(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    """Every graph inside the nodes' attributes, at any depth."""
-    front = list(nodes)
-    while front:
-        for attribute in front.pop().attribute:
-            graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-            for graph in graphs:
-                yield graph
-                front.extend(graph.node)
 
 
 def _signature(value: ValueInfoProto) -> Signature:

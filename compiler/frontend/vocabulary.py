@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, defs, helper
 
+from .bodies import with_inner_nodes
 from .parse import normal_domain
 from .schemas import find_schema, function_body
 
@@ -45,10 +46,5 @@ def defined_by(domain: str, name: str, version: int) -> set[Key]:
     node = helper.make_node(name, [f"x{i}" for i in range(schema.inputs[0])], ["y"], None, None, domain, **given)
     operand = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3, 4, 5])
     body = function_body(schema, version, node, [operand] * schema.inputs[0])
-    nodes = [] if body is None else list(body.node)
-    found = set()
-    while nodes:
-        inner = nodes.pop()
-        found.add((normal_domain(inner.domain), inner.op_type))
-        nodes += [n for a in inner.attribute for graph in (a.g, *a.graphs) for n in graph.node]
-    return found
+    nodes = with_inner_nodes([] if body is None else body.node)
+    return {(normal_domain(inner.domain), inner.op_type) for inner in nodes}
