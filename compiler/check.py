@@ -52,19 +52,18 @@ def compare_with_oracle(plan: Plan, model: Source, how: Procedure) -> Iterator[l
     """Run both on `how.times` random inputs; one list of differences, an entry per output, for each."""
     right, of_model = oracle(model, how.kind), precision(model)
     allowed, rounded = Tolerance(how.rtol, how.atol, of_model.coarsest), of_model.rounded
-    sizes = how.sizes
     ranges, rng = plan.manifest.samples.ranges, np.random.default_rng(how.seed)
     with plan.session(instances=how.instances, cores_per_instance=how.cores_per_instance) as session:
         for _ in range(how.times):
-            inputs = random_inputs(plan.inputs, sizes, rng, ranges)
-            with naming_sizes(plan.manifest, sizes):
+            inputs = random_inputs(plan.inputs, how.sizes, rng, ranges)
+            with naming_sizes(plan.manifest, how.sizes):
                 found = session.run(inputs)
             expected = right(inputs)
             yield differences(found, expected, allowed, rounded)
 
 
 def check(plan: Plan, model: Source, *, times: int) -> None:
-    """Compare on `times` random inputs; what says little is logged.
+    """Compare on `times` random inputs; what says little is warned of.
 
     Raises:
         AccuracyMismatch: an output differs by more than the rule allows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import ParaxError, ResourceLimit
@@ -136,6 +137,11 @@ class Lowered:
     segments: list[list[Segment]] = field(default_factory=list)
     modules: dict[str, tuple[str, Target]] = field(default_factory=dict)
 
+    @cached_property
+    def host(self) -> HostWork:
+        """What of the steps the runtime executes itself."""
+        return host_work(self.block)
+
 
 def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
     """Split an optimised graph into steps, plan their memory, and generate and link their kernels for every target.
@@ -248,9 +254,8 @@ def _manifest(low: Lowered, run: Compilation) -> dict[str, Any]:
         raw["provenance"]["not_split"] = low.not_split
     if run.trace:  # whose kernel each recorded call is
         raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
-    host = host_work(low.block)
-    if host.operators:
-        raw["provenance"][OUTSIDE] = str(host)
+    if low.host.operators:
+        raw["provenance"][OUTSIDE] = str(low.host)
     return raw
 
 
@@ -271,7 +276,7 @@ def preflight(model: Source, options: CompileOptions) -> HostWork:
         with noting_positive(graph.positive):
             low = lower(graph, run, spend=True)
         _manifest(low, run)
-    return host_work(low.block)
+    return low.host
 
 
 def _decided(plan: Plan, run: Compilation) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..errors import operator_name
 from . import driver  # noqa: F401  every kernel registers itself
 from .backend.lowering import LOWERINGS
 from .frontend import upgrade_rules  # noqa: F401  registers the rules
@@ -47,7 +48,7 @@ class Supported:
     @property
     def full_name(self) -> str:
         """The name, after the domain where that is not ONNX's own."""
-        return f"{self.domain}.{self.name}" if self.domain else self.name
+        return operator_name(self.domain, self.name)
 
     @property
     def types_text(self) -> str:
@@ -87,11 +88,8 @@ def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
     if key in UPGRADES:
         return NATIVE
     operators = defined_by(*key, versions[-1]) if versions else ()
-    return DEFINITION if operators and all(_is_supported(operator) for operator in operators) else NONE
-
-
-def _is_supported(key: tuple[str, str]) -> bool:
-    return key == ("", "Constant") or key in CATALOGUE or key in UPGRADES or _runs(key, versions_of()[key]) != NONE
+    parts = (_runs(operator, versions_of().get(operator, ())) for operator in operators)
+    return DEFINITION if operators and NONE not in parts else NONE
 
 
 def _on_host(cls: type[Operator]) -> bool:

@@ -75,12 +75,17 @@ class InvalidInput(ParaxError):
     exit_code = 2
 
 
+def operator_name(domain: str, name: str) -> str:
+    """How users read an operator: its name, after its domain and a point where that is not ONNX's own, which is ""."""
+    return f"{domain}.{name}" if domain else name
+
+
 @dataclass(frozen=True)
 class UnsupportedUse:
     """A node of a model that parax cannot compile.
 
     Attributes:
-        operator: its name, after its domain and a point where that is not ONNX's own.
+        operator: see `operator_name`.
         version: of the operator's definition; None where nobody knows.
         node: the node, as errors name it. reason: why; "" where parax has no such operator.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import UnsupportedOp, UsageError
 from ...files import check_writable, write_whole
 from .console import Console, Table
+from .parser import did_you_mean
 
 if TYPE_CHECKING:
     from ..supported import Supported
@@ -62,8 +62,7 @@ def _chosen(listed: list[Supported], args: argparse.Namespace) -> list[Supported
     names = [name.removeprefix("ai.onnx.") if name.removeprefix("ai.onnx.") in by_name else name for name in args.names]
     for name in names:
         if name not in by_name:
-            near = difflib.get_close_matches(name, by_name, 3, 0.5)
-            raise UsageError("neither ONNX nor parax has this operator", where=name,
-                             hint=f"did you mean {' or '.join(near)}?" if near else None)  # fmt: skip
+            hint = did_you_mean(name, by_name)
+            raise UsageError("neither ONNX nor parax has this operator", where=name, hint=hint)
     chosen = [by_name[name] for name in dict.fromkeys(names)] if names else listed
     return [entry for entry in chosen if not args.unsupported or entry.runs == NONE]

@@ -108,7 +108,8 @@ class _HelpAll(argparse.Action):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean --dim?` where something known is like the word, else None. Dashes in front do not count."""
-    by_letters = {text.lstrip("-"): text for text in sorted(known, key=len)}
+    """`did you mean --dim?` where something known is like the word, else None. Dashes and case do not count."""
+    ordered = sorted(known, key=lambda text: (len(text), text.islower()))  # the last one of its letters counts
+    by_letters = {text.lstrip("-").lower(): text for text in ordered}
     close = difflib.get_close_matches(word.lstrip("-").lower(), by_letters, n=1)
     return f"did you mean {by_letters[close[0]]}?" if close else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ParaxError, UnsupportedOp, UnsupportedUse
+from ...errors import ParaxError, UnsupportedOp, UnsupportedUse, operator_name
 from .console import Console, Table, size
 from .partition import compile_options
 
@@ -33,7 +33,7 @@ class Verdict:
 
     def runs(self, domain: str, name: str, uses: int) -> str:
         """Where the uses of an operator run: "native", "host", or how many of them cannot be compiled."""
-        lost = sum(use.operator == operator(domain, name) for use in self.unsupported)
+        lost = sum(use.operator == operator_name(domain, name) for use in self.unsupported)
         if lost:
             return "no" if lost >= uses else f"{lost} of them not"
         return "host" if self.host is not None and name in self.host.operators else "native"
@@ -50,7 +50,7 @@ def show(args: argparse.Namespace, console: Console) -> int:
         return 0
     verdict = judge(args)
     document = {
-        **vars(found), "operators": {operator(*key): n for key, n in found.operators.items()}, **_judged(verdict),
+        **vars(found), "operators": {operator_name(*key): n for key, n in found.operators.items()}, **_judged(verdict),
     }  # fmt: skip
     console.result(document, *_tables(str(args.file), found, verdict))
     return verdict.error.exit_code if verdict.error is not None else 0
@@ -64,11 +64,6 @@ def judge(args: argparse.Namespace) -> Verdict:
         return Verdict(None, driver.preflight(args.file, compile_options(args)))
     except ParaxError as error:
         return Verdict(error, None)
-
-
-def operator(domain: str, name: str) -> str:
-    """An operator's name, after its domain where that is not ONNX's own."""
-    return f"{domain}.{name}" if domain else name
 
 
 def shape_text(shape: Iterable[int | str] | None) -> str:
@@ -102,7 +97,7 @@ def _tables(title: str, found: Survey, verdict: Verdict) -> list[Table]:
         for side, values in (("input", found.inputs), ("output", found.outputs))
         for name, dtype, shape in values
     ]
-    rows = [[operator(*key), n, verdict.runs(*key, n)] for key, n in found.operators.items()]
+    rows = [[operator_name(*key), n, verdict.runs(*key, n)] for key, n in found.operators.items()]
     tables = [Table(title, ("", ""), facts), Table("signature", SIGNATURE, signature),
               Table("operators", ("operator", "uses", "runs"), rows)]  # fmt: skip
     if uses:

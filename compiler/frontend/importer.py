@@ -20,6 +20,7 @@ from ...errors import (
     UnsupportedOp,
     UnsupportedUse,
     UsageError,
+    operator_name,
 )  # fmt: skip
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import DType, TensorType, noting_positive
@@ -195,8 +196,7 @@ class Importer:
         counts = Counter((str(written), reason) for written, reason in self._lacking)
         parts = [f"{label} × {n}{f' ({reason})' if reason else ''}" for (label, reason), n in sorted(counts.items())]
         uses = [
-            UnsupportedUse(f"{w.domain}.{w.name}" if w.domain else w.name, w.version, w.where, reason)
-            for w, reason in self._lacking
+            UnsupportedUse(operator_name(w.domain, w.name), w.version, w.where, reason) for w, reason in self._lacking
         ]
         raise UnsupportedOp("the model uses what parax does not support: " + ", ".join(parts), uses=uses)
 
