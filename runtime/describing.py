@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
+from .. import units
 from .manifest import HostStep, TensorSpec
 
 if TYPE_CHECKING:
     from .plan import Plan
 
 MOST_SHOWN, MOST_CHARACTERS = 8, 80  # tensors or operators in a list; of a name
-_UNITS = ("bytes", "KiB", "MiB", "GiB")
+size = partial(units.size, unit="bytes")
 
 
 def line(plan: Plan) -> str:
@@ -38,14 +40,6 @@ def table(plan: Plan) -> str:
     rows = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(_printable(text, 4 * MOST_CHARACTERS))}"
                    "</td></tr>" for name, text in facts)  # fmt: skip
     return f"<table><caption>parax plan <b>{escape(_printable(plan.name))}</b></caption><tbody>{rows}</tbody></table>"
-
-
-def size(nbytes: float) -> str:
-    """A number of bytes: 512 bytes, 4.0 KiB, 97.5 MiB."""
-    rank = 0
-    while nbytes >= 1024 and rank < len(_UNITS) - 1:
-        nbytes, rank = nbytes / 1024, rank + 1
-    return f"{nbytes:.{1 if rank else 0}f} {_UNITS[rank]}"
 
 
 def _batch(plan: Plan) -> str:

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from ...units import size as size
 from . import plain_text
 
 if TYPE_CHECKING:
@@ -196,12 +197,3 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
-
-
-def size(nbytes: float) -> str:
-    """A byte count for people: 512 B, 4.0 KiB, 97.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024 or unit == "GiB":
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    raise AssertionError("the loop ends at GiB")
