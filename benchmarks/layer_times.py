@@ -19,6 +19,7 @@ from parax.compiler.options import CompileOptions
 from parax.compiler.planner.node_seconds import ROUNDS, Recording, lower_quartile
 from parax.errors import UnsupportedOp
 from parax.runtime.plan import Plan
+from parax.runtime.profiling.notes import notes_of
 from parax.runtime.session import Session
 
 Inputs = dict[str, np.ndarray]
@@ -56,7 +57,7 @@ def compile_traced(name: str, path: Path, options: CompileOptions | None = None)
     plan = build_plan(graph, run)
     if len(plan.manifest.steps) != 1:
         raise UnsupportedOp("only models of one native step are measured", where=name)
-    return Traced(name, graph, plan, _nodes_of_calls(list(graph), plan.manifest.provenance["values"]))
+    return Traced(name, graph, plan, _nodes_of_calls(list(graph), notes_of(plan.manifest).values))
 
 
 def _nodes_of_calls(nodes: Sequence[Node], values: Sequence[str]) -> list[int]:

@@ -47,6 +47,7 @@ from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
+from .profiling import PROFILE, notes
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 
@@ -59,14 +60,14 @@ def compile_model(
 
     Args:
         model: a path, the file's bytes or a ModelProto. progress: called with (phase, fraction done).
-        trace: make the build whose kernels record when they ran (see runtime/trace.py).
+        trace: make the build whose kernels record when they ran (see runtime/profiling/recorder.py).
         scheduler: decides how the optimised graph runs on several cores, instead of the planner.
         decision: what the planner decided before; None: it predicts now.
 
     Raises:
         ParaxError: see parax.compile.
     """
-    run = Compilation(options, progress or (lambda name, fraction: None), trace, scheduler, decision)
+    run = Compilation(options, progress or (lambda name, fraction: None), trace or options.profile, scheduler, decision)
     with run.phase("import", 0.0):
         graph = import_graph(model, options, run.evaluator)
         run.indexing = index_ranges(graph)
@@ -253,7 +254,7 @@ def _manifest(low: Lowered, run: Compilation) -> dict[str, Any]:
     if low.rows is None and low.not_split:
         raw["provenance"]["not_split"] = low.not_split
     if run.trace:  # whose kernel each recorded call is
-        raw["provenance"]["values"] = [placed.value for segment in low.segments[0] for placed in segment.calls]
+        raw["provenance"][PROFILE] = notes(low.block, low.segments[0], low.memory, run.decision.machine)
     if low.host.operators:
         raw["provenance"][OUTSIDE] = str(low.host)
     return raw

@@ -103,6 +103,11 @@ class CompileOptions:
     tune_seconds: float = field(
         default=30.0, metadata=_doc("what measuring candidate kernels may take at -O 3, in seconds")
     )
+    profile: bool = field(
+        default=False,
+        metadata=_doc("have kernels record when they ran, for parax profile and Session.profile: each reads the "
+                      "processor's cycle counter when it begins and ends"),
+    )  # fmt: skip
     check: int = field(default=0, metadata=_doc("after compiling, compare this many random inputs with the reference"))
     max_memory: int | None = field(
         default=None,

@@ -88,6 +88,7 @@ VARIABLES: dict[str, Variable] = {
                  "seconds), and plan by what was found.", _flag),
         Variable("PARAX_CORES", "core list", None, "The cores a session may use, like `0-3,8`; unset: every core "
                  "that the affinity mask and the cgroup quota allow.", parse_cores),
+        Variable("PARAX_PERF_MAP", "flag", False, "Name kernels for Linux' perf, in `/tmp/perf-PID.map`.", _flag),
         Variable("PARAX_MODELS", "folder", None, "Where the tests look for real models with reference data.", Path),
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A plan as people see it who look at one in a prompt or a notebook: one line, or a table in HTML.
+"""Plans and sessions as people see them in a prompt or a notebook: one line, or a table in HTML.
 
 A plan's names are whoever's the model was: nothing of them is taken for HTML, and what does not print is spelled out.
 """
@@ -16,6 +16,7 @@ from .manifest import HostStep, TensorSpec
 
 if TYPE_CHECKING:
     from .plan import Plan
+    from .session import Session
 
 MOST_SHOWN, MOST_CHARACTERS = 8, 80  # tensors or operators in a list; of a name
 size = partial(units.size, unit="bytes")
@@ -40,6 +41,16 @@ def table(plan: Plan) -> str:
     rows = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(_printable(text, 4 * MOST_CHARACTERS))}"
                    "</td></tr>" for name, text in facts)  # fmt: skip
     return f"<table><caption>parax plan <b>{escape(_printable(plan.name))}</b></caption><tbody>{rows}</tbody></table>"
+
+
+def session_line(session: Session) -> str:
+    """What a session is, in one line."""
+    groups = "; ".join(",".join(map(str, group)) for group in session.core_groups)
+    mode, program = session.mode, session.plan.manifest.scheduled
+    if program is not None and program.n_cores != len(session.core_groups[0]):
+        mode += f" (the plan's {program.mode} program is for {program.n_cores} cores an instance)"
+    on = f"{session.instances} instances on cores {groups}"
+    return f"<Session of {session.plan.name!r}: {on}, {mode}, code {session.target}>"
 
 
 def _batch(plan: Plan) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..errors import IncompatiblePlan
 
@@ -24,6 +24,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL, _SHT_UNWIND = 2, 4, 8, 9, 0x70000001
+_STT_FUNC = 2
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXEC, _SHF_TLS = 1, 2, 4, 0x400
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
 _PAGE = mmap.PAGESIZE
@@ -70,8 +71,8 @@ class LoadedObject:
         """
         self._data, self._where = data, where
         try:
-            sections = self._sections()
-            self._link(sections)
+            self._laid_out = self._sections()
+            self._link(self._laid_out)
         except (struct.error, IndexError) as error:
             raise self._bad(f"a table ends early: {error}") from error
 
@@ -95,16 +96,23 @@ class LoadedObject:
             found.append(_Section(kind, flags, offset, size, link, info, max(1, align)))
         return found
 
-    def _link(self, sections: list[_Section]) -> None:
+    def ranges(self) -> Iterator[tuple[int, int, str]]:
+        """Address, bytes and name of every function, those that only the object itself calls included."""
+        symbols, name = self._symbols(self._laid_out)
+        for symbol in symbols:
+            _, info, _, home, value, nbytes = symbol
+            if info & 0xF == _STT_FUNC and nbytes and 0 < home < len(self._laid_out):
+                section = self._laid_out[home]
+                if section.place >= 0 and value + nbytes <= section.size:
+                    yield self._base + section.place + value, nbytes, name(symbol)
+
+    def _symbols(self, sections: list[_Section]) -> tuple[list[tuple[int, ...]], Callable[[tuple[int, ...]], str]]:
+        """The symbol table, and what a symbol is called."""
         tables = [s for s in sections if s.kind == _SHT_SYMTAB]
         if len(tables) != 1:
             raise self._bad(f"{len(tables)} symbol tables")
         names = sections[tables[0].link]
         strings = self._data[names.offset : names.offset + names.size]
-        symbols = [
-            _SYMBOL.unpack_from(self._data, tables[0].offset + i * _SYMBOL.size)
-            for i in range(tables[0].size // _SYMBOL.size)
-        ]
 
         def name(symbol: tuple[int, ...]) -> str:
             end = strings.find(b"\0", symbol[0])
@@ -112,6 +120,12 @@ class LoadedObject:
                 raise self._bad("a name without an end")
             return strings[symbol[0] : end].decode("ascii", "replace")
 
+        table = tables[0]
+        places = range(table.offset, table.offset + table.size // _SYMBOL.size * _SYMBOL.size, _SYMBOL.size)
+        return [_SYMBOL.unpack_from(self._data, at) for at in places], name
+
+    def _link(self, sections: list[_Section]) -> None:
+        symbols, name = self._symbols(sections)
         outside = {i: name(s) for i, s in enumerate(symbols) if i and s[3] == _UNDEFINED}
         addresses = {i: _process_address(symbol) for i, symbol in outside.items()}
         missing = sorted(outside[i] for i, address in addresses.items() if address is None)

@@ -12,6 +12,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..errors import ResourceLimit
 from .bindings import Binding
 from .lanes import STOP, Lane
@@ -59,6 +61,7 @@ class Instance:
         self.lane = ctypes.c_void_p(self.lane_address)
         self.binding: Binding | None = None
         self.arena_nbytes = 0
+        self._logs: np.ndarray | None = None
         self._threads: dict[int, threading.Thread] = {}
         for tid, lane in enumerate(self._lanes):
             lane.weights, lane.sync = weights, address_of(self.sync)
@@ -149,6 +152,15 @@ class Instance:
     def tell(self, what: int) -> None:
         """Tell it to stay, to leave between two pieces, or to say when it is done."""
         self._leader.leave = what
+
+    def record_into(self, logs: np.ndarray | None) -> None:
+        """Have the threads stamp their kernels' times into these logs, see stamps.py; None: no more.
+
+        A stamp may be on its way: the last logs live on until there are others.
+        """
+        address = 0 if logs is None else address_of(logs)
+        self.sync[TRACE_OFFSET : TRACE_OFFSET + 8].view(np.int64)[0] = address
+        self._logs = logs if logs is not None else self._logs
 
     def clear_failure(self) -> None:
         """Forget the error that native code left in the sync block, and what it counted there until then."""

@@ -15,6 +15,7 @@ from ..errors import IncompatiblePlan
 from .elf import LoadedObject
 from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
+from .perf_map import add_to_perf_map
 from .plan import Plan
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait", "parax_team_settled")
@@ -96,6 +97,8 @@ class MachineCode:
         self.target = choose_target(plan.manifest)
         self._object = LoadedObject(bytes(plan.code(self.target)), self.target.code)
         self.functions = self._object.functions
+        if read("PARAX_PERF_MAP"):
+            add_to_perf_map(self._object.ranges(), plan.name)
         found = ctypes.string_at(self.address(SYMBOL), NBYTES)
         check_interface(found, plan.interface(self.target), self.target.code)
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64

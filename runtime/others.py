@@ -8,7 +8,7 @@ Owns which instances may serve how many rows, and makes them when they are first
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .executor import Executor
 from .manifest import ForRows, Manifest
@@ -35,7 +35,18 @@ class Others:
         self._own, self._rules = own, rules if code is not None else ()
         self._adapt = adapt and code is not None and len(cores) > 1
         self._executors: dict[Arranged, Executor] = {}
+        self._watch: Callable[[Executor], None] | None = None
         self._lock = threading.Lock()
+
+    def made(self) -> list[Executor]:
+        """Those that were asked for until now."""
+        with self._lock:
+            return list(self._executors.values())
+
+    def watch(self, new: Callable[[Executor], None] | None) -> None:
+        """Have those that are made from now on told to `new` before they run anything."""
+        with self._lock:
+            self._watch = new
 
     def worth_trying(self, rows: int) -> list[Arranged]:
         """Instances × cores of each for a lone request of so many rows, the predicted one first.
@@ -67,6 +78,8 @@ class Others:
                 except BaseException:
                     made.close()
                     raise
+                if self._watch is not None:
+                    self._watch(made)
                 self._executors[arranged] = made
             return self._executors[arranged]
 

@@ -6,7 +6,7 @@ arrays that fit, costs a few dict look-ups and one native call on the caller's t
 
 from __future__ import annotations
 
-import os
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,6 +19,7 @@ from .bindings import Binding
 from .closing import Closing
 from .executor import Executor
 from .fast_path import fast_path
+from .forks import abandon_after_fork
 from .late_starts import usable_delay
 from .limits import Allowance, checked_limits, within
 from .manifest import Delay, ForRows, Scheduled
@@ -35,12 +36,13 @@ from .topology import choose_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from .batching import Batches
+    from .profiling.profile import Profile
+    from .profiling.watch import Watch
     from .requests import Submitted
     from .submissions import Submissions
-
-_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
@@ -62,7 +64,10 @@ class Session:
         target: the name of the target whose code runs, or None for a plan without native code.
         mode: how an instance of several cores runs: "sequential" (all of them on one kernel after the other),
             "layered" (independent branches at the same time) or "pipelined" (stages, with micro-batches in flow).
+        watch: notes requests while somebody makes a profile.
     """
+
+    watch: Watch | None = None
 
     @reported
     def __init__(
@@ -155,7 +160,7 @@ class Session:
         self._serve = self._batches.run if self._batches else self._router.serve
         self._run_fast = fast_path(self.inputs, self.outputs, self._router, self._serve)
         self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
-        _SESSIONS.add(self)
+        abandon_after_fork(self)
         self._executor.start()
 
     def run(
@@ -182,6 +187,8 @@ class Session:
             UsageError: the session is closed.
             InternalError: a mistake in parax; the plan's graph is a note of it.
         """
+        watch = self.watch
+        began = time.perf_counter() if watch is not None else 0.0
         try:
             wanted = None
             if feeds is not None:
@@ -189,6 +196,8 @@ class Session:
             results = self._run_fast(inputs) if out is None else None
             if results is None:
                 results = self._run_checked(inputs, out)
+            if watch is not None:
+                watch.note_request(began, inputs)
             return results if wanted is None else {name: results[name] for name in wanted}
         except ParaxError:
             raise
@@ -237,6 +246,19 @@ class Session:
     def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         pairs = zip(self._output_names, binding.outputs or (), strict=True)
         return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
+
+    def profile(self) -> AbstractContextManager[Profile]:
+        """Record what every core does in a `with` block: `with session.profile() as profile: session.run(x)`.
+
+        Returns:
+            the profile, which is filled when the block ends, with all requests that ended inside of it.
+
+        Raises:
+            IncompatiblePlan: the plan was compiled without `CompileOptions(profile=True)`.
+        """
+        from .profiling.profiler import profiling  # here: as in _background
+
+        return profiling(self)
 
     def statistics(self) -> list[dict[str, Any]]:
         """What the session found out about requests that run alone, shape by shape.
@@ -298,6 +320,7 @@ class Session:
         """
         from .requests import Submitted  # here: as in _background
 
+        watch, began = self.watch, time.perf_counter()
         try:
             wanted = None if feeds is None else output_names(inputs, self.outputs)
             given = inputs if feeds is None else feeds
@@ -311,6 +334,8 @@ class Session:
         def results(error: Exception | None) -> dict[str, np.ndarray]:
             if error is not None:
                 raise self._explained(error)
+            if watch is not None:
+                watch.note_request(began, given)
             found = dict(zip(self._output_names, outputs, strict=True))
             return found if wanted is None else {name: found[name] for name in wanted}
 
@@ -345,6 +370,17 @@ class Session:
             self._submissions.close()
         self._closing.finish(self._finalizer)
 
+    def abandon(self, reason: str) -> None:
+        """After a fork: see forks.py."""
+        self._finalizer.detach()
+        self._closing = Closing(reason)
+        self._executor.abandon(reason)
+        self._others.abandon(reason)
+        if self._batches is not None:
+            self._batches.abandon()
+        if self._submissions is not None:
+            self._submissions.abandon()
+
     def __enter__(self) -> Session:
         return self
 
@@ -352,31 +388,11 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        groups = "; ".join(",".join(map(str, group)) for group in self.core_groups)
-        mode, program = self.mode, self.plan.manifest.scheduled
-        if program is not None and program.n_cores != len(self.core_groups[0]):
-            mode += f" (the plan's {program.mode} program is for {program.n_cores} cores an instance)"
-        size = f"{self.instances} instances on cores {groups}"
-        return f"<Session of {self.plan.name!r}: {size}, {mode}, code {self.target}>"
+        from .describing import session_line  # here: for prompts
+
+        return session_line(self)
 
 
 def _close(executor: Executor, others: Others) -> None:
     executor.close()
     others.close()
-
-
-def _after_fork() -> None:
-    """Threads do not survive a fork: the child's copies of sessions refuse to run."""
-    for session in _SESSIONS:
-        session._finalizer.detach()
-        reason = "this session was made before a fork; make one in the child"
-        session._closing = Closing(reason)
-        session._executor.abandon(reason)
-        session._others.abandon(reason)
-        if session._batches is not None:
-            session._batches.abandon()
-        if session._submissions is not None:
-            session._submissions.abandon()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 """The native code that stamps the time of a kernel's begin and end, in plans linked for tracing.
 
 A stamp goes to the calling thread's own log; the sync block of its instance holds the address of the instance's logs,
-or none, and then nothing is recorded. Knows the layout and the LLVM text; trace.py reads the logs.
+or none, and then nothing is recorded. Knows the layout and the LLVM text; profiling/recorder.py reads the logs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 TRACE_OFFSET = 96
 """Bytes into the sync block, where the address of the instance's logs is."""
 MAX_CALLS = 1 << 20
-"""Kernel calls of a segment; call c of segment s has number s × MAX_CALLS + c."""
+"""Kernel calls of a segment, at most; call c of segment s has number s × MAX_CALLS + c."""
+WHOLE = MAX_CALLS - 1
+"""The "call" that is a core's time in the segment from its entry to its return, with all kernels inside."""
 HEAD_NBYTES, EVENT_NBYTES = 64, 16
 """Of the logs: bytes of one log, events it holds. Of a log: events so far. Of an event: its number, its ticks."""
 
@@ -50,6 +52,11 @@ out:
   ret void
 }}
 """
+
+
+def whole_stamp(segment: int, *, is_end: bool) -> str:
+    """The LLVM line that stamps a core's entry into a segment, or its return; `%sync` and `%tid` must be there."""
+    return f"  call void @parax_stamp(ptr %sync, i64 %tid, i64 {2 * (segment * MAX_CALLS + WHOLE) + is_end})"
 
 
 def stamp_text() -> str:

@@ -6,6 +6,7 @@ Owns the values between steps. The general path, for plans that are more than on
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from .limits import Allowance, afford, afford_tensor, within
 from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of, owner_of
 from .plan import Plan
+from .profiling.watch import NO_CORE, Watch
 from .tensors import is_fit
 
 if TYPE_CHECKING:
@@ -55,7 +57,11 @@ class PreparedBlock(NamedTuple):
 
 
 class Program:
-    """A plan's steps, made ready to run."""
+    """A plan's steps, made ready to run.
+
+    Attributes:
+        watch: notes every host step, while somebody makes a profile.
+    """
 
     def __init__(self, plan: Plan, signature: Signature) -> None:
         """Look up host operators and constants.
@@ -63,6 +69,7 @@ class Program:
         Raises:
             IncompatiblePlan: a host operator that this runtime has not.
         """
+        self.watch: Watch | None = None
         self.manifest = manifest = plan.manifest
         self.signature = signature
         self.symbols = {symbol.name: symbol for symbol in manifest.symbols}
@@ -189,7 +196,7 @@ class _Run:
         self._check(prepared.constraints)
         for step in prepared.steps:
             if isinstance(step.step, HostStep):
-                self._host(step, step.step)
+                (self._host if self.program.watch is None else self._watched)(step, step.step)
             else:
                 self._native(step.step)
             for name in step.dead:
@@ -264,6 +271,14 @@ class _Run:
         for name, result in zip(step.outputs, results, strict=False):
             if name is not None:
                 self.env[name] = self._fitted(name, result, step.op)
+
+    def _watched(self, prepared: PreparedStep, step: HostStep) -> None:
+        """The same while somebody makes a profile."""
+        began, watch = time.perf_counter(), self.program.watch
+        self._host(prepared, step)
+        if watch is not None:
+            core = self.instance.cores[0] if self.instance is not None else NO_CORE
+            watch.note_host(core, next((name for name in step.outputs if name is not None), ""), began)
 
     def _bodies(self, prepared: PreparedStep) -> dict[str, Body]:
         return {name: partial(self.block, body) for name, body in prepared.bodies.items()}

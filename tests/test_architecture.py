@@ -52,9 +52,11 @@ ONLY = {
     "mpi4py": ("runtime/train",),
     "rich": ("compiler/commands",),
     "PIL": ("compiler/commands/pictures.py",),
+    "altair": ("runtime/profiling/page.py",),
+    "vl_convert": ("runtime/profiling/page.py",),
 }
 # Imports inside a function: optional packages, and modules whose start must be quick.
-OPTIONAL = {"onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
+OPTIONAL = {"altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
 LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",

@@ -52,7 +52,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plan that was compiled elsewhere."""
     folder = tmp_path_factory.mktemp("plans")
-    parax.compile(MODEL).save(folder / "plan.bin")
+    parax.compile(MODEL, options=parax.CompileOptions(profile=True)).save(folder / "plan.bin")
     return folder
 
 
@@ -88,7 +88,8 @@ def test_nothing_else_is_installed(name: str, python: Run) -> None:
     [
         "run plan.bin -q --input picture=random --output probabilities=@p.npy",
         "bench plan.bin --duration 0.1 --rounds 1", "inspect plan.bin", "inspect plan.bin --graph --partition",
-        "inspect plan.bin --version-only", "doctor",
+        "inspect plan.bin --version-only", "doctor", "profile plan.bin -q --seconds 0.1 -o trace.json",
+        "compare plan.bin plan.bin --seconds 0.1",
     ],
 )  # fmt: skip
 def test_what_works(command: str, alone: Run) -> None:
@@ -123,7 +124,7 @@ def test_what_is_shown_is_what_the_whole_installation_shows(alone: Run, cli: Run
 @pytest.mark.parametrize(
     "command",
     [
-        f"compile {MODEL}", "run", f"run {MODEL}", f"bench {MODEL}",
+        f"compile {MODEL}", "run", f"run {MODEL}", f"bench {MODEL}", f"profile {MODEL}",
         f"inspect {MODEL}", f"inspect {MODEL} --partition", f"inspect {MODEL} --costs", f"plan {MODEL}",
         f"verify {MODEL}", f"verify {MODEL} --plan plan.bin", "operators",
         "doctor --measure",

@@ -9,8 +9,8 @@ made.
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
 
-A module linked with `trace` stores the processor's cycle counter before and after every kernel call (runtime/trace.py
-reads it); others carry no trace of it.
+A module linked with `trace` stores the processor's cycle counter before and after every kernel call, for
+runtime/profiling/recorder.py to read; others carry no trace of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ...runtime.interface import interface_text
 from ...runtime.lanes import lanes_text
-from ...runtime.stamps import MAX_CALLS, stamp_text
+from ...runtime.stamps import MAX_CALLS, stamp_text, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
 from ..ir.loops import KFunc
 from ..ir.target import Target
@@ -105,10 +105,11 @@ def _calls_function(
     return k.func
 
 
-def entry_text(parts: list[Part], number: int) -> str:
+def entry_text(parts: list[Part], number: int, trace: bool = False) -> str:
     """The exported entry of a segment: unpacks the pointers of each part, runs it, returns the error site."""
     lines = [f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, "
              "ptr %sync) #0 {"]
+    lines += [whole_stamp(number, is_end=False)] if trace else []
     for p, part in enumerate(parts):
         suffix = f".{p}" if len(parts) > 1 else ""
         for i in part.used:
@@ -117,6 +118,7 @@ def entry_text(parts: list[Part], number: int) -> str:
         args = ", ".join([f"ptr %a{i}{suffix}" for i in part.used] + ["ptr %weights", "ptr %arena", "ptr %dims",
                                                                      "ptr %sync", "i64 %tid", "i64 %nt"])
         lines += [f"  call void @{part.func.name}({args})", "  call void @parax_barrier(ptr %sync, i64 %nt)"]
+    lines += [whole_stamp(number, is_end=True)] if trace else []
     lines += [f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
               "  %site = load atomic i32, ptr %slot monotonic, align 4", "  ret i32 %site", "}"]
     return "\n".join(lines)
@@ -134,11 +136,11 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     for number, segment in enumerate(segments):
         parts = segment_parts(segment, number, symbols, trace)
         module.add([part.func for part in parts])
-        extra.append(entry_text(parts, number))
+        extra.append(entry_text(parts, number, trace))
     scheduled = [of for of, segment in enumerate(segments) if segment.scheduled is not None]
     for number, of in enumerate(scheduled, len(segments)):
         module.add(schedule_functions(segments[of], number, of, symbols, trace))
-        extra.append(schedule_text(segments[of], number))
+        extra.append(schedule_text(segments[of], number, of if trace else None))
     if scheduled:
         extra.append(wait_text(SPINS))
     return module.text(extra="\n".join(extra))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.lanes import Piece
-from ...runtime.stamps import MAX_CALLS
+from ...runtime.stamps import MAX_CALLS, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
 from ..ir.kernel_builder import Builder
 from ..ir.loops import KFunc
@@ -135,8 +135,12 @@ def schedule_functions(segment: Segment, number: int, of: int, symbols: tuple[st
     return [made.stage(i, stage) for i, stage in enumerate(scheduled.stages)]
 
 
-def schedule_text(segment: Segment, number: int) -> str:
-    """The exported entry, `parax_run_<number>`, and for a pipeline the loop of each stage over the micro-batches."""
+def schedule_text(segment: Segment, number: int, traced: int | None = None) -> str:
+    """The exported entry, `parax_run_<number>`, and for a pipeline the loop of each stage over the micro-batches.
+
+    Args:
+        traced: by which segment's number its calls are traced; None where they are not.
+    """
     scheduled = segment.scheduled
     assert scheduled is not None
     stages, n_io = scheduled.stages, segment.n_inputs + segment.n_outputs
@@ -147,6 +151,8 @@ def schedule_text(segment: Segment, number: int) -> str:
     else:
         body = [*_load_pointers("%io", n_io), f"  call void @segment_{number}_stage_0({_arguments(n_io)})"]
     body.append("  call void @parax_barrier(ptr %sync, i64 %nt)")
+    if traced is not None:
+        body = [whole_stamp(traced, is_end=False), *body, whole_stamp(traced, is_end=True)]
     if scheduled.schedule.mode == "pipelined":
         body += _forget_progress(stages)
     head = f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, ptr %sync)"

@@ -205,6 +205,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     cache.add_argument("--cache-dir", type=Path, metavar="DIR",
                        help=f"where measured times and compiled code are kept (default {default.cache_dir})")
     cache.add_argument("--no-cache", action="store_true", help=f"do not {doc['cache']}")
+    group.add_argument("--profile", action="store_true", help=doc["profile"])
     group.add_argument("--dump", type=Path, metavar="DIR", help=doc["dump"])
 
 
@@ -219,7 +220,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), overridable=tuple(args.override),
         hint=args.hint, mode=args.mode, precision=args.precision, strict_fp=args.fp == "strict",
-        fast_fp=args.fp == "fast", cache=not args.no_cache,
+        fast_fp=args.fp == "fast", cache=not args.no_cache, profile=args.profile,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
 

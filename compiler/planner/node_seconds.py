@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ...runtime.trace import KernelSpan, Recorder
+from ...runtime.profiling.notes import notes_of
+from ...runtime.profiling.recorder import KernelSpan, Recorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +40,7 @@ def node_seconds(
         traced: a plan of one native step, built to record. inputs: of a request that is one call.
         rows: of the call; None where requests are not cut. counts: numbers of cores, the first of `cores`.
     """
-    keys = traced.manifest.provenance["values"]
+    keys = notes_of(traced.manifest).values
     found: dict[str, dict[int, float]] = defaultdict(dict)
     with ExitStack() as stack:
         recordings = {}
@@ -65,7 +66,7 @@ class Recording(Generic[Key]):
     def __init__(self, session: Session, keys: Sequence[Key], inputs: Mapping[str, np.ndarray], instances: int = 1):
         """`keys`: of each kernel call, its node. `instances`: of the session; one of them may serve for all."""
         self.session, self.keys, self.inputs = session, keys, inputs
-        self.recorder = Recorder(session, 2 * len(keys) * instances * (MOST_RUNS + WARM_UPS))
+        self.recorder = Recorder(session, 2 * (len(keys) + 1) * instances * (MOST_RUNS + WARM_UPS))
 
     def turn(self, seconds: float) -> list[tuple[dict[Key, float], float]]:
         """Run for so long: the nodes' seconds and the whole in each native call, but for each instance's first ones."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...runtime.profiling.recorder import KernelSpan, Recorder
 from ...runtime.stamps import MAX_CALLS
-from ...runtime.trace import KernelSpan, Recorder
 from ..passes.partition.simulate import Timeline
 from ..passes.partition.works import Work
 from .draw import Bar, Panel

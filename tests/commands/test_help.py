@@ -15,7 +15,7 @@ from parax.compiler.commands import completion, man
 
 Capture = pytest.CaptureFixture[str]
 VERBS = [verb.NAME for verb in cli.VERBS]
-THAT_COMPILE = ("bench", "plan", "verify")
+THAT_COMPILE = ("bench", "profile", "compare", "plan", "verify")
 
 
 def shown(capsys: Capture, *words: str, script: str = "main") -> str:
@@ -91,7 +91,7 @@ def completed(script: Path, *words: str) -> list[str]:
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(("line", "offered"), [
-    ("parax comp", ["compile", "completion"]),
+    ("parax comp", ["compile", "compare", "completion"]),
     ("parax --v", ["--version"]),
     ("parax run --ra", ["--random"]),
     ("parax run p.bin --to", ["--top"]),

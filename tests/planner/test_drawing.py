@@ -11,7 +11,7 @@ from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import Instances, Work, simulate
 from parax.compiler.planner.draw import LEFT, WIDTH, Bar, Panel, html, svg
 from parax.compiler.planner.timeline import first_calls, measured_panel, predicted_panel
-from parax.runtime.trace import KernelSpan
+from parax.runtime.profiling.recorder import KernelSpan
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,8 +15,9 @@ from parax.compiler.passes.partition.schedules import has_branches
 from parax.compiler.passes.partition.works import BESIDE, WAITING, Measured
 from parax.compiler.planner.node_seconds import native_calls, node_seconds, slots
 from parax.compiler.planner.predict import Predictor
+from parax.runtime.profiling.notes import notes_of
+from parax.runtime.profiling.recorder import KernelSpan
 from parax.runtime.topology import choose_cores
-from parax.runtime.trace import KernelSpan
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N,512] x) => (float[N,512] y)
@@ -55,14 +56,14 @@ def test_every_node_of_a_traced_plan_has_its_time() -> None:
     cores = tuple(choose_cores(None))[:2]
     counts = range(1, len(cores) + 1)
     found = node_seconds(plan, {"x": np.ones((4, 512), np.float32)}, 4, cores, counts)
-    assert set(found) == set(plan.manifest.provenance["values"]) and len(found) >= 2
+    assert set(found) == set(notes_of(plan.manifest).values) and len(found) >= 2
     assert all(set(seconds) == set(counts) and min(seconds.values()) > 0 for seconds in found.values())
 
 
 def test_only_traced_plans_say_whose_kernels_they_record() -> None:
     proto = onnx.parser.parse_model(MODEL)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(512, dtype=np.float32), "w"))
-    assert "values" not in compile_model(proto.SerializeToString(), CompileOptions()).manifest.provenance
+    assert "profile" not in compile_model(proto.SerializeToString(), CompileOptions()).manifest.provenance
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ def test_ctrl_c_in_a_batch_lets_the_others_run_again(add_plan: Build) -> None:
             def later() -> None:
                 gate.wait_for(2)
                 opened.extend((run({"x": rows(2)}), session.submit({"x": rows(1)}), run({"x": rows(3)})))
+                gate.wait_for(5)
                 gate.opened.set()
 
             thread = threading.Thread(target=later)

@@ -17,8 +17,8 @@ from parax.errors import IncompatiblePlan, InternalError, UsageError
 from parax.runtime import Plan
 from parax.runtime.late_starts import start_delays
 from parax.runtime.manifest import Delay
+from parax.runtime.profiling.recorder import Recorder
 from parax.runtime.topology import machine
-from parax.runtime.trace import Recorder
 
 Build = Callable[..., Plan]
 CORES = machine().default_cores()[:2]

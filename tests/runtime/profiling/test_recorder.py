@@ -10,8 +10,8 @@ import parax
 from parax.compiler.driver import compile_model
 from parax.errors import IncompatiblePlan
 from parax.runtime.plan import Plan
+from parax.runtime.profiling.recorder import Recorder, total_seconds
 from parax.runtime.topology import choose_cores
-from parax.runtime.trace import Recorder, total_seconds
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N,64] x) => (float[N,8] y) { h = MatMul (x, a)  s = Softmax (h)  y = MatMul (s, b) }"""
