@@ -21,6 +21,7 @@ from .peers_table import all_tables, markdown, problems
 
 PEERS, DEFAULTS = "benchmarks", "defaults"
 """The names of the markers."""
+LONG = "<!-- not run: measures for hours -->"  # before the command that made a table
 
 
 def measured_on(document: Mapping[str, Any]) -> str:
@@ -44,7 +45,7 @@ def defaults_section(document: Mapping[str, Any]) -> str:
         " 1 is shorter than the better peer's."
     )
     failed = [f"- {name}: {record['problem']}" for name, record in document["models"].items() if record["problem"]]
-    parts = [text, f"```\n{document['command']}\n```", *map(markdown, defaults_tables(document))]
+    parts = [text, f"{LONG}\n```\n{document['command']}\n```", *map(markdown, defaults_tables(document))]
     return "\n\n".join([*parts, "Results that differ:\n\n" + "\n".join(failed)] if failed else parts)
 
 
@@ -55,7 +56,7 @@ def peers_section(document: Mapping[str, Any]) -> str:
         " interleaved rounds (in brackets the rounds' extremes). Ratios above 1: parax is faster. Share of the peak:"
         " flops of the direct algorithm, so Winograd can pass 100 %. A cold start is a process from its start to its"
         " first result at batch 1.",
-        f"```\n{document['command']}\n```",
+        f"{LONG}\n```\n{document['command']}\n```",
         *map(markdown, all_tables(document)),
     ]
     failed = problems(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ if find_spec("hypothesis"):  # the tests that need it skip by themselves
     # the machines that run this are shared: a slow example is no failure
     hypothesis.settings.register_profile("parax", deadline=None)
     hypothesis.settings.load_profile("parax")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background jobs, which hand it on to children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT))  # for benchmarks and examples; last, so that the installed parax comes first

@@ -10,6 +10,7 @@ import pytest
 
 from parax import errors
 from parax.compiler import cli
+from parax.compiler.commands import reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -41,6 +42,16 @@ def test_exit_codes_are_the_errors_own() -> None:
 def test_every_verb_is_documented() -> None:
     text = (ROOT / "docs" / "commands.md").read_text()
     assert all(f"parax {verb.NAME}" in text for verb in cli.VERBS)
+
+
+def test_the_page_of_options_is_the_programs() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert text == reference.page(cli.parax_parser()), "write it anew: parax man --markdown > docs/cli.md"
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    listed = re.findall(r"(?m)^ +- (?:[\w ]+: )?([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text())
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
 def code_of(heading: str) -> str:

@@ -9,6 +9,7 @@ import argparse
 import re
 
 from ... import __version__, env
+from . import reference
 from .arguments import OUTPUT
 from .console import Console
 from .parser import Parser
@@ -19,12 +20,13 @@ HELP = "print the manual page: parax man | man -l -"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb: none."""
+    """The options of the verb."""
+    parser.add_argument("--markdown", action="store_true", help="as a page of Markdown, of the verbs and options alone")
 
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Print it; the exit code."""
-    text = page(args.root)
+    text = reference.page(args.root) if args.markdown else page(args.root)
     console.result({"page": text}) if console.form == "json" else print(text, end="")
     return 0
 
@@ -56,8 +58,9 @@ def page(root: Parser) -> str:
 
 
 def _of_every_verb(verb: Parser) -> list[str]:
-    """Of a verb without options of its own: those that all have."""
-    actions = [action for _, actions in verb.groups() for action in actions]
+    """Those that all have."""
+    groups = verb.groups()
+    actions = [a for title, actions in groups for a in actions if title == OUTPUT or a.dest == "help"]
     return [line for action in actions for line in _entry(action, verb)]
 
 
