@@ -1,6 +1,7 @@
 """Relocatable ELF objects into executable memory: what a plan's code needs of a linker, and nothing else.
 
-Owns the reading of `code/<target>.o` (ELF64, x86-64), its layout in memory, its relocations, and the memory's lifetime.
+Owns the reading of `code/<target>.o` (ELF64, x86-64; several objects may lie one behind the other), its layout in
+memory, its relocations, and the memory's lifetime.
 Written here because starting LLVM for it takes 25 ms of a cold start that should take 100 ms without the model's own
 work, and because the runtime then needs no compiler library at all. Knows nothing of plans.
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import IncompatiblePlan
 
+_MAGIC = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -42,6 +44,32 @@ _KINDS = {
     42: (4, True, True),  # R_X86_64_REX_GOTPCRELX
 }
 _FITS = {4: (-(1 << 31), 1 << 31), 8: (-(1 << 63), 1 << 64)}
+
+
+def objects_in(data: bytes) -> list[bytes]:
+    """The objects of a file, which may lie one behind the other; whatever else it is, is one for `LoadedObject`."""
+    found = []
+    while data:
+        end = _end(data)
+        found.append(data[:end])
+        data = data[end:].lstrip(b"\0") if end < len(data) else b""
+        if not data.startswith(_MAGIC):
+            break
+    return found or [data]
+
+
+def _end(data: bytes) -> int:
+    """Where an object ends: behind its sections and their table. All of the data where it is none."""
+    try:
+        header = _HEADER.unpack_from(data)
+        start, count = header[6], header[12]
+        end = max(_HEADER.size, start + count * _SECTION.size)
+        for i in range(count):
+            _, kind, _, _, offset, size, *_ = _SECTION.unpack_from(data, start + i * _SECTION.size)
+            end = max(end, offset + (0 if kind == _SHT_NOBITS else size))
+    except struct.error:
+        return len(data)
+    return min(end, len(data)) if data.startswith(_MAGIC) else len(data)
 
 
 class _Section:
@@ -81,7 +109,7 @@ class LoadedObject:
 
     def _sections(self) -> list[_Section]:
         header = _HEADER.unpack_from(self._data)
-        if header[0][:6] != b"\x7fELF\x02\x01" or header[1:3] != (1, 62):
+        if header[0][:6] != _MAGIC or header[1:3] != (1, 62):
             raise self._bad("no x86-64 ELF object")
         start, entry, count = header[6], header[11], header[12]
         if entry != _SECTION.size or not count or start + count * entry > len(self._data):

@@ -566,12 +566,11 @@ _ARGUMENTS = {
 }
 
 
-def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
+def lanes_text(arch: str) -> str:
     """The LLVM text of the functions that `native.LANE_FUNCTIONS` names, for a machine architecture.
 
     Args:
         arch: as LLVM spells it; x86_64 and aarch64 have a pause instruction for waiting threads.
-        pause_is_declared: the text joins a module that declares the pause intrinsic itself.
     """
     offsets: dict[str, object] = {name: getattr(Lane, name).offset for name, *_ in Lane._fields_}
     offsets |= {f"q_{name}": getattr(Queue, name).offset for name, *_ in Queue._fields_}
@@ -584,7 +583,7 @@ def lanes_text(arch: str, pause_is_declared: bool = False) -> str:
         **offsets,
         loads=loads,
         pause=_PAUSE.get(arch, ""),
-        pause_declaration="" if pause_is_declared else _PAUSE_DECLARATION.get(arch, ""),
+        pause_declaration=_PAUSE_DECLARATION.get(arch, ""),
         lane_size=ctypes.sizeof(Lane),
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,

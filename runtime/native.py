@@ -12,7 +12,7 @@ from functools import cache
 
 from ..env import read
 from ..errors import IncompatiblePlan
-from .elf import LoadedObject
+from .elf import LoadedObject, objects_in
 from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
 from .perf_map import add_to_perf_map
@@ -95,10 +95,11 @@ class MachineCode:
             IncompatiblePlan: see choose_target and LoadedObject; or the object lacks a function.
         """
         self.target = choose_target(plan.manifest)
-        self._object = LoadedObject(bytes(plan.code(self.target)), self.target.code)
-        self.functions = self._object.functions
+        code = objects_in(bytes(plan.code(self.target)))
+        self._objects = [LoadedObject(data, self.target.code) for data in code]
+        self.functions = {name: address for made in self._objects for name, address in made.functions.items()}
         if read("PARAX_PERF_MAP"):
-            add_to_perf_map(self._object.ranges(), plan.name)
+            add_to_perf_map((found for made in self._objects for found in made.ranges()), plan.name)
         found = ctypes.string_at(self.address(SYMBOL), NBYTES)
         check_interface(found, plan.interface(self.target), self.target.code)
         int32, pointer, int64 = ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64

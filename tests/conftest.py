@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from crowd import in_the_room
 from parax import env
 
 if find_spec("hypothesis"):  # the tests that need it skip by themselves
@@ -38,6 +39,16 @@ def _own_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("PARAX_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("PARAX_CALIBRATE", "0")
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where tests run in several processes, those marked `alone` run while no other one does."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    with in_the_room(tmp_path_factory.getbasetemp().parent, request.node.get_closest_marker("alone") is not None):
         yield
 
 

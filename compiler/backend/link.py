@@ -3,8 +3,8 @@
 Owns the native interface that the runtime calls:
 `i32 parax_run_<S>(ptr io, ptr weights, ptr arena, ptr dims, i64 tid, i64 nt, ptr sync)`, io holding the pointers of
 inputs, then outputs; and the barrier between kernels when several cores share an instance. The runtime's own native
-functions (runtime/lanes.py) are linked in, so that starting a plan compiles nothing. It must not know how kernels are
-made.
+functions (runtime/lanes.py), the same for every plan, are an object of their own, which `objects` adds. It must not
+know how kernels are made.
 
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...runtime.interface import interface_text
-from ...runtime.lanes import lanes_text
 from ...runtime.stamps import MAX_CALLS, stamp_text, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
 from ..ir.loops import KFunc
@@ -131,7 +130,7 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     """
     module = ModuleEmitter(target)
     declare_waiting(module)
-    extra = [BARRIER, lanes_text("x86_64", pause_is_declared=True), interface_text()]
+    extra = [BARRIER, interface_text()]
     extra += [stamp_text()] if trace else []
     for number, segment in enumerate(segments):
         parts = segment_parts(segment, number, symbols, trace)

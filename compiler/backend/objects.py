@@ -1,7 +1,8 @@
 """Object code of a plan's modules: from the cache of earlier compilations, from other processes, or from here.
 
-Owns where object code comes from; how LLVM makes it is `jit`'s. A cached object is trusted like the program itself, so
-its folder belongs to the user alone, and damage is found by a digest before a byte is used.
+Owns where object code comes from, and that behind each module's lies that of the runtime's own native functions, so
+that starting a plan compiles nothing; how LLVM makes it is `jit`'s. A cached object is trusted like the program itself,
+so its folder belongs to the user alone, and damage is found by a digest before a byte is used.
 """
 
 from __future__ import annotations
@@ -23,17 +24,23 @@ import llvmlite
 from ... import __version__
 from ...errors import InternalError
 from ...files import keep
+from ...runtime.lanes import lanes_text
 from ..ir.target import Target
+from .host import resolve_target
 from .jit import compile_object
 
 MOST_CACHED = 256
 _WORKER = "from parax.compiler.backend.objects import worker; worker()"
 
 
+LANES_TARGET = "x86-64-v2"  # the least there is: they wait and hand on, and compute nothing
+ALIGN = 16
+
+
 def compile_objects(
     modules: Mapping[str, tuple[str, Target]], opt_level: int, jobs: int, cache: Path | None
 ) -> dict[str, bytes]:
-    """Object code of every module.
+    """Object code of every module, and behind it that of runtime/lanes.py.
 
     Args:
         modules: name → (LLVM assembly, the target it is for).
@@ -43,6 +50,7 @@ def compile_objects(
     Raises:
         InternalError: LLVM rejects a module.
     """
+    lanes = _lanes(opt_level, cache)
     keys = {name: _key(text, target, opt_level) for name, (text, target) in modules.items()}
     found = {name: data for name, key in keys.items() if cache and (data := _read(cache, key))}
     missing = [name for name in modules if name not in found]
@@ -54,7 +62,28 @@ def compile_objects(
     if cache:
         for name, data in made.items():
             _write(cache, keys[name], data)
-    return {name: found[name] if name in found else made[name] for name in modules}
+    return {name: _side_by_side(found[name] if name in found else made[name], lanes) for name in modules}
+
+
+def _lanes(opt_level: int, cache: Path | None) -> bytes:
+    """The runtime's native functions: made once on a machine, and once in a process."""
+    text, target = lanes_text("x86_64"), resolve_target(LANES_TARGET)
+    key = _key(text, target, opt_level)
+    data = _MADE.get(key) or (_read(cache, key) if cache else None)
+    if data is None:
+        data = compile_object(text, target, opt_level)
+        if cache:
+            _write(cache, key, data)
+    _MADE[key] = data
+    return data
+
+
+_MADE: dict[str, bytes] = {}
+
+
+def _side_by_side(first: bytes, second: bytes) -> bytes:
+    """Two objects in one file; see runtime/elf.py."""
+    return first + bytes(-len(first) % ALIGN) + second
 
 
 def _in_a_process(text: str, target: Target, opt_level: int) -> bytes:

@@ -54,6 +54,7 @@ def test_mixed_sizes_are_the_same_for_every_side() -> None:
     assert {load.callers for load in LOADS.values()} == {1, 4, 8}
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     found = tmp_path / "found.json"
@@ -69,6 +70,7 @@ def test_a_small_run(tmp_path: Path) -> None:
         assert load["parax"]["rates"][0] > 0 and load["parax"]["p50"] <= load["parax"]["p99"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["runtime", "session"])
 def test_a_neighbour_is_busy_while_it_is_wanted(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")

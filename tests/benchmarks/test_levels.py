@@ -30,6 +30,7 @@ def test_nothing_to_choose_costs_nothing() -> None:
     assert levels.disagreements({}, {}) == {"nodes": 0, "lost": 0.0, "kinds": {}}
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks.levels", "--models", "resnet18", "--small", "--rounds", "1", "--loads",

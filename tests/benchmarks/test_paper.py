@@ -70,6 +70,7 @@ def test_counts_lie_apart_by_their_ratio_and_are_all_labelled() -> None:
     assert across[1] - across[0] == pytest.approx(across[2] - across[1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(choose_cores(None)) < 2, reason="needs two cores")
 def test_what_this_machine_shows_is_measured_and_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper, "MEASURED", ("cifar-resnet20",))

@@ -16,6 +16,7 @@ MOST_SECONDS, MOST_NBYTES = 5.0, 64 << 20
 N_CORES = 28  # of a socket
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("inception-v3", {}), ("nasnet", {}), ("resnet101", {"size": 64}),

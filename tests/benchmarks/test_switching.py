@@ -71,6 +71,7 @@ def test_a_caller_that_is_never_answered_is_lost(monkeypatch: pytest.MonkeyPatch
     assert caller.lost == 1
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     found = tmp_path / "found.json"

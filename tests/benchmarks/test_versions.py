@@ -17,6 +17,7 @@ def test_ratios_are_those_of_the_quicker_rounds_of_each_sides_best_set_up() -> N
     assert versions.ratios(rates) == {"then": 1.0, "now": 1.1}
 
 
+@pytest.mark.slow
 def test_installed_versions_are_measured_in_both_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--against", sys.executable, "--models", "mlp", "--small", "--fast", "--restarts", "1", "--rounds", "2",
              "--seconds", "0.02", "--json", str(tmp_path / "found.json")]  # fmt: skip

@@ -71,6 +71,15 @@ def test_small_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (checked == "") == (name in ("sound", "constants", "on the host")), checked
 
 
+def test_onnxs_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of those that come with the package as files; `python -m benchmarks.agreement` compares all."""
+    files = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").rglob("*.onnx"))
+    assert files
+    for file in files[::3]:
+        checked, compiled = outcomes(file, monkeypatch)
+        assert checked == compiled, file
+
+
 def test_real_models_and_fragments(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [folder for folder in (models, models.parent / "fragments") if folder.is_dir()]
     files = [file for folder in folders for file in sorted(folder.rglob("*.onnx"))]

@@ -197,8 +197,13 @@ def test_several_callers_and_instances_share_a_pipelined_plan(many_cores: Callab
     assert not wrong
 
 
-@pytest.mark.parametrize("n_stages", [0, 2])
-@pytest.mark.parametrize("name", ["inception-v3", "inception-bn", "nasnet", "resnext50", "resnext50-paths", "gnmt"])
+LISTED = ("inception-v3", "inception-bn", "nasnet", "resnext50", "resnext50-paths", "gnmt")
+QUICK = (("inception-bn", 0), ("gnmt", 2))
+
+
+@pytest.mark.parametrize(("name", "n_stages"), [
+    pytest.param(name, n, marks=() if (name, n) in QUICK else pytest.mark.slow) for name in LISTED for n in (0, 2)
+])  # fmt: skip
 def test_the_model_list(many_cores: Callable[[int], None], name: str, n_stages: int) -> None:
     many_cores(3)
     scheduler = partial(random_schedule, random=Random(1), n_cores=3, n_stages=n_stages, micro_batches=3)

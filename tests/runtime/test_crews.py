@@ -21,7 +21,7 @@ from parax.runtime.session import Session
 from parax.runtime.topology import machine
 
 CORES = machine().default_cores()[:2]
-pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")]
 HELD, BAD = -5.0, -99.0
 """In a row's first element: its piece waits until something else is there; its piece fails."""
 WAIT = ADD.replace(

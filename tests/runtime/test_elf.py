@@ -12,9 +12,10 @@ import pytest
 
 import fake_plans
 from parax.errors import IncompatiblePlan
-from parax.runtime.elf import LoadedObject
+from parax.runtime.elf import LoadedObject, objects_in
 from parax.runtime.native import host_features
 
+ONE, TWO = "define i64 @one() {\n ret i64 1\n}", "define i64 @two() {\n ret i64 2\n}"
 pytestmark = pytest.mark.skipif(fake_plans.ARCH != "x86_64", reason="objects are for x86-64")
 
 # A constant table, a function pointer through a slot, data that is written, zeroed data, and a call into libm.
@@ -128,3 +129,24 @@ def test_features_are_those_that_llvm_sees() -> None:
     names = "sse3 ssse3 sse4.1 sse4.2 popcnt cx16 sahf avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave avx512f avx512bw " \
             "avx512cd avx512dq avx512vl avx512bf16 avx512vnni"
     assert host_features() & set(names.split()) == llvm_sees & set(names.split())
+
+
+@pytest.mark.parametrize("gap", [0, 1, 15, 4096])
+def test_objects_may_lie_one_behind_the_other(gap: int) -> None:
+    one, two = fake_plans.object_code(ONE), fake_plans.object_code(TWO)
+    assert objects_in(one) == [one]
+    found = objects_in(one + bytes(gap) + two)
+    assert found == [one, two]
+    loaded = [LoadedObject(data, "here") for data in found]
+    functions = [made.functions[name] for made, name in zip(loaded, ("one", "two"))]
+    assert [ctypes.CFUNCTYPE(ctypes.c_int64)(address)() for address in functions] == [1, 2]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF\x02\x01", bytes(1000), b"\x7fELF\x02\x01" + bytes(1000),
+                                  b"\x7fELF\x02\x01" * 1000, b"nonsense" * 100])  # fmt: skip
+def test_what_is_no_object_stays_in_one_or_a_few_pieces(data: bytes) -> None:
+    found = objects_in(data)
+    assert len(found) <= 1 + len(data) // 64 and all(data.startswith(found[0]) for _ in found)
+    for piece in found[:1]:
+        with pytest.raises(IncompatiblePlan):
+            LoadedObject(piece, "here")

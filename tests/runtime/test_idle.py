@@ -15,6 +15,8 @@ from parax.runtime import Plan, instance
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
 
+pytestmark = pytest.mark.alone
+
 Build = Callable[..., Plan]
 CORES = machine().default_cores()[:2]
 IDLE_SECONDS = 0.5

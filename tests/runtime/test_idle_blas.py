@@ -14,6 +14,8 @@ import os, sys, threading
 import numpy as np
 import parax
 
+pytestmark = pytest.mark.alone
+
 def threads():
     return len(os.listdir("/proc/self/task"))
 

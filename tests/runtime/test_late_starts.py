@@ -20,6 +20,8 @@ from parax.runtime.manifest import Delay
 from parax.runtime.profiling.recorder import Recorder
 from parax.runtime.topology import machine
 
+pytestmark = pytest.mark.alone
+
 Build = Callable[..., Plan]
 CORES = machine().default_cores()[:2]
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")
