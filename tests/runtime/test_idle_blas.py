@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.alone
 SCRIPT = """
 import os, sys, threading
 import numpy as np
 import parax
-
-pytestmark = pytest.mark.alone
 
 def threads():
     return len(os.listdir("/proc/self/task"))
