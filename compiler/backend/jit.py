@@ -35,16 +35,22 @@ def _machine(cpu: str, features: tuple[str, ...], level: int) -> Any:
     return target.create_target_machine(cpu=cpu, features=text, opt=level, reloc="pic", codemodel="small")
 
 
-def _optimize(module: Any, machine: Any, level: int) -> None:
-    """Inline what is marked, then simplify function by function; level 1 only cleans up (a third of the time).
-
-    Vectorising and unrolling are the schedule's business; the interprocedural half of LLVM's own pipeline finds
-    nothing in kernels that call each other once, at twice the time.
-    """
+def _builder(cpu: str, features: tuple[str, ...], level: int) -> Any:
+    """LLVM's pass builder. Vectorising and unrolling are the schedule's business."""
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = options.slp_vectorization = False
     options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
+    return llvm.create_pass_builder(_machine(cpu, features, level), options)
+
+
+@cache
+def _passes(cpu: str, features: tuple[str, ...], level: int) -> tuple[Any, Any, Any]:
+    """What inlines what is marked, what simplifies a function (None at level 1), and their builder, which they need.
+
+    Made once: llvmlite 0.50 never frees the passes of a function, 16 KB of them. The interprocedural half of LLVM's own
+    pipeline finds nothing in kernels that call each other once, at twice the time.
+    """
+    builder = _builder(cpu, features, level)
     inline = llvm.create_new_module_pass_manager()
     inline.add_always_inliner_pass()
     inline.add_global_dead_code_eliminate_pass()
@@ -52,11 +58,16 @@ def _optimize(module: Any, machine: Any, level: int) -> None:
         for add in (inline.add_simplify_cfg_pass, inline.add_instruction_combine_pass, inline.add_new_gvn_pass,
                     inline.add_loop_rotate_pass, inline.add_simplify_cfg_pass):  # fmt: skip
             add()
+    return inline, builder.getFunctionPassManager() if level >= 2 else None, builder
+
+
+def _optimize(module: Any, target: Target, level: int) -> None:
+    """Inline what is marked, then simplify function by function; level 1 only cleans up (a third of the time)."""
+    kind = target.cpu, target.features, level
+    inline, passes, _ = _passes(*kind)
+    builder = _builder(*kind)  # anew: each run leaves something in it, by which the next one takes longer
     inline.run(module, builder)
-    if level < 2:
-        return
-    passes = builder.getFunctionPassManager()
-    for function in module.functions:
+    for function in module.functions if passes is not None else ():
         if not function.is_declaration:
             passes.run(function, builder)
 
@@ -93,7 +104,7 @@ def _compile(text: str, target: Target, level: int, emit: str) -> Any:
             failure.add_note(text)
         raise failure from error
     with module:
-        _optimize(module, machine, level)
+        _optimize(module, target, level)
         return getattr(machine, emit)(module)
 
 

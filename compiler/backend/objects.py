@@ -34,7 +34,7 @@ _WORKER = "from parax.compiler.backend.objects import worker; worker()"
 
 
 LANES_TARGET = "x86-64-v2"  # the least there is: they wait and hand on, and compute nothing
-ALIGN = 16
+LANES_LEVEL, ALIGN = 2, 16
 
 
 def compile_objects(
@@ -50,7 +50,7 @@ def compile_objects(
     Raises:
         InternalError: LLVM rejects a module.
     """
-    lanes = _lanes(opt_level, cache)
+    lanes = lanes_object(cache)
     keys = {name: _key(text, target, opt_level) for name, (text, target) in modules.items()}
     found = {name: data for name, key in keys.items() if cache and (data := _read(cache, key))}
     missing = [name for name in modules if name not in found]
@@ -65,20 +65,21 @@ def compile_objects(
     return {name: _side_by_side(found[name] if name in found else made[name], lanes) for name in modules}
 
 
-def _lanes(opt_level: int, cache: Path | None) -> bytes:
-    """The runtime's native functions: made once on a machine, and once in a process."""
-    text, target = lanes_text("x86_64"), resolve_target(LANES_TARGET)
-    key = _key(text, target, opt_level)
-    data = _MADE.get(key) or (_read(cache, key) if cache else None)
-    if data is None:
-        data = compile_object(text, target, opt_level)
-        if cache:
-            _write(cache, key, data)
-    _MADE[key] = data
-    return data
+def lanes_object(cache: Path | None) -> bytes:
+    """The runtime's native functions: made once in a process, and where there is a cache once on a machine."""
+    if not _MADE:
+        text, target = lanes_text("x86_64"), resolve_target(LANES_TARGET)
+        key = _key(text, target, LANES_LEVEL)
+        data = _read(cache, key) if cache else None
+        if data is None:
+            data = compile_object(text, target, LANES_LEVEL)
+            if cache:
+                _write(cache, key, data)
+        _MADE.append(data)
+    return _MADE[0]
 
 
-_MADE: dict[str, bytes] = {}
+_MADE: list[bytes] = []
 
 
 def _side_by_side(first: bytes, second: bytes) -> bytes:

@@ -30,6 +30,36 @@ def test_the_cache_is_used_and_is_the_users_alone(tmp_path: Path, monkeypatch: p
     assert objects.compile_objects(module(), 2, 1, tmp_path) == first
 
 
+@pytest.fixture(autouse=True)
+def _lanes() -> None:
+    """Made before, so that they are in no cache of a test's."""
+    objects.lanes_object(None)
+
+
+def test_the_runtimes_functions_are_made_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = objects.lanes_object(None)
+    monkeypatch.setattr(objects, "_MADE", [])
+    assert objects.lanes_object(tmp_path) == first
+    monkeypatch.setattr(objects, "_MADE", [])
+    monkeypatch.setattr(objects, "compile_object", None)
+    assert objects.lanes_object(tmp_path) == first
+    assert objects.lanes_object(None) is objects.lanes_object(tmp_path)
+
+
+def test_compiling_keeps_no_memory() -> None:
+    def nbytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def compile_some(n: int) -> None:
+        for _ in range(n):
+            objects.compile_objects(module(), 2, 1, None)
+
+    compile_some(10)
+    before = nbytes()
+    compile_some(100)
+    assert nbytes() - before < 2 << 20  # passes that are never freed took 36 KB each time
+
+
 def test_what_the_code_depends_on_is_in_the_key(tmp_path: Path) -> None:
     objects.compile_objects(module(), 2, 1, tmp_path)
     objects.compile_objects(module(), 1, 1, tmp_path)
