@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .errors import UsageError as UsageError
     from .runtime.loading import load as load
     from .runtime.plan import Plan as Plan
+    from .runtime.profiling.profile import Profile as Profile
     from .runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ _HOMES = {
     "CompileOptions": ".compiler.options",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
+    "Profile": ".runtime.profiling.profile",
     "Session": ".runtime.session",
     **dict.fromkeys(
         (

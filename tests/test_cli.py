@@ -266,6 +266,7 @@ def test_verify_layer_by_layer(cli: Cli) -> None:
     assert names == ["c1", "r1", "p1", "c2", "r2", "p2", "flat", "scores", "probabilities"]
 
 
+@pytest.mark.slow
 def test_inspect_shows_why_each_kernel_was_chosen(cli: Cli, tmp_path: Path) -> None:
     flags = ["-O", "3", "--tune-seconds", "60", "--cache-dir", "cache"]
     assert cli("compile", str(BUNDLED / "digits.onnx"), "-o", "plan.bin", *flags).returncode == 0
@@ -326,6 +327,7 @@ def test_bench_exports_everything(cli: Cli, tmp_path: Path) -> None:
     assert "throughput" in done.stdout
 
 
+@pytest.mark.slow
 def test_bench_of_requests_that_are_batched(cli: Cli, tmp_path: Path) -> None:
     relu_model(tmp_path / "m.onnx")
     done = cli("bench", "m.onnx", "--duration", "0.1", "--rounds", "1", "--cores-per-instance", "1", "--batch-window",

@@ -131,6 +131,8 @@ def _write(cache: Path, key: str, data: bytes) -> None:
     if not keep(folder / key, hashlib.sha256(data).digest() + data):
         return
     with suppress(OSError):  # another compiler tidies up at the same time
+        if len(os.listdir(folder)) <= MOST_CACHED * 9 // 8:  # to ask when each was written takes longer
+            return
         kept = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
         for file in kept[MOST_CACHED:]:
             file.unlink(missing_ok=True)

@@ -180,6 +180,7 @@ def test_the_first_compilation_measures_and_says_so(
     assert caplog.text.count("measuring this machine, once") == 1
 
 
+@pytest.mark.slow
 def test_the_command_line_says_so_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PARAX_CALIBRATE")
     model = tmp_path / "m.onnx"

@@ -26,6 +26,7 @@ from parax.compiler.ir.kernel_builder import Builder
 from parax.compiler.ir.loops import INDEX, PtrType
 from parax.compiler.ir.target import TARGETS, best_target
 from parax.compiler.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, DType
+from sampling import sampled
 
 TESTS = Path(__file__).parents[1]
 EVERY = 4  # of which one is tried here: all take ten minutes
@@ -42,7 +43,7 @@ def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*TARGETS, "native"])
+@pytest.mark.parametrize("name", sampled(["native", *TARGETS], 4))
 def test_llvm_compiles_patterns_right(name: str) -> None:
     if name in TARGETS and not TARGETS[name].supported_by(host_features()):
         pytest.skip(f"this CPU does not run {name} code")

@@ -115,6 +115,7 @@ def test_wild_feeds(session: Any, feeds: Any) -> None:
     survives(lambda: session.run(feeds))
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(VALUES, FEEDS)
 def test_wild_names_of_outputs(session: Any, wanted: Any, feeds: Any) -> None:

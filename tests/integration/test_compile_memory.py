@@ -109,6 +109,7 @@ def least() -> int:
         return _peak(_matmul(share=1024), Path(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "most"),
     [

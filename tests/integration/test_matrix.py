@@ -15,6 +15,7 @@ import pytest
 import parax
 from benchmarks import matrix
 from benchmarks.cases import Case, case_names, open_case
+from sampling import sampled
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime computes the reference results")
 
@@ -36,14 +37,14 @@ def _child(name: str, **changes: object) -> list[matrix.Record]:
     return matrix.run_in_child(name, args)
 
 
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("name", sampled(LISTED, 4))
 def test_small_editions_agree_with_onnx_runtime(name: str) -> None:
     records = _child(f"listed/{name}")
     assert matrix.verdict(records) in ("pass", "no-cpu"), records
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", sampled(SHARED, 5))
 def test_real_models_agree_with_onnx_runtime(name: str, models: Path) -> None:
     records = _child(f"shared/{name}", models=models)
     assert matrix.verdict(records) in ("pass", "no-cpu"), records

@@ -80,6 +80,7 @@ def test_onnxs_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
         assert checked == compiled, file
 
 
+@pytest.mark.slow
 def test_real_models_and_fragments(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [folder for folder in (models, models.parent / "fragments") if folder.is_dir()]
     files = [file for folder in folders for file in sorted(folder.rglob("*.onnx"))]

@@ -21,6 +21,7 @@ from parax.compiler.ir.text import parse_graph
 from parax.runtime import Plan
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
+from sampling import sampled
 from schedules import random_schedule
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -105,6 +106,7 @@ def models(draw: st.DrawFn) -> Graph:
     return parse_graph("\n".join(lines))
 
 
+@pytest.mark.slow
 @hypothesis.settings(derandomize=True, max_examples=20, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(models(), st.integers(0, 2**32), st.integers(2, 5), st.integers(0, 4), st.integers(1, 7))
 def test_random_graphs_on_random_schedules(
@@ -211,7 +213,7 @@ def test_the_model_list(many_cores: Callable[[int], None], name: str, n_stages: 
     assert_same(plan, (1, 5) if n_stages else (1,))
 
 
-@pytest.mark.parametrize("name", ["ultraface/rfb320_nopost", "yunet/yunet_n_320_320", "blazeface/front128"])
+@pytest.mark.parametrize("name", sampled(["ultraface/rfb320_nopost", "yunet/yunet_n_320_320", "blazeface/front128"], 3))
 def test_real_models(models: Path, many_cores: Callable[[int], None], name: str) -> None:
     many_cores(2)
     scheduler = partial(random_schedule, random=Random(1), n_cores=2)

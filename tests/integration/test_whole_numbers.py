@@ -56,7 +56,7 @@ def check(linear: str, integer: str, x: np.ndarray, w: np.ndarray, given: dict[s
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
-@pytest.mark.parametrize("size", [(3, 96, 16, 33), (1, 512, 1024, 512)])
+@pytest.mark.parametrize("size", [(3, 96, 16, 33), pytest.param((1, 512, 1024, 512), marks=pytest.mark.slow)])
 def test_matrix_products(size: tuple[int, ...], types: tuple[type, type], fast: bool) -> None:
     rng = np.random.default_rng(0)
     given = scalars(*types)

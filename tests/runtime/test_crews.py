@@ -21,7 +21,7 @@ from parax.runtime.session import Session
 from parax.runtime.topology import machine
 
 CORES = machine().default_cores()[:2]
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")]
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")
 HELD, BAD = -5.0, -99.0
 """In a row's first element: its piece waits until something else is there; its piece fails."""
 WAIT = ADD.replace(
@@ -124,6 +124,7 @@ def test_an_instance_that_comes_free_joins(session: Session) -> None:
     running.end()
 
 
+@pytest.mark.alone
 def test_an_instance_that_comes_free_joins_while_the_leader_is_late_to_look(session: Session) -> None:
     running, held = begun_alone(session, 5)
     give(session, held)
@@ -182,6 +183,7 @@ def test_what_is_about_to_end_is_helped_first(session: Session) -> None:
     running.end()
 
 
+@pytest.mark.alone
 def test_a_long_one_is_not_helped_first(session: Session) -> None:
     running, held = begun_alone(session, 3 + MOST_LEFT)
     other = Running(session, 1)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
 SCRIPT = """
 import os, sys, threading
 import numpy as np

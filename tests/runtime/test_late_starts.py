@@ -20,8 +20,6 @@ from parax.runtime.manifest import Delay
 from parax.runtime.profiling.recorder import Recorder
 from parax.runtime.topology import machine
 
-pytestmark = pytest.mark.alone
-
 Build = Callable[..., Plan]
 CORES = machine().default_cores()[:2]
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")
@@ -45,6 +43,7 @@ def test_groups_are_those_of_the_paper() -> None:
 
 
 @needs_two_cores
+@pytest.mark.alone
 def test_the_second_group_begins_late_and_results_are_the_same() -> None:
     plan = compile_model(onnx.parser.parse_model(MODEL), parax.CompileOptions(), trace=True)
     x = np.random.default_rng(0).standard_normal((256, 40000)).astype(np.float32)
@@ -65,6 +64,7 @@ def test_the_second_group_begins_late_and_results_are_the_same() -> None:
 
 
 @needs_two_cores
+@pytest.mark.alone
 def test_the_last_group_begins_so_much_later() -> None:
     slow = ADD.format(segment=0).replace("entry:\n", "entry:\n  call i32 @usleep(i32 60000)\n", 1)
     code = object_code("declare i32 @usleep(i32)\n" + slow)
@@ -82,6 +82,7 @@ def test_the_last_group_begins_so_much_later() -> None:
 
 
 @needs_two_cores
+@pytest.mark.alone
 def test_nobody_sleeps_on_when_all_is_done(add_plan: Build) -> None:
     with add_plan().session(instances=2, cores=CORES, delay=(2, 5.0)) as session:
         began = time.perf_counter()

@@ -74,6 +74,7 @@ def run_block(
     check(found, y + x if residual else y, sizes[0] * sizes[1] * kernel[0] * kernel[1])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     data=st.data(),

@@ -154,6 +154,7 @@ def program(layer: dict[str, Any], outputs: int, target: Target | None = None) -
     return Program(graph, target, tuple(symbols)), feeds, symbols
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(layers(), st.sampled_from(host_targets()))
 def test_as_onnxruntime_with_any_number_of_cores(layer: dict[str, Any], target: Target) -> None:

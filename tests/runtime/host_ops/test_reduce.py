@@ -8,7 +8,8 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from backend.harness import run_graph
+from backend.harness import Program
+from backend.ways import USUAL
 from parax.compiler import onnx_backend
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.importer import import_model
@@ -53,14 +54,14 @@ def test_integers_are_what_kernels_make_of_them(kind: str, dtype: type) -> None:
     rng = np.random.default_rng(5)
     reduce = HOST_OPS["parax", "ReduceAtRuntime"]({"kind": kind})
     for shape in ((20, 3, 20), (3, 2, 1), (1, 2, 1), (2, 4, 0)):
-        for _ in range(4):
-            x = extremes(dtype, shape, rng)
-            text = f"""graph @g(%x: {DType.from_numpy(x.dtype).name}[{",".join(map(str, shape))}]) {{
-              %a = const i64[2] [0, 2]
-              %y = {kind}(%x, %a)
-              return %y
-            }}"""
-            (kernels,) = run_graph(parse_graph(text), {"x": x})
+        inputs = [extremes(dtype, shape, rng) for _ in range(4)]
+        text = f"""graph @g(%x: {DType.from_numpy(np.dtype(dtype)).name}[{",".join(map(str, shape))}]) {{
+          %a = const i64[2] [0, 2]
+          %y = {kind}(%x, %a)
+          return %y
+        }}"""
+        runs = [({"x": x}, dict[str, int]()) for x in inputs]
+        for x, (kernels,) in zip(inputs, Program(parse_graph(text)).run_all(runs, USUAL), strict=True):
             (host,) = reduce([x, np.array([0, 2])])
             assert host.dtype == kernels.dtype
             np.testing.assert_array_equal(host, kernels)
