@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from commanding import run_here
 from crowd import in_the_room
 from parax import env
 
@@ -72,24 +71,12 @@ def models() -> Path:
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Runs `parax …` (or another script of ours) in an empty folder, in this process: a new one takes half a second."""
-    from parax.compiler import cli as ours
 
     def run(*arguments: object, script: str = "main") -> subprocess.CompletedProcess[str]:
-        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
             patch.setenv("NO_COLOR", "1")
             patch.setenv("COLUMNS", "120")
-            try:
-                code = getattr(ours, script)(list(map(str, arguments)))
-            except SystemExit as left:  # --help, --version
-                code = left.code or 0
-        return subprocess.CompletedProcess(list(arguments), code, _text(out), _text(err))
+            return run_here(script, list(map(str, arguments)))
 
     return run
-
-
-def _text(stream: io.TextIOWrapper) -> str:
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode()

@@ -19,7 +19,7 @@ from sampling import sampled
 CASES = all_cases()
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 2), ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 3), ids=str)
 def test_operator(case: Case) -> None:
     graph, feeds, symbols, contents = build(case)
     text = print_graph(graph)
@@ -56,7 +56,7 @@ WITH_AXES = [case for case in CASES if {"axis", "axes"} & case.attrs.keys() and 
              and not issubclass(lookup(case.domain, case.op), Host)]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WITH_AXES, ids=str)
+@pytest.mark.parametrize("case", sampled(WITH_AXES, 3), ids=str)
 def test_axes_may_be_counted_from_either_end(case: Case) -> None:
     _, _, _, contents = build(case)
     turned = _from_the_other_end(case, contents)

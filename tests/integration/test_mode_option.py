@@ -46,6 +46,7 @@ def test_a_plan_of_every_mode(model: onnx.ModelProto, mode: str, hint: str) -> N
         assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
 
 
+@pytest.mark.slow
 def test_layers_write_what_is_concatenated_in_place() -> None:
     model = build("nasnet", small=True)
     plan = parax.compile(model, options=CompileOptions(mode="layered", hint="latency", cores=(0, 1)))

@@ -141,7 +141,7 @@ def chain_feeds(rows: int) -> dict[str, np.ndarray]:
     return {"x": random.standard_normal((rows, 16), np.float32), "index": random.integers(0, 4, rows)}
 
 
-@pytest.mark.parametrize("n_stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("n_stages", sampled([2, 1, 3, 4], 4))
 def test_pipelines_under_stress(many_cores: Callable[[int], None], n_stages: int) -> None:
     """1 to 7 micro-batches of all sizes, ragged ones too; more threads than cores."""
     many_cores(n_stages + 1)
@@ -200,7 +200,7 @@ def test_several_callers_and_instances_share_a_pipelined_plan(many_cores: Callab
 
 
 LISTED = ("inception-v3", "inception-bn", "nasnet", "resnext50", "resnext50-paths", "gnmt")
-QUICK = (("inception-bn", 0), ("gnmt", 2))
+QUICK = (("inception-bn", 0),)
 
 
 @pytest.mark.parametrize(("name", "n_stages"), [

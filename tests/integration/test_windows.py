@@ -83,7 +83,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("target", sampled(["x86-64-v4", "x86-64-v3", "x86-64-v2"], 3))
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", sampled(BLOCKS, 2))
 def test_windows_hold_what_copies_would(name: str, target: str) -> None:
     text = BLOCKS[name].replace("POINTWISE", POINTWISE).replace("TAPS", TAPS)
     text = text.replace("HALVED", HALVED).replace("SKIPPING", SKIPPING)

@@ -49,6 +49,7 @@ def gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
     return a.astype(np.float64) @ b + (0 if c is None else c)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.integers(1, 150), depth=st.integers(1, 70), columns=st.integers(16, 200), biased=st.booleans())
 def test_agrees_with_the_plain_product(rows: int, depth: int, columns: int, biased: bool) -> None:
