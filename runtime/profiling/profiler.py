@@ -150,7 +150,8 @@ class _Document:
                 if number is not None:
                     listed[number] += seconds  # type: ignore[assignment]
         for output, seconds in self.added.host.items():
-            busy[self.notes.hosts[output]] += seconds  # type: ignore[assignment]
+            if output in self.notes.hosts:
+                busy[self.notes.hosts[output]] += seconds  # type: ignore[assignment]
         scale = self.n_cores * max(1, self.n_requests)
         whole = self.added.in_flight * self.n_cores
         kernels: dict[int, list[str]] = {}
@@ -192,7 +193,7 @@ class _Document:
             if number is not None:
                 spans.append([core, start - self.began, end - self.began, place[number]])
         hosts = [[h.core, h.start - self.began, h.end - self.began, place[self.notes.hosts[h.output]]]
-                 for h in self.added.hosts if h.start >= shown.start]  # fmt: skip
+                 for h in self.added.hosts if h.start >= shown.start and h.output in self.notes.hosts]  # fmt: skip
         return sorted(spans + hosts[:MOST_SPANS], key=lambda span: span[1])
 
     def _memory(self, inside: np.ndarray) -> list[list[float]]:

@@ -128,6 +128,15 @@ def test_python_operators_count_without_the_native_code_of_their_bodies() -> Non
     assert {"double", "step"} <= {name for own in profile.operators if not own["host"] for name in own["names"]}
 
 
+def test_what_the_notes_leave_out_is_in_no_operator() -> None:
+    plan = compiled(HOST)
+    notes = plan.manifest.provenance["profile"] | {"calls": [], "hosts": {}}
+    plan.manifest = plan.manifest._replace(provenance=plan.manifest.provenance | {"profile": notes})
+    with plan.session(instances=1, cores_per_instance=1) as session, session.profile() as profile:
+        session.run({"x": np.ones((8, 64), np.float32), "n": np.array(3, np.int64)})
+    assert profile.operators == [] and profile.document["cores"][0]["host"] > 0 and str(profile)
+
+
 def test_a_plan_of_python_operators_alone() -> None:
     with compiled(ON_HOST_ALONE).session() as session, session.profile() as profile:
         session.run({"x": np.ones((2, 4), np.float32)})
