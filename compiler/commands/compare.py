@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -57,13 +58,17 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     paths = (args.plan, args.model)
     profiles = [_profile(path) for path in paths]
     plans = [None if profile is not None else _plan(path, args, console) for path, profile in zip(paths, profiles)]
-    measured = iter(_measure([plan for plan in plans if plan is not None], args, console))
+    known = next((_sizes_of(profile) for profile in profiles if profile is not None), {})
+    measured = iter(_measure([plan for plan in plans if plan is not None], known, args, console))
     sides = []
     for path, plan, document in zip(paths, plans, profiles):
         found, latency = (document, document["latency"]["p50"]) if document is not None else next(measured)
         sides.append(Side(str(path), plan, found, latency))
     a, b = sides
     console.result(_described(a, b), *_tables(a, b, args.top))
+    shown = [_sizes_of(side.document) for side in sides if side.document is not None]
+    if len(shown) == 2 and shown[0] != shown[1]:
+        console.note(f"the requests differ: {shown[0]} and {shown[1]}")
     for side in sides:
         if side.document is None:
             console.note(f"{side.name}: no operators, it was not compiled with --profile")
@@ -89,10 +94,20 @@ def _plan(path: Path, args: argparse.Namespace, console: Console) -> Plan:
     return open_plan(path, None, console) if is_plan(path) else profiled_plan(path, args, console)
 
 
+def _sizes_of(document: dict[str, Any]) -> dict[str, int]:
+    """The open dimensions of most requests of a profile."""
+    most = max(document.get("sizes") or [{}], key=lambda own: own.get("requests", 0))
+    return {name: value for name, value in most.items() if name != "requests"}
+
+
 def _measure(
-    plans: list[Plan], args: argparse.Namespace, console: Console
+    plans: list[Plan], known: Mapping[str, int], args: argparse.Namespace, console: Console
 ) -> list[tuple[dict[str, Any] | None, float]]:  # fmt: skip
-    """Of each plan its profile, where it was compiled for that, and seconds of a request, in interleaved rounds."""
+    """Of each plan its profile, where it was compiled for that, and seconds of a request, in interleaved rounds.
+
+    Args:
+        known: sizes of open dimensions, where the command line says nothing of them.
+    """
     from contextlib import ExitStack
 
     from ..contest import Contestant
@@ -101,7 +116,8 @@ def _measure(
     with ExitStack() as stack, console.progress("compare") as progress:
         runners: list[tuple[Session, Contestant]] = []
         for plan in plans:
-            sizes = sizes_of(plan, still_open(plan, args.dim), args.batch, console)
+            given = {**_open_in(plan, {} if args.batch else known), **still_open(plan, args.dim)}
+            sizes = sizes_of(plan, given, args.batch or 1, console)
             inputs = random_arrays(plan, sizes, args.seed)
             session = stack.enter_context(plan.session(**session_wanted(args)))
             runners.append((session, Contestant("parax", "", [partial(session.run, inputs)] * args.callers, 1)))
@@ -114,6 +130,12 @@ def _measure(
     from ...runtime.profiling.comparing import of_rounds
 
     return [(of_rounds(documents) if documents else None, median(times)) for documents, times in found]
+
+
+def _open_in(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those of the sizes that the plan's inputs tell."""
+    told = {symbol.name for symbol in plan.manifest.symbols if symbol.input is not None}
+    return {name: size for name, size in sizes.items() if name in told}
 
 
 def _round(

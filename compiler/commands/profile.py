@@ -48,8 +48,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
                         help=f"how long to record (default {SECONDS:g})")  # fmt: skip
     parser.add_argument("--callers", type=arguments.positive, default=1, metavar="N",
                         help="threads that send requests, each one after the other (default 1)")  # fmt: skip
-    parser.add_argument("--batch", type=arguments.positive, default=1, metavar="B",
-                        help="rows per request where the model leaves that open (default 1)")  # fmt: skip
+    parser.add_argument("--batch", type=arguments.positive, metavar="B", help="rows per request where the model "
+                        "leaves that open (default 1; beside a profile, as many as its requests had)")  # fmt: skip
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of the random inputs (default 0)")
     parser.add_argument("--cores-per-instance", type=arguments.positive, metavar="X", help="cores of one instance")
 
@@ -92,7 +92,7 @@ def record(plan: Plan, args: argparse.Namespace, console: Console) -> dict[str, 
     from ..contest import Contestant
     from ..sizes import naming_sizes
 
-    sizes = sizes_of(plan, still_open(plan, args.dim), args.batch, console)
+    sizes = sizes_of(plan, still_open(plan, args.dim), args.batch or 1, console)
     inputs = random_arrays(plan, sizes, args.seed)
     with plan.session(**session_wanted(args)) as session, naming_sizes(plan.manifest, sizes):
         runner = Contestant("parax", "", [partial(session.run, inputs)] * args.callers, rows_of(plan, sizes, inputs))

@@ -104,6 +104,17 @@ def test_a_plan_without_records_is_compared_as_a_whole(plans: dict[str, Path], c
     assert "a request, p50" in out and "operators" not in out and "was not compiled with --profile" in err
 
 
+def test_a_model_beside_a_profile_gets_requests_of_its_sizes(
+    plans: dict[str, Path], tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "p.json"
+    done(capsys, "profile", plans["recorded"], "-o", path, "--batch", 32, *QUICK)
+    out, err = done(capsys, "compare", path, plans["strict"], "--format", "json", *QUICK)
+    assert [own["N"] for own in json.loads(out)["b"]["sizes"]] == [32] and "differ" not in err
+    _, err = done(capsys, "compare", path, plans["strict"], "--batch", 2, *QUICK)
+    assert "the requests differ: {'N': 32} and {'N': 2}" in err
+
+
 def test_a_profile_against_itself_differs_in_nothing(plans: dict[str, Path], tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "p.json"
     done(capsys, "profile", plans["recorded"], "-o", path, *QUICK)
