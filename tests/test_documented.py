@@ -82,7 +82,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = f"#!{sys.executable}\nimport sys\nfrom parax.compiler import cli\nsys.exit(cli.{function}())\n"
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    (folder / "python").symlink_to(sys.executable)
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')  # a link would leave the environment
+    (folder / "python").chmod(0o755)
     return folder
 
 
