@@ -1,4 +1,4 @@
-"""The tests on every Python that is promised, and on the oldest dependencies: `nox`, or `nox -s "tests-3.13"`.
+"""The tests on every Python that is promised, and on the oldest dependencies: `nox`, or `nox -s "tests-3.12"`.
 
 A Python that this machine lacks is skipped, and nox says so; what no machine has run is not to be promised in
 pyproject.toml.

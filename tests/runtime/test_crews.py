@@ -190,8 +190,7 @@ def test_a_long_one_is_not_helped_first(session: Session) -> None:
     until(lambda: bool(session._executor.waiting))
     other.let_go(0)
     give(session, held)
-    until(lambda: other.is_over)
-    assert taken(session) == [1]
+    until(lambda: other.is_over)  # which it could not be, did the instance hold a piece of the long one
     other.end()
     running.end()
 
