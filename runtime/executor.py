@@ -131,11 +131,7 @@ class Executor:
                 if not turn.is_refused:
                     self.waiting.append(turn)
             self.hand_over()
-            pause = PATIENCE_SECONDS  # after that whoever is done hands over; each wake-up takes a core from a kernel
-            while not (held or turn.is_refused):  # brief calls hand nothing over, and the last leaves it free
-                turn.come.acquire(timeout=pause)
-                self.hand_over()
-                pause = _MOST_PAUSE_SECONDS
+            self._wait(turn)
         except BaseException:  # Ctrl-C: what is handed over meanwhile is there before the caller's `finally`
             with self._lock:
                 if turn in self.waiting:
@@ -146,6 +142,14 @@ class Executor:
         if not held:
             raise UsageError(self.closed)
 
+    def _wait(self, turn: Turn) -> None:
+        """Apart: what comes at a loop's jump back passes the `finally` around the loop by in Python 3.13."""
+        pause = PATIENCE_SECONDS  # after that whoever is done hands over; each wake-up takes a core from a kernel
+        while not (turn.held or turn.is_refused):  # brief calls hand nothing over, and the last leaves it free
+            turn.come.acquire(timeout=pause)
+            self.hand_over()
+            pause = _MOST_PAUSE_SECONDS
+
     def hand_over(self, patience: float = 0.0) -> None:
         """Give free instances to waiting requests, the oldest first.
 
@@ -155,20 +159,24 @@ class Executor:
         if not (self.waiting or self.crews.active):
             return
         with self._lock:
-            self.crews.sweep()
-            while self.waiting:
-                turn = self.waiting[0]
-                if not (turn.is_over or turn.held):
-                    if patience and time.perf_counter() - turn.since < patience:
-                        return
-                    if self.crews.take_in(turn.rows):
-                        continue
-                    if not move_one(self.free, turn.held):
-                        self.crews.recall(self.waiting, self.n_instances)
-                        return
-                self.waiting.popleft()
-                turn.come.release()
-            self.crews.widen_late(self.n_instances)
+            self._serve_waiting(patience)
+
+    def _serve_waiting(self, patience: float) -> None:
+        """The same under the lock; apart, as `_wait` is."""
+        self.crews.sweep()
+        while self.waiting:
+            turn = self.waiting[0]
+            if not (turn.is_over or turn.held):
+                if patience and time.perf_counter() - turn.since < patience:
+                    return
+                if self.crews.take_in(turn.rows):
+                    continue
+                if not move_one(self.free, turn.held):
+                    self.crews.recall(self.waiting, self.n_instances)
+                    return
+            self.waiting.popleft()
+            turn.come.release()
+        self.crews.widen_late(self.n_instances)
 
     def take_all(self, held: list[Instance]) -> bool:
         """Add all instances to `held`, if no request holds or waits for one (a single instance is waited for).

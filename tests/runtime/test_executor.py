@@ -42,6 +42,11 @@ def interrupts() -> Iterator[Callable[[Callable[[], object]], int]]:
         if is_armed:
             raise Interrupt
 
+    def again(call: Callable[[], object], end: float) -> None:
+        """Apart, as in Executor._wait."""
+        while time.monotonic() < end:
+            call()
+
     def interrupt(call: Callable[[], object]) -> int:
         nonlocal is_armed
         end = time.monotonic() + SECONDS
@@ -49,8 +54,7 @@ def interrupts() -> Iterator[Callable[[Callable[[], object]], int]]:
             try:
                 is_armed = True
                 signal.setitimer(signal.ITIMER_REAL, 20e-6 + count % 97 * 1e-6, 0.01)
-                while time.monotonic() < end:
-                    call()
+                again(call, end)
                 is_armed = False
                 return count
             except Interrupt:
