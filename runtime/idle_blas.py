@@ -5,7 +5,8 @@ ticks of the clock (0.1 s; `THREAD_TIMEOUT` of its driver/others/blas_server.c) 
 checked and gives its first result on the same cores. They are ended here as OpenBLAS ends them before a fork
 (`blas_thread_shutdown_`), and start again when a product next wants them.
 
-Only where nobody can be using them: the process has no threads but the caller and these.
+Only where nobody can be using them: the process has no threads but the caller and these. NumPy 2.5's OpenBLAS exports
+nothing that ends them: there they stay, and sleep after their 0.1 s.
 """
 
 from __future__ import annotations

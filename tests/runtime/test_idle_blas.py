@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from parax.runtime import idle_blas
 
 SCRIPT = """
 import os, sys, threading
@@ -43,7 +46,15 @@ def test_idle_threads_end_and_come_back(saved_plan: Path) -> None:
     before, loaded, after = threads_of_a_process(saved_plan, others=0)
     if before == 1:
         pytest.skip("this numpy's BLAS has no threads here")
+    if loaded == before and not can_be_ended():
+        pytest.skip("this numpy's BLAS hides what ends its threads")
     assert (before, loaded, after) == (2, 1, 2)
+
+
+def can_be_ended() -> bool:
+    """NumPy 2.5's OpenBLAS exports no such function any more."""
+    (path,) = {sys.modules[name].__file__ for name in idle_blas._PARTS_OF_NUMPY if name in sys.modules}
+    return hasattr(ctypes.CDLL(path), idle_blas._END)
 
 
 def test_where_there_are_other_threads_all_are_left_alone(saved_plan: Path) -> None:
