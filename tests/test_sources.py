@@ -219,7 +219,8 @@ def external(tmp_path: Path) -> Path:
         [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
         [helper.make_tensor_value_info("x", 1, ["N", 3])], [helper.make_tensor_value_info("y", 1, ["N", 3])], [tensor],
     )  # fmt: skip
-    (folder / "m.onnx").write_bytes(helper.make_model(graph, ir_version=8).SerializeToString())
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 20)])
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
     return folder
 
 

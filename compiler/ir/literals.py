@@ -55,7 +55,11 @@ def parse_element(text: str, dtype: DType) -> Any:
         return {"true": True, "false": False}[text]
     if dtype.kind == "c":
         return complex(text)
-    return float(text) if dtype.is_float else int(text)
+    if dtype.is_float:
+        return float(text)
+    if not dtype.holds(int(text)):  # numpy before 2 and ml_dtypes wrap around in silence
+        raise ValueError(text)
+    return int(text)
 
 
 def parse_array(text: str, type_: TensorType) -> np.ndarray:

@@ -18,6 +18,7 @@ from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.types import DType, TensorType, evaluate, parse_type
+from peers import onnxruntime_since
 
 NEWEST = {"reference": onnx.defs.onnx_opset_version(), "onnxruntime": 23}
 TOLERANCE = {"f32": (1e-4, 2e-5), "f64": (1e-9, 1e-11), "f16": (4e-3, 2e-3), "bf16": (4e-2, 2e-2)}
@@ -83,6 +84,8 @@ def build(case: Case) -> tuple[Graph, dict[str, np.ndarray], dict[str, int], lis
 
 def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
     """What the oracle says."""
+    if case.oracle == "onnxruntime" and case.op == "ReverseSequence":
+        onnxruntime_since("1.28", "leaves sequences of no length unwritten")
     names = ["" if c is None else f"x{i}" for i, c in enumerate(contents)]
     outputs = [f"y{i}" for i in range(case.outputs)]
     attrs = {k: _attribute(v) for k, v in case.attrs.items()}

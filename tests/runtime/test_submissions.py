@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
 import threading
 import time
@@ -46,7 +47,7 @@ def test_whoever_waits_runs_what_no_thread_has_begun() -> None:
     assert not future.done()
     assert future.result() == threading.get_ident()
     late = threads.submit(threading.get_ident, "k", here=False)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(concurrent.futures.TimeoutError):  # the builtin one since Python 3.11
         late.result(timeout=0.01)  # within a limit nothing is run that may take longer
     gate.set()
     assert late.result(timeout=LIMIT) != threading.get_ident()
