@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -200,12 +202,16 @@ def _model_that_names(path: Path) -> Path | None:
 
 
 def _holds(file: Path, text: bytes) -> bool:
-    behind = b""
     with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_NBYTES):
-            if text in behind + chunk:
-                return True
-            behind = chunk[-len(text) :]
+        return _occurs(iter(partial(stream.read, _CHUNK_NBYTES), b""), text)
+
+
+def _occurs(chunks: Iterable[bytes], text: bytes) -> bool:
+    behind = b""
+    for chunk in chunks:
+        if text in behind + chunk:
+            return True
+        behind = chunk[-len(text) :]
     return False
 
 

@@ -22,7 +22,7 @@ from .bindings import Binding
 from .executor import Executor
 from .joining import Joining
 from .limits import MOST_SECONDS, checked_seconds
-from .requests import Group, Request, Submitted
+from .requests import Group, Lead, Request, Submitted
 from .router import Router
 from .submissions import Submissions
 
@@ -213,39 +213,45 @@ class Batches:
 
     def _lead(self, group: Group, own: Request | None) -> None:
         """Run batches of a group until the own request was in one, or one batch if there is none."""
-        stays, begun, batch = True, False, list[Request]()
+        lead = Lead(own)
         try:
-            while stays:
-                with self._lock:
-                    self._next_batch(group, batch)
-                    if batch:
-                        begun = True
-                        self._running += 1
-                    has_own = own is not None and own in batch
-                    must_go_on = own is not None and not has_own
-                    stays = bool(group.requests) and (must_go_on or not self._hand_on(group))
-                    group.is_led = group.is_led or stays
-                    self._rouse()
-                if batch:
-                    self._run(batch)
-                begun, batch = False, []
-                own = None if has_own else own
+            self._go_on(group, lead)
         except BaseException:  # Ctrl-C
-            self._break_off(batch, begun, own)
+            self._break_off(lead)
+            own = lead.own
             with self._lock:  # where the own request still waits, `_withdraw` finds the next leader
-                if stays and group.requests and (own is None or own.is_over):
+                if lead.stays and group.requests and (own is None or own.is_over):
                     self._hand_on(group)
                 self._rouse()
             raise
 
-    def _break_off(self, batch: list[Request], begun: bool, own: Request | None) -> None:
+    def _go_on(self, group: Group, lead: Lead) -> None:
+        while lead.stays:
+            own, batch = lead.own, lead.batch
+            with self._lock:
+                self._next_batch(group, batch)
+                if batch:
+                    lead.has_begun = True
+                    self._running += 1
+                has_own = own is not None and own in batch
+                must_go_on = own is not None and not has_own
+                lead.stays = bool(group.requests) and (must_go_on or not self._hand_on(group))
+                group.is_led = group.is_led or lead.stays
+                self._rouse()
+            if batch:
+                self._run(batch)
+            lead.has_begun, lead.batch = False, []
+            lead.own = None if has_own else own
+
+    def _break_off(self, lead: Lead) -> None:
         """Answer a batch that is over; let the requests of one that is not wait again, but for the own one."""
+        own, batch = lead.own, lead.batch
         if batch and batch[0].is_over:
             for request in batch:
                 request.answer()
             return
         with self._lock:
-            self._running -= begun
+            self._running -= lead.has_begun
             if own is not None and own in batch:
                 own.is_over = True
             self._put_back([request for request in batch if request is not own])
@@ -254,16 +260,19 @@ class Batches:
         """Wait until a batch of this group may begin, and take it; none where the group has become empty."""
         group.at_hand = True
         try:
-            while group.requests and not batch:
-                now = time.monotonic()
-                if self._next_group(now) is group:
-                    self._take(group, batch)
-                else:
-                    seconds = group.begin_by - now if group.begin_by is not None and self._is_free() else 0.0
-                    group.is_timed = seconds > 0
-                    self._changed.wait(seconds if group.is_timed else None)
+            self._wait_for_batch(group, batch)
         finally:
             group.at_hand = group.is_timed = False
+
+    def _wait_for_batch(self, group: Group, batch: list[Request]) -> None:
+        while group.requests and not batch:
+            now = time.monotonic()
+            if self._next_group(now) is group:
+                self._take(group, batch)
+            else:
+                seconds = group.begin_by - now if group.begin_by is not None and self._is_free() else 0.0
+                group.is_timed = seconds > 0
+                self._changed.wait(seconds if group.is_timed else None)
 
     def _is_free(self) -> bool:
         """Whether an instance is, or leaves another's request to be; a closed session's refuse at once."""

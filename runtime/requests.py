@@ -120,6 +120,20 @@ class BatchedFuture(Future[Any]):
         return super().exception(timeout)
 
 
+class Lead:
+    """What a group's leader is about.
+
+    Attributes:
+        own: its request, until that was in a batch; None if it has none. batch: which it runs.
+        has_begun: whether the batch counts as running. stays: whether it goes on to lead.
+    """
+
+    def __init__(self, own: Request | None) -> None:
+        self.own = own
+        self.batch: list[Request] = []
+        self.has_begun, self.stays = False, True
+
+
 class Group:
     """Requests that may run together and wait, the oldest first.
 

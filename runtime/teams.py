@@ -42,11 +42,7 @@ class Teams:
         held: list[Instance] = []
         try:
             own.take_one(held)
-            beside = len(self._beside) + own.crews.n_helping
-            in_flight = own.n_instances - len(own.free) - beside + len(own.waiting)
-            for width in self.widths:
-                if width * max(2, in_flight) <= own.n_instances and self._join(held, width):
-                    break
+            self._widen(held)
             self._beside.update(held[1:])
             yield held
         finally:
@@ -55,6 +51,15 @@ class Teams:
             finally:
                 own.free.extend(held[::-1])
                 own.hand_over()
+
+    def _widen(self, held: list[Instance]) -> None:
+        """Have `held`, one instance, become the widest group that is a fair share and free."""
+        own = self._own
+        beside = len(self._beside) + own.crews.n_helping
+        in_flight = own.n_instances - len(own.free) - beside + len(own.waiting)
+        for width in self.widths:
+            if width * max(2, in_flight) <= own.n_instances and self._join(held, width):
+                break
 
     def _join(self, held: list[Instance], width: int) -> bool:
         """Have `held`, one instance, become a group of that width with it, or another one that is free whole.

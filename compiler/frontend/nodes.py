@@ -5,7 +5,7 @@ No per-operator code but for Constant; control flow has a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, NodeProto
@@ -88,9 +88,7 @@ def _operator(
             return
         if results is None:
             results = _emit(importer, frame, node, call, schema)
-        for value in results:
-            if value is not None:
-                check_size(value.type, importer.limits, call.where)
+        _check_sizes(results, importer, call)
     except UnsupportedOp as error:
         importer.refuse(frame, node, written, error.message)
         return
@@ -128,6 +126,12 @@ def _make_call(
         defaulted=set(defaults),
         present=present,
     )
+
+
+def _check_sizes(values: Sequence[Value | None], importer: Importer, call: Call) -> None:
+    for value in values:
+        if value is not None:
+            check_size(value.type, importer.limits, call.where)
 
 
 def _emit(importer: Importer, frame: Frame, node: NodeProto, call: Call, schema: Schema | None) -> list[Value | None]:

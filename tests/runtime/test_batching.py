@@ -214,6 +214,7 @@ def test_ctrl_c_takes_nobody_along(add_plan: Build) -> None:
             def later() -> None:
                 gate.wait_for(2)
                 followers.extend((run({"x": rows(2)}), run({"x": rows(3)}), session.submit({"x": rows(1)})))
+                gate.wait_for(5)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # wakes this thread
 
             followers: list[Future[Any]] = []

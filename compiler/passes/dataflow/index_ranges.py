@@ -51,12 +51,7 @@ def index_ranges(graph: Graph) -> Indexing:
         origins, uses = Origins(graph), list[_Use]()
         _walk(graph, origins, uses)
         ranges = _ranges(uses)
-        conditions: dict[tuple[Dim, Dim], str] = {}
-        for use in uses:
-            for room in _rooms(use, ranges):
-                if isinstance(room, SymDim) and lower_bound(room) < 0:
-                    conditions.setdefault(_sides(room), use.where)
-        return Indexing(ranges, conditions)
+        return Indexing(ranges, _conditions(uses, ranges))
 
 
 def _walk(graph: Graph, origins: Origins, uses: list[_Use]) -> None:
@@ -169,6 +164,15 @@ def _limits(use: _Use) -> Iterator[tuple[str, tuple[Dim, Dim]]]:
         yield from ((name, ends) for name in factors)
     elif numbers == [-1]:
         yield next(iter(factors)), (way.high - use.high, way.low - use.low)
+
+
+def _conditions(uses: list[_Use], ranges: dict[str, tuple[Dim, Dim]]) -> dict[tuple[Dim, Dim], str]:
+    found: dict[tuple[Dim, Dim], str] = {}
+    for use in uses:
+        for room in _rooms(use, ranges):
+            if isinstance(room, SymDim) and lower_bound(room) < 0:
+                found.setdefault(_sides(room), use.where)
+    return found
 
 
 def _rooms(use: _Use, ranges: dict[str, tuple[Dim, Dim]]) -> Iterator[Dim]:
