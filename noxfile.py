@@ -34,4 +34,5 @@ def lowest_versions() -> dict[str, str]:
     """Name → version, of what running, compiling and testing need."""
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"], *(line for extra in ("compiler", "report", "test") for line in extras[extra])]
-    return {found[1]: found[2] for line in wanted if (found := LOWEST.match(line.split(";")[0]))}
+    found = [LOWEST.match(line.split(";")[0]) for line in wanted]
+    return {each[1]: each[2] if "." in each[2] else f"{each[2]}.0" for each in found if each}

@@ -19,4 +19,7 @@ def in_the_room(folder: Path, alone: bool) -> Iterator[None]:
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)
-        yield
+        try:
+            yield
+        finally:  # closing the file does not where a process that was forked meanwhile has it open still
+            fcntl.flock(room, fcntl.LOCK_UN)

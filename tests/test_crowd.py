@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +39,24 @@ def is_in(pipe: Connection, seconds: float = 20.0) -> bool:
 def goes(pipe: Connection) -> None:
     pipe.send("go")
     assert pipe.poll(20) and pipe.recv() == "out"
+
+
+def leave_a_process_behind(folder: Path, pipe: Connection) -> None:
+    with in_the_room(folder, alone=True):
+        if not os.fork():
+            pipe.recv()
+            os._exit(0)
+    pipe.send("out")
+
+
+def test_a_process_that_is_left_behind_does_not_stay_in_the_room(tmp_path: Path) -> None:
+    ours, theirs = CONTEXT.Pipe()
+    CONTEXT.Process(target=leave_a_process_behind, args=(tmp_path, theirs), daemon=True).start()
+    assert ours.poll(20) and ours.recv() == "out"
+    late = visitor(tmp_path, True)
+    assert is_in(late)
+    goes(late)
+    ours.send("end")
 
 
 def test_others_share_the_room_and_one_has_it_alone(tmp_path: Path) -> None:
