@@ -23,6 +23,9 @@ from .commands.console import Console
 from .commands.models import without_pipes
 from .commands.parser import Parser, did_you_mean
 
+# For how many ticks, 2 to the power of this, a thread of numpy's OpenBLAS looks for work before it sleeps: from numpy's
+# import on, on the cores that give the first result meanwhile. OpenBLAS, whose own 28 are 0.1 s, reads it when loaded.
+SPIN_VARIABLE, SPIN_EXPONENT = "OPENBLAS_THREAD_TIMEOUT", "4"
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 EXIT_CODES = """exit codes:
   0 ok                              4 invalid, corrupt or incompatible file
@@ -115,6 +118,7 @@ def _fill(parser: Parser, verb: Verb, root: Parser) -> None:
 def _guarded(parse: Callable[[Sequence[str]], argparse.Namespace], argv: Sequence[str] | None) -> int:
     """Parse and run; whatever happens becomes one message on stderr and the right exit code."""
     verbose, console = 0, Console()
+    os.environ.setdefault(SPIN_VARIABLE, SPIN_EXPONENT)
     try:
         with _sigterm_raises():
             args = parse(sys.argv[1:] if argv is None else list(argv))

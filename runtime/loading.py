@@ -13,7 +13,6 @@ from ..errors import CorruptPlan, UsageError, reported
 from ..sources import File, path_or_bytes
 from .checksums import RowSums
 from .container import WEIGHTS, Container
-from .idle_blas import end_idle_blas_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +58,6 @@ def load(path: File, verify: str = "fast") -> Plan:
 def _load(source: Path | bytes, verify: str) -> Plan:
     container = Container(source)
     weights = container.members.get(WEIGHTS)
-    end_idle_blas_threads()
     sums = RowSums(weights) if verify == "fast" and weights is not None else None
     try:
         from .plan import read_plan  # here: modules load while the sums are worked out
