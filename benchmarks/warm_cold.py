@@ -6,16 +6,19 @@ Owns what is measured and how; must not know which kernels there are or what the
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parax.runtime.memory import aligned_bytes
+from parax.runtime.topology import Cache, machine
 
-SWEPT_NBYTES = 64 << 20  # read before a cold run: more than a core's share of the last cache
+LEAST_SWEPT_NBYTES = 64 << 20  # read before a cold run, where the caches are small or the machine hides them
+MOST_SHARE_OF_MEMORY = 1 / 8
 PAGE_NBYTES, STAGGER_NBYTES = 4096, 320  # see compiler/passes/dataflow/memory_planning.py
 WARM_SECONDS = 2e-3  # of runs as long as the cold one
 REGION_NBYTES = 32 << 20  # of memory asked for at a time
@@ -57,11 +60,18 @@ class Times:
     warm: float
 
 
+def swept_nbytes(caches: Sequence[Cache], memory_nbytes: int) -> int:
+    """What to read so that nothing older is cached: twice the largest cache, within an eighth of the memory."""
+    wanted = 2 * max((cache.nbytes for cache in caches), default=0)
+    return max(LEAST_SWEPT_NBYTES, min(wanted, int(memory_nbytes * MOST_SHARE_OF_MEMORY)) // 4 * 4)
+
+
 def measure(cases: list[Case], repeats: int) -> dict[str, Times]:
     """Times of each case, in interleaved rounds; warm runs follow as many unmeasured ones."""
     cold: dict[str, list[float]] = {c.name: [] for c in cases}
     warm: dict[str, list[float]] = {c.name: [] for c in cases}
-    others = aligned(SWEPT_NBYTES).view(np.float32)
+    memory_nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    others = aligned(swept_nbytes(machine().caches, memory_nbytes)).view(np.float32)
     for c in cases:
         c.run()
     for _ in range(repeats):

@@ -17,7 +17,7 @@ from functools import partial
 from .call_rows import ANY, CallRows
 from .cost import Cost, CostRule, Sizes
 from .fp import Fp
-from .graph import Graph, Node
+from .graph import Node
 from .kernel_costs import LANES, as_the_kernel, groups_share_vectors, product_columns
 from .machine import Machine
 from .ops.attention import DotProductAttention
@@ -244,11 +244,6 @@ RULES: tuple[tuple[type[Operator], Callable[[Node, Sizes], Counted]], ...] = (
     (Host, _host), (Control, _host),
 )  # fmt: skip
 """The first class that fits counts. What is in none of them moves data: Split, Pad, Resize and their kin."""
-
-
-def graph_cost(graph: Graph, symbols: Mapping[str, int], cost: CostRule = node_cost) -> Cost:
-    """All nodes of a graph as one cost, for totals; its kind and items are meaningless."""
-    return total_cost(cost(node, symbols) for node in graph)
 
 
 def total_cost(costs: Iterable[Cost]) -> Cost:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InternalError
-from .types import BOOL, I64, DType
+from .types import I64, DType
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class PtrType:
 
 
 INDEX = KType(I64)
-MASK = KType(BOOL)
 
 
 class KOp:
