@@ -6,7 +6,6 @@ Owns what is measured and how; must not know which kernels there are or what the
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parax.runtime.limits import physical_nbytes
 from parax.runtime.memory import aligned_bytes
 from parax.runtime.topology import Cache, machine
 
@@ -70,8 +70,7 @@ def measure(cases: list[Case], repeats: int) -> dict[str, Times]:
     """Times of each case, in interleaved rounds; warm runs follow as many unmeasured ones."""
     cold: dict[str, list[float]] = {c.name: [] for c in cases}
     warm: dict[str, list[float]] = {c.name: [] for c in cases}
-    memory_nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    others = aligned(swept_nbytes(machine().caches, memory_nbytes)).view(np.float32)
+    others = aligned(swept_nbytes(machine().caches, physical_nbytes())).view(np.float32)
     for c in cases:
         c.run()
     for _ in range(repeats):

@@ -15,7 +15,6 @@ from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.importer import import_model
 from parax.compiler.ir.text import parse_graph
 from parax.errors import UnsupportedOp
-from peers import onnxruntime_since
 
 
 def test_names_and_types_come_back(model):
@@ -86,7 +85,7 @@ def _onnxruntime(proto: onnx.ModelProto):
 
 def test_real_models_come_back_the_same(models):
     """Every real model is refused with a list, or computes its reference outputs after import and export."""
-    onnxruntime_since("1.24", "lacks QuantizeLinear of opset 23")
+    pytest.importorskip("onnxruntime", "1.24")  # older ones lack QuantizeLinear of opset 23
     wrong, refused, same = [], [], 0
     for path in sorted(models.glob("*/*/model.onnx")):
         case = f"{path.parent.parent.name}/{path.parent.name}"

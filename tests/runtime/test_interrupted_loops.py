@@ -48,7 +48,7 @@ def _escaping(code: CodeType) -> Iterator[str]:
         line = i.positions.lineno if i.positions else None
         if i.opname == "JUMP_BACKWARD" and line is not None:
             outer, own = ({e.target for e in entries if e.start <= at < e.end} for at in (i.argval, i.offset))
-            if outer and not own:
+            if outer - own:
                 yield f"{code.co_qualname}, line {line}"
 
 

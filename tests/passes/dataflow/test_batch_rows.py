@@ -11,7 +11,6 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.passes.dataflow.batch_rows import batch_rows
 from passes.check import feeds
-from peers import onnxruntime_since
 
 INDEPENDENT = {
     "element-wise": ("%x: f32[N,4]", "%1 = Relu(%x)\n return %1"),
@@ -139,7 +138,7 @@ def graph_of(case: tuple[str, str]) -> Graph:
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_rows_are_found_and_are_independent(name: str) -> None:
     if name == "reversed sequences":
-        onnxruntime_since("1.28", "leaves sequences of no length unwritten")
+        pytest.importorskip("onnxruntime", "1.28")  # older ones leave sequences of no length unwritten
     graph = graph_of(INDEPENDENT[name])
     misses: list[str] = []
     rows = batch_rows(graph, misses)
