@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "compiler/backend/fusion.py", "self.result.tensor.dtype) if self.tail else value}",
            "self.result.tensor.dtype) if False else value}", ("tests/backend/kernels/test_fused_tails.py",)),
     Mutant("resized-rows", "rows of a resized batch are called independent",
-           "compiler/passes/dataflow/row_rules.py", "if any(resized.axis == 0 for", "if any(False for",
+           "compiler/ir/ops/resize.py", "if any(resized.axis == 0 for", "if any(False for",
            ("tests/catalogue/test_rows.py -k Resize",)),
     Mutant("sizes-unbounded", "integers computed of open sizes are known where their type wraps",
            "compiler/ir/ops/context.py", "if clamped != dim:", "if clamped is None:",

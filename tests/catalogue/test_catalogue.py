@@ -10,8 +10,9 @@ import pytest
 from backend.harness import run_graph
 from catalogue.cases import ELSEWHERE, Case, Constant, all_cases
 from catalogue.running import assert_close, build, check_types, expected
-from parax.compiler.ir.ops import CATALOGUE, lookup
+from parax.compiler.ir.ops import CATALOGUE, Operator, lookup
 from parax.compiler.ir.ops.base import Host
+from parax.compiler.ir.ops.interfaces import DECLARED
 from parax.compiler.ir.text import graph_data, parse_graph, print_graph
 from parax.runtime.host_ops import HOST_OPS
 from sampling import sampled
@@ -82,3 +83,9 @@ def test_the_sign_of_minus_0_is_plain_0(dtype: type) -> None:
     graph, feeds, symbols, _ = build(Case("Sign", (np.array([-0.0, 0.0, -1.0], dtype),)))
     (found,) = run_graph(graph, feeds, symbols)
     assert found.tolist() == [0, 0, -1] and not np.signbit(found[:2]).any()
+
+
+@pytest.mark.parametrize("op", CATALOGUE.values(), ids=lambda op: op.name)
+def test_every_operator_declares_its_interfaces(op: type[Operator]) -> None:
+    missing = [name for name in DECLARED if not hasattr(op, name)]
+    assert not missing, f"{op.name} declares no {', '.join(missing)}: see ir/ops/interfaces.py"

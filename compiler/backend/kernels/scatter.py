@@ -7,12 +7,12 @@ indices the last one wins on any number of cores. An index out of range reports 
 
 from __future__ import annotations
 
+from ...ir.axis_orders import is_row_major
 from ...ir.graph import Node
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc, PtrType
 from ...ir.ops.gathering import ScatterElements, ScatterND
 from ...ir.types import BOOL, DType, ceil_div, prod
-from ...ir.views import is_row_major
 from ..fusion import register_dtype
 from ..lowering import KernelCall, LowerContext, lowers, unsupported
 from .lookup import Component, resolve

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any as PyAny
 
-from .base import Attr, Composite, Float, In, Opt, op
+from . import layout_policies
+from .base import Attr, Composite, Float, In, Opt, Rows, op
 
 
 @op(domain="parax")
@@ -16,6 +17,7 @@ class DotProductAttention(Composite):
     v: In[Float]
     mask: Opt[Float]
     scale: Attr[float] = 1.0
+    layout_policy = layout_policies.KeepsInner()
 
     def expand(self, g: PyAny, q: PyAny, kt: PyAny, v: PyAny, mask: PyAny = None) -> PyAny:
         scores = g.MatMul(q, kt)
@@ -24,3 +26,12 @@ class DotProductAttention(Composite):
         if mask is not None:
             scores = g.Add(scores, mask)
         return g.MatMul(g.Softmax(scores, axis=-1), v)
+
+    def row_axis(self, rows: Rows) -> int:
+        """Rows count heads, or batches of them, in queries, keys, values and, where it has them, the mask."""
+        rank, a, mask = rows.result.rank, rows.given[0], dict(enumerate(rows.given)).get(3)
+        if a is None or a >= rank - 2 or rows.given[1] != a or rows.given[2] != a:
+            raise rows.interact("rows attend to each other")
+        if mask is not None and mask + rank - rows.ctx.rank(3) != a:
+            raise rows.interact("rows of the mask lie elsewhere")
+        return a

@@ -1,23 +1,24 @@
-"""The operator base: `@op`, the class every operator derives from, the catalogue, and the base kinds.
+"""The kinds of operators, and everything that a module of operators needs to declare its own.
 
-An operator class is named after the ONNX operator; its annotations are ONNX's inputs, outputs and attributes in
-ONNX's order and spelling (inputs are positional, so their names are free). An instance is the immutable set of
-attribute values. Nothing here knows graphs, files or how kernels are made.
+A kind declares for all of its operators what their interfaces (`interfaces.py`) leave open; an operator that differs
+declares its own. Nothing here knows graphs, files or how kernels are made.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any as PyAny
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
-from ....errors import InternalError, InvalidModel, ParaxError, UnsupportedOp
 from ..types import DType, SymDim, TensorType, Type
-from .attributes import Floats, Ints, Strs, attribute_key, canonical
+from . import layout_policies, row_rules
+from .attributes import Floats, Ints, Strs
 from .context import KNOWN_LIMIT, InferContext
+from .operator import CATALOGUE, Operator, lookup, op
+from .row_rules import Rows
 from .signature import (
     Any2,
     Any_,
@@ -47,7 +48,6 @@ from .signature import (
     UnsignedInt,
     Variadic,
     VariadicOut,
-    read_signature,
 )
 
 Any = Any_
@@ -56,132 +56,9 @@ __all__ = [
     "CATALOGUE", "Any", "Any2", "Attr", "Body", "Bool", "Composite", "Contraction", "Control", "Elementwise", "Float",
     "Float2", "Floats", "Fused", "Host", "In", "Index", "Index2", "InferContext", "Int", "Int2", "Int64", "Ints",
     "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut", "Out", "Reduce",
-    "Relayout", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic",
+    "Relayout", "Rows", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic",
     "VariadicOut", "Window", "lookup", "op",
 ]  # fmt: skip
-
-CATALOGUE: dict[tuple[str, str], type[Operator]] = {}
-"""Every operator class by (domain, ONNX name). The domain "ai.onnx" is written ""."""
-
-
-class Operator:
-    """Attribute values of one operator; immutable, equal and hashable by class and values."""
-
-    name: ClassVar[str]
-    domain: ClassVar[str]
-    since: ClassVar[int]
-    signature: ClassVar[Signature]
-    min_variadic: ClassVar[int] = 1
-    deterministic: ClassVar[bool] = True
-    """False for random operators: never folded, never merged."""
-
-    def __init__(self, **attributes: PyAny) -> None:
-        self._bind(attributes, None)
-
-    @classmethod
-    def from_attributes(cls, attributes: Mapping[str, PyAny], node_name: str = "") -> Operator:
-        """As the constructor; errors name the node."""
-        self = cls.__new__(cls)
-        self._bind(attributes, f'{cls.name} "{node_name}"' if node_name else None)
-        return self
-
-    def _bind(self, attributes: Mapping[str, PyAny], where: str | None) -> None:
-        declared = self.signature.attributes
-        where = where or self.name
-        for name in attributes:
-            if name not in declared:
-                expected = ", ".join(declared) or "no attributes"
-                raise InvalidModel(f"unknown attribute {name}", where=where, expected=expected)
-        key: list[PyAny] = [self.domain, self.name]
-        for name, spec in declared.items():
-            if name not in attributes and spec.required:
-                raise InvalidModel(f"required attribute {name} is missing", where=where, expected=spec.kind)
-            try:
-                value = canonical(spec, attributes.get(name, spec.default))
-            except ParaxError as error:
-                raise type(error)(
-                    error.message, where=where, expected=error.expected, found=error.found, hint=error.hint
-                ) from None
-            object.__setattr__(self, name, value)
-            key.append(attribute_key(spec.kind, value))
-        object.__setattr__(self, "_key", tuple(key))
-        object.__setattr__(self, "_hash", hash(self._key))
-
-    _key: tuple[PyAny, ...]
-    _hash: int
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self.name} operators are immutable")
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Operator) and self._key == other._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.explicit_attributes().items())})"
-
-    def key(self) -> tuple[PyAny, ...]:
-        """Hashable identity: domain, name and attribute values (arrays by bytes)."""
-        return self._key
-
-    def attributes(self) -> dict[str, PyAny]:
-        """All attributes with their values, defaults included; None ones left out."""
-        values = {name: getattr(self, name) for name in self.signature.attributes}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def explicit_attributes(self) -> dict[str, PyAny]:
-        """The attributes whose value is not the default."""
-        out = {}
-        for name, spec in self.signature.attributes.items():
-            value = getattr(self, name)
-            if spec.required or attribute_key(spec.kind, value) != attribute_key(
-                spec.kind, canonical(spec, spec.default)
-            ):
-                out[name] = value
-        return out
-
-    def replace(self, **changes: PyAny) -> Operator:
-        """A copy with some attributes changed."""
-        return type(self).from_attributes({**self.attributes(), **changes})
-
-    @abstractmethod
-    def infer(self, ctx: InferContext) -> Sequence[Type]:
-        """Types of the `ctx.n_outputs` outputs (more may be returned). Fails through `ctx.fail`."""
-        raise NotImplementedError(f"{self.name}.infer")
-
-    def known(self, ctx: InferContext) -> np.ndarray | list[np.ndarray | None] | None:
-        """Integer content of output 0 (or a list, one entry per output) as object arrays of Dims; None if unknown."""
-        return None
-
-
-C = TypeVar("C", bound=type[Operator])
-
-
-def op(*, since: int = 1, domain: str = "", name: str | None = None) -> Callable[[C], C]:
-    """Registers an operator class. `since`: the first opset whose semantics the class has; older ones are upgraded."""
-
-    def register(cls: C) -> C:
-        cls.name, cls.domain, cls.since = name or cls.__name__, domain, since
-        cls.signature = read_signature(cls, cls.min_variadic)
-        key = (domain, cls.name)
-        if key in CATALOGUE and CATALOGUE[key].__module__ != cls.__module__:
-            raise InternalError("operator defined twice", where=f"{domain}::{cls.name}", found=cls.__module__)
-        CATALOGUE[key] = cls
-        return cls
-
-    return register
-
-
-def lookup(domain: str, name: str, where: str | None = None) -> type[Operator]:
-    """The class of an operator. Raises UnsupportedOp if the catalogue has none."""
-    domain = "" if domain == "ai.onnx" else domain
-    found = CATALOGUE.get((domain, name))
-    if found is None:
-        shown = f"{domain}::{name}" if domain else name
-        raise UnsupportedOp(f"operator {shown} is not supported", where=where)
-    return found
 
 
 class Elementwise(Operator):
@@ -192,6 +69,8 @@ class Elementwise(Operator):
 
     folds_sizes_as_floats: ClassVar[bool] = False
     """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
+    row_axis = row_rules.broadcast
+    layout_policy = layout_policies.Agree()
 
     @abstractmethod
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
@@ -281,6 +160,7 @@ class Reduce(Accumulation):
     """An accumulation along some axes. Declares `keepdims`; the axes come from `reduced_axes`."""
 
     keepdims: Attr[int] = 1
+    layout_policy = layout_policies.KeptAxes()
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return ctx.tensor(0).dtype
@@ -301,6 +181,12 @@ class Reduce(Accumulation):
         else:
             kept = tuple(d for i, d in enumerate(shape) if i not in axes)
         return [TensorType(self.output_dtype(ctx), kept)]
+
+    def row_axis(self, rows: Rows) -> int:
+        a, axes = rows.first("rows in the axes operand"), self.reduced_axes(rows.ctx)
+        if a in axes:
+            raise rows.interact("reduces over the rows")
+        return a if rows.result.rank == rows.ctx.rank(0) else a - sum(r < a for r in axes)
 
 
 class Movement(Operator):
@@ -326,9 +212,15 @@ class Contraction(Operator):
 class Window(Accumulation):
     """An accumulation over a sliding window: the pools. `count` is of the elements in the window that are counted."""
 
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.FollowFirst()
+
 
 class Composite(Operator):
     """Defined by `expand` into other operators; types and known contents come from the expansion."""
+
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
     @abstractmethod
     def expand(self, g: PyAny, *inputs: PyAny) -> PyAny:
@@ -350,10 +242,15 @@ class Control(Operator):
     """
 
     captures: Attr[int] = 0
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
 
 class Host(Operator):
     """Run step by step by the runtime on numpy arrays: data-dependent shapes, strings, sequences."""
+
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
 
 @op(domain="parax")
@@ -370,6 +267,8 @@ class Fused(Operator):
     body: Body
     kind: Attr[str]
     min_variadic = 0
+    row_axis = row_rules.unknown  # rows are followed through the body
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         body = ctx.bodies["body"]
@@ -388,6 +287,7 @@ class Relayout(Operator):
 
     x: In[Any]
     layout: Attr[Ints] = ()
+    layout_policy = layout_policies.Fixed()
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         ctx.shape(0)
@@ -395,3 +295,6 @@ class Relayout(Operator):
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         return ctx.known(0)
+
+    def row_axis(self, rows: Rows) -> int | None:
+        return rows.given[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....errors import InvalidModel
 from ..types import Dim, TensorType, exact_max, floor_div
-from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, op
+from . import layout_policies, row_rules
+from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, op
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
 
@@ -14,6 +15,7 @@ class MatMul(Contraction):
 
     a: In[Numeric]
     b: In[Numeric]
+    layout_policy = layout_policies.KeepsColumns()
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         a, b = ctx.shape(0), ctx.shape(1)
@@ -25,6 +27,19 @@ class MatMul(Contraction):
         rows = a[-2:-1]
         columns = b[-1:] if len(b) > 1 else ()
         return [ctx.tensor(0).with_shape((*batch, *rows, *columns))]
+
+    def row_axis(self, rows: Rows) -> int:
+        ranks, axes = (rows.ctx.rank(0), rows.ctx.rank(1)), set()
+        for i, contracted in enumerate((ranks[0] - 1, max(ranks[1] - 2, 0))):
+            row = rows.given[i]
+            if row is None:
+                continue
+            if row == contracted or (i == 1 and row == ranks[1] - 1):
+                raise rows.interact("contracts over the rows, or has them as columns")
+            axes.add(row if ranks[1 - i] == 1 else row + rows.result.rank - ranks[i])
+        if len(axes) != 1:
+            raise rows.interact("rows lie on different axes")
+        return axes.pop()
 
 
 @op(since=13)
@@ -38,6 +53,7 @@ class Gemm(Contraction):
     beta: Attr[float] = 1.0
     transA: Attr[int] = 0
     transB: Attr[int] = 0
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         a, b = ctx.shape(0), ctx.shape(1)
@@ -54,6 +70,14 @@ class Gemm(Contraction):
                 if dim != 1:
                     ctx.equal(of_result, dim, "C does not broadcast to the result")
         return [ctx.tensor(0).with_shape((m, n))]
+
+    def row_axis(self, rows: Rows) -> int:
+        a, b, *c = rows.given
+        if a != (1 if self.transA else 0) or b is not None:
+            raise rows.interact("contracts over the rows")
+        if c and c[0] is not None and c[0] != rows.ctx.rank(2) - 2:
+            raise rows.interact("rows of the addend lie elsewhere")
+        return 0
 
 
 class Convolution(Operator):
@@ -83,6 +107,8 @@ class Conv(Convolution, Contraction):
     x: In[Float]
     w: In[Float]
     b: Opt[Float]
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.ChannelsLast()
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
         """The window with all defaults and auto_pad resolved. Raises InvalidModel."""
@@ -122,6 +148,8 @@ class ConvTranspose(Convolution, Contraction):
     b: Opt[Float]
     output_padding: Attr[Ints | None] = None
     output_shape: Attr[Ints | None] = None
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.ChannelsLast(reads_few=False)
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
         """The window of the convolution whose gradient this is: `input` is x's size, `output` the result's.

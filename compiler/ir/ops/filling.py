@@ -10,6 +10,7 @@ import numpy as np
 
 from ..types import I64, Dim, DType, SymDim, TensorType, ceil_div, dim_max, prod, upper_bound
 from ..types import Shape as Dims
+from . import layout_policies, row_rules
 from .base import (
     Any,
     Any2,
@@ -23,6 +24,7 @@ from .base import (
     NumericOrBool,
     Operator,
     Opt,
+    Rows,
     op,
 )
 from .context import KNOWN_LIMIT, known_sizes
@@ -44,6 +46,10 @@ class Expand(Movement):
 
     input: In[Any]
     shape: In[Int64]
+    row_axis = row_rules.same_extent
+    shape_operand = 1
+    repeats_elements = True
+    layout_policy = layout_policies.AnyOrder()
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         return [ctx.tensor(0).with_shape(ctx.broadcast(ctx.shape(0), requested_shape(ctx, 1, "shape")))]
@@ -64,6 +70,10 @@ class Tile(Movement):
 
     input: In[Any]
     repeats: In[Int64]
+    row_axis = row_rules.same_extent
+    shape_operand = 1
+    repeats_elements = True
+    layout_policy = layout_policies.AnyOrder()
 
     def counts(self, ctx: InferContext) -> list[Dim]:
         """How often each axis is repeated."""
@@ -96,6 +106,10 @@ class ConstantOfShape(Operator):
 
     input: In[Int64]
     value: Attr[np.ndarray | None] = None
+    row_axis = row_rules.unknown
+    shape_operand = 0
+    repeats_elements = True
+    layout_policy = layout_policies.PLAIN
 
     def element(self) -> np.ndarray:
         """The value, as an array of one element."""
@@ -119,6 +133,8 @@ class Range(Operator):
     start: In[Numeric]
     limit: In[Numeric]
     delta: In[Numeric]
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
     def count(self, ctx: InferContext) -> Dim:
         """How many numbers there are."""
@@ -158,6 +174,8 @@ class EyeLike(Operator):
     input: In[NumericOrBool]
     dtype: Attr[DType | None] = None
     k: Attr[int] = 0
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if ctx.rank(0) != 2:
@@ -173,6 +191,7 @@ class OneHot(Operator):
     depth: In[Numeric2]
     values: In[Any]
     axis: Attr[int] = -1
+    layout_policy = layout_policies.PLAIN
 
     def depth_of(self, ctx: InferContext) -> Dim:
         """The length of the new axis."""
@@ -195,6 +214,10 @@ class OneHot(Operator):
             ctx.fail("values must be [off, on]", found=ctx.types[2])
         return [TensorType(ctx.tensor(2).dtype, (*shape[:axis], depth, *shape[axis:]))]
 
+    def row_axis(self, rows: Rows) -> int:
+        a = rows.first("rows lie elsewhere than in the indices")
+        return a if a < self.axis % rows.result.rank else a + 1
+
 
 @op(since=14)
 class Trilu(Operator):
@@ -203,6 +226,7 @@ class Trilu(Operator):
     input: In[NumericOrBool]
     k: Opt[Int64]
     upper: Attr[int] = 1
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if ctx.rank(0) < 2:
@@ -211,12 +235,20 @@ class Trilu(Operator):
             ctx.fail("k must be a scalar", found=ctx.types[1])
         return [ctx.tensor(0)]
 
+    def row_axis(self, rows: Rows) -> int:
+        a = rows.first("the triangle depends on the row's number")
+        if a >= rows.ctx.rank(0) - 2:
+            raise rows.interact("the triangle depends on the row's number")
+        return a
+
 
 @op(since=13)
 class Size(Operator):
     """The number of elements; always known."""
 
     data: In[Any2]
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         ctx.shape(0)

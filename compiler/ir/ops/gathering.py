@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Dim, SymDim, TensorType, dim_max
-from .base import Any, Attr, In, Index, InferContext, Int64, Operator, op
+from . import layout_policies, row_rules
+from .base import Any, Attr, In, Index, InferContext, Int64, Operator, Rows, op
 
 
 def check_indices(ctx: InferContext, i: int, size: Dim, part: int | None = None) -> None:
@@ -33,6 +34,7 @@ class Gather(Operator):
     data: In[Any]
     indices: In[Index]
     axis: Attr[int] = 0
+    layout_policy = layout_policies.AnyOrder(picks=True)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         shape = ctx.shape(0)
@@ -49,6 +51,15 @@ class Gather(Operator):
             return None
         return np.asarray(content.take(indices.astype(np.int64), self.axis), object)
 
+    def row_axis(self, rows: Rows) -> int:
+        data, index = rows.given
+        axis = self.axis % rows.ctx.rank(0)
+        if data is None and index is not None:
+            return axis + index
+        if index is None and data is not None and data != axis:
+            return data if data < axis else data + rows.ctx.rank(1) - 1
+        raise rows.interact("gathers across the rows")
+
 
 @op(since=13)
 class GatherElements(Operator):
@@ -57,6 +68,8 @@ class GatherElements(Operator):
     data: In[Any]
     indices: In[Index]
     axis: Attr[int] = 0
+    row_axis = row_rules.by_elements
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         axis = check_elements(ctx, self.axis)
@@ -86,6 +99,7 @@ class GatherND(Operator):
     data: In[Any]
     indices: In[Int64]
     batch_dims: Attr[int] = 0
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         data, indices, b = ctx.shape(0), ctx.shape(1), self.batch_dims
@@ -96,6 +110,14 @@ class GatherND(Operator):
         for j in range(length):
             check_indices(ctx, 1, data[b + j], j)
         return [ctx.tensor(0).with_shape((*batch, *indices[b:-1], *data[b + length :]))]
+
+    def row_axis(self, rows: Rows) -> int:
+        """Rows among the common axes of data and indices, or of indices into shared data."""
+        data, index = rows.given
+        common = self.batch_dims
+        if index is None or index == rows.ctx.rank(1) - 1 or data != (index if index < common else None):
+            raise rows.interact("gathers across the rows")
+        return index
 
 
 def coordinates(ctx: InferContext, rank: int) -> int:
@@ -115,6 +137,7 @@ class Scatter(Operator):
     """A copy of `data` with `updates` put, or combined by `reduction`, where `indices` say."""
 
     data: In[Any]
+    layout_policy = layout_policies.PLAIN
 
     def check_types(self, ctx: InferContext) -> None:
         """Fails for an unknown reduction."""
@@ -132,6 +155,7 @@ class ScatterElements(Scatter):
     updates: In[Any]
     axis: Attr[int] = 0
     reduction: Attr[str] = "none"
+    row_axis = row_rules.by_elements
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         self.check_types(ctx)
@@ -152,6 +176,7 @@ class ScatterND(Scatter):
     indices: In[Int64]
     updates: In[Any]
     reduction: Attr[str] = "none"
+    row_axis = row_rules.unknown
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         self.check_types(ctx)
@@ -176,6 +201,7 @@ class ReverseSequence(Operator):
     sequence_lens: In[Int64]
     batch_axis: Attr[int] = 1
     time_axis: Attr[int] = 0
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         shape = ctx.shape(0)
@@ -187,3 +213,10 @@ class ReverseSequence(Operator):
             ctx.fail("sequence_lens must be a vector", found=ctx.types[1])
         ctx.equal(shape[batch], ctx.shape(1)[0], "sequence_lens must have a length for each sequence")
         return [ctx.tensor(0).with_shape(shape)]
+
+    def row_axis(self, rows: Rows) -> int:
+        """Rows are the sequences, or an axis that is neither theirs nor the steps'."""
+        rank, a = rows.ctx.rank(0), rows.given[0]
+        if a is None or a == self.time_axis % rank or rows.given[1] != (0 if a == self.batch_axis % rank else None):
+            raise rows.interact("reverses the rows, or rows lack lengths of their own")
+        return a

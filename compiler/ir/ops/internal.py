@@ -8,6 +8,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import Dim, TensorType, Type
+from . import layout_policies, row_rules
 from .base import Any, Attr, Composite, Elementwise, In, InferContext, Ints, Mixed, Operator, Variadic, VariadicOut, op
 
 
@@ -33,6 +34,8 @@ class Result(Operator):
     ys: VariadicOut
     layer: Attr[int]
     stage: Attr[int] = -1
+    row_axis = row_rules.unknown  # whoever follows rows passes by the ends of layers
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if ctx.n_inputs != ctx.n_outputs:
@@ -51,6 +54,7 @@ class Part(Composite):
     axes: Attr[Ints]
     starts: Attr[Ints]
     ends: Attr[Ints]
+    row_axis = row_rules.same_extent
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
         return g.Slice(x, *(np.array(numbers, np.int64) for numbers in (self.starts, self.ends, self.axes)))

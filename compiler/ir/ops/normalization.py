@@ -9,7 +9,8 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import F32, Dim, TensorType, Type
-from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, op
+from . import layout_policies, row_rules
+from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, Rows, op
 from .casting import as_float, cast_to
 
 
@@ -35,6 +36,8 @@ class BatchNormalization(Composite):
     epsilon: Attr[float] = 1e-5
     momentum: Attr[float] = 0.9
     training_mode: Attr[int] = 0
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.FollowFirst()
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.training_mode or ctx.n_outputs > 1:
@@ -94,6 +97,8 @@ class InstanceNormalization(Normalize):
     scale: In[Float]
     b: In[Float]
     epsilon: Attr[float] = 1e-5
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.FollowFirst()
 
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(2, rank))
@@ -111,6 +116,7 @@ class NormalizeLast(Normalize):
 
     axis: int
     stash_type: int
+    layout_policy = layout_policies.LastAxisInnermost()
 
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(self.axis % rank if rank else 0, rank))
@@ -128,6 +134,12 @@ class NormalizeLast(Normalize):
                 if dim != 1:
                     ctx.equal(own, dim, "scale and bias must broadcast to x")
         return (*shape[:axis], *[1] * (len(shape) - axis))
+
+    def row_axis(self, rows: Rows) -> int:
+        a = rows.first("normalises over the rows")
+        if a >= self.axis % rows.ctx.rank(0):
+            raise rows.interact("normalises over the rows")
+        return a
 
 
 @op(since=17)
@@ -174,6 +186,7 @@ class GroupNormalization(Composite):
     num_groups: Attr[int]
     epsilon: Attr[float] = 1e-5
     stash_type: Attr[int] = 1
+    row_axis = row_rules.batch_first
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         shape = ctx.shape(0)
@@ -234,6 +247,8 @@ class LRN(Composite):
     alpha: Attr[float] = 1e-4
     beta: Attr[float] = 0.75
     bias: Attr[float] = 1.0
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.FollowFirst()
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if ctx.rank(0) < 3:

@@ -7,6 +7,7 @@ from typing import Any as PyAny
 from typing import ClassVar
 
 from ..types import I8, I64, U8, DType, TensorType, Type
+from . import layout_policies
 from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Window, op
 from .geometry import WindowGeometry, require_windows, window_geometry
 from .reduce import lowest
@@ -131,6 +132,7 @@ class GlobalPool(Reduce):
     """Reduces all spatial axes of [N, C, spatial...] to size 1."""
 
     keepdims: ClassVar[int] = 1  # type: ignore[misc]
+    layout_policy = layout_policies.KeptAxes(reads_any=True)
 
     def reduced_axes(self, ctx: InferContext) -> tuple[int, ...]:
         if ctx.rank(0) < 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..types import Dim, SymDim, TensorType
+from . import layout_policies, row_rules
 from .base import Any, Attr, In, InferContext, Operator, op
 
 Strided = tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]
@@ -23,6 +24,8 @@ class DepthToSpace(Operator):
     input: In[Any]
     blocksize: Attr[int]
     mode: Attr[str] = "DCR"
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.AnyOrder()
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         n, c, h, w = _check(ctx, self.blocksize)
@@ -48,6 +51,8 @@ class SpaceToDepth(Operator):
 
     input: In[Any]
     blocksize: Attr[int]
+    row_axis = row_rules.batch_first
+    layout_policy = layout_policies.AnyOrder()
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         n, c, h, w = _check(ctx, self.blocksize)

@@ -8,7 +8,8 @@ from typing import Any as PyAny
 from typing import ClassVar
 
 from ..types import I32, Dim, TensorType, Type
-from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Strs, op
+from . import layout_policies
+from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Strs, op
 from .signature import TypeGroup
 
 # ONNX's activation functions: default alpha and beta, None where the function has none
@@ -94,6 +95,7 @@ class Recurrent(Operator):
     direction: Attr[str] = "forward"
     hidden_size: Attr[int] = None  # type: ignore[assignment]
     layout: Attr[int] = 0
+    layout_policy = layout_policies.KeepsInner()
 
     def functions(self) -> list[tuple[Activation, ...]]:
         """The activation functions of each direction. Raises InvalidModel through `check`."""
@@ -175,6 +177,13 @@ class Recurrent(Operator):
     def clipped(self, e: PyAny, x: PyAny) -> PyAny:
         """The input of a gate's activation function, bounded if `clip` is given."""
         return x if self.clip is None else e.clip(x, -self.clip, self.clip)
+
+    def row_axis(self, rows: Rows) -> int:
+        """X [S,N,I]; Y [S,D,N,H], states [D,N,H] (layout=0)."""
+        row = {0: 1, 4: 0, 5: 1, 6: 1}
+        if self.layout or any(a is not None and row.get(i) != a for i, a in enumerate(rows.given)):
+            raise rows.interact("rows are not on the batch axis")
+        return 2 if rows.output == 0 else 1
 
 
 @op(since=7)

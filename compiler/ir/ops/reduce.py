@@ -10,6 +10,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import BOOL, I64, DType, TensorType, Type
+from . import layout_policies
 from .base import (
     CATALOGUE,
     Attr,
@@ -25,6 +26,7 @@ from .base import (
     Operator,
     Opt,
     Reduce,
+    Rows,
     op,
 )
 from .casting import as_float, cast_to
@@ -214,6 +216,7 @@ class ArgReduce(Operator):
     axis: int
     keepdims: int
     select_last_index: int
+    layout_policy = layout_policies.PLAIN
 
     @abstractmethod
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
@@ -232,6 +235,12 @@ class ArgReduce(Operator):
             ctx.fail("no extreme along an empty axis", expected=f"axis {axis} not empty", found=ctx.tensor(0))
         kept = (1,) if self.keepdims else ()
         return [TensorType(I64, (*shape[:axis], *kept, *shape[axis + 1 :]))]
+
+    def row_axis(self, rows: Rows) -> int:
+        own, a = self.axis % rows.ctx.rank(0), rows.given[0]
+        if a is None or a == own:
+            raise rows.interact("reduces over the rows")
+        return a if self.keepdims or a < own else a - 1
 
 
 def _takes_over(x: PyAny, best: PyAny, beats: PyAny, last: int) -> PyAny:
@@ -281,6 +290,7 @@ class CumSum(Operator):
     axis: In[Index]
     exclusive: Attr[int] = 0
     reverse: Attr[int] = 0
+    layout_policy = layout_policies.PLAIN
 
     def summed_axis(self, ctx: InferContext) -> int | None:
         """The axis, counted from the front; None if only the run knows it."""
@@ -295,6 +305,13 @@ class CumSum(Operator):
             ctx.fail("exclusive and reverse are flags", expected="0 or 1", found=(self.exclusive, self.reverse))
         self.summed_axis(ctx)
         return [ctx.tensor(0)]
+
+    def row_axis(self, rows: Rows) -> int:
+        """Along another axis, which has to be known."""
+        along, a = self.summed_axis(rows.ctx), rows.given[0]
+        if along is None or a is None or a == along or rows.given[1] is not None:
+            raise rows.interact("may sum over the rows")
+        return a
 
 
 @op(domain="parax")

@@ -12,7 +12,8 @@ import numpy as np
 
 from ....errors import ResourceLimit, UnsupportedOp
 from ..types import F64, Dim, SymDim, TensorType, at_least, exact_min, lower_bound, upper_bound
-from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, op
+from . import layout_policies, row_rules
+from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, Rows, op
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
                "tf_half_pixel_for_nn", "tf_crop_and_resize")  # fmt: skip
@@ -93,6 +94,7 @@ class Resize(Operator):
     keep_aspect_ratio_policy: Attr[str] = "stretch"
     mode: Attr[str] = "nearest"
     nearest_mode: Attr[str] = "round_prefer_floor"
+    layout_policy = layout_policies.FollowFirst()
 
     def resized_axes(self, ctx: InferContext) -> list[ResizedAxis]:
         """The axes that change; one whose scale is 1 is left out unless it is cropped."""
@@ -179,3 +181,8 @@ class Resize(Operator):
                 raise UnsupportedOp("antialias where the result is smaller")
             shape[a.axis] = a.resized
         return [TensorType(t.dtype, tuple(shape), t.layout)]
+
+    def row_axis(self, rows: Rows) -> int | None:
+        if any(resized.axis == 0 for resized in self.resized_axes(rows.ctx)):
+            raise rows.interact("makes rows out of neighbouring rows")
+        return row_rules.batch_first(self, rows)

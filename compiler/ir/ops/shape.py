@@ -11,7 +11,8 @@ import numpy as np
 
 from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_max, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
-from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Variadic, op
+from . import layout_policies, row_rules
+from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Rows, Variadic, op
 from .context import known_sizes
 
 MAX_TRIED_SYMBOLS = 5
@@ -22,6 +23,8 @@ class View(Movement):
     """A movement that leaves the row-major bytes as they are; derived classes give the new shape."""
 
     is_view = True
+    row_axis = row_rules.reshaped
+    layout_policy = layout_policies.Reinterpreted()
 
     @abstractmethod
     def view_shape(self, ctx: InferContext) -> Dims:
@@ -54,6 +57,7 @@ class Reshape(View):
     data: In[Any]
     shape: In[Int64]
     allowzero: Attr[int] = 0
+    shape_operand = 1
 
     def view_shape(self, ctx: InferContext) -> Dims:
         source = ctx.shape(0)
@@ -182,6 +186,7 @@ class Transpose(Movement):
 
     data: In[Any]
     perm: Attr[Ints | None] = None
+    layout_policy = layout_policies.Permuted()
 
     def order(self, rank: int) -> Ints:
         """`perm`, resolved for a tensor of this rank."""
@@ -202,6 +207,10 @@ class Transpose(Movement):
         order = self.order(ctx.rank(0))
         return [index[order.index(axis)] for axis in range(len(order))]
 
+    def row_axis(self, rows: Rows) -> int:
+        assert rows.given[0] is not None
+        return list(self.order(rows.ctx.rank(0))).index(rows.given[0])
+
 
 @op(since=15)
 class Shape(Operator):
@@ -210,6 +219,8 @@ class Shape(Operator):
     data: In[Any]
     start: Attr[int] = 0
     end: Attr[int | None] = None
+    row_axis = row_rules.unknown
+    layout_policy = layout_policies.PLAIN
 
     def _dims(self, ctx: InferContext) -> Dims:
         return ctx.shape(0)[slice(self.start, self.end)]
@@ -227,6 +238,7 @@ class Concat(Movement):
 
     inputs: Variadic[Any]
     axis: Attr[int]
+    layout_policy = layout_policies.AnyOrder(like_result=True)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         first = list(ctx.shape(0))
@@ -244,3 +256,9 @@ class Concat(Movement):
         contents = [ctx.known(i) for i in range(ctx.n_inputs)]
         present = [c for c in contents if c is not None]
         return np.concatenate(present, self.axis) if len(present) == len(contents) else None
+
+    def row_axis(self, rows: Rows) -> int | None:
+        axis, rank = row_rules.along_axis(self, rows), rows.ctx.rank(0)
+        if any(a is None and rows.ctx.rank(i) == rank for i, a in enumerate(rows.given)):
+            raise rows.interact("joins rows with a shared operand")
+        return axis

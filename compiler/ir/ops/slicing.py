@@ -24,7 +24,8 @@ from ..types import (
     noting_positive,
     upper_bound,
 )
-from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, VariadicOut, op
+from . import layout_policies, row_rules
+from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, Rows, VariadicOut, op
 
 Decides = Callable[[Dim, Dim], Dim]
 FAR = 2**31 - 1  # exporters write the ends of i32 and i64 for "to the end"
@@ -86,6 +87,7 @@ class Slice(Movement):
     ends: In[Index]
     axes: Opt[Index]
     steps: Opt[Index]
+    layout_policy = layout_policies.AnyOrder(like_result=True)
 
     def ranges(self, ctx: InferContext) -> list[Range]:
         """What is taken of every axis of the input."""
@@ -125,6 +127,13 @@ class Slice(Movement):
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         return [i * r.step + r.start for i, r in zip(index, self.ranges(ctx), strict=True)]
 
+    def row_axis(self, rows: Rows) -> int | None:
+        axis = row_rules.same_extent(self, rows)
+        steps = rows.ctx.known(4)
+        if rows.ctx.has(4) and not (steps is not None and all(isinstance(s, int) and s > 0 for s in steps.flat)):
+            raise rows.interact("may reverse the rows")
+        return axis
+
 
 @op(since=18)
 class Split(Operator):
@@ -135,6 +144,8 @@ class Split(Operator):
     outputs: VariadicOut
     axis: Attr[int] = 0
     num_outputs: Attr[int | None] = None
+    row_axis = row_rules.along_axis
+    layout_policy = layout_policies.AnyOrder(like_result=True)
 
     def sizes(self, ctx: InferContext) -> tuple[int, list[Dim]]:
         """The axis, counted from the front, and the parts' sizes."""
@@ -190,6 +201,7 @@ class Pad(Operator):
     constant_value: Opt[Any]
     axes: Opt[Index]
     mode: Attr[str] = "constant"
+    layout_policy = layout_policies.AnyOrder(like_result=True)
 
     def widths(self, ctx: InferContext) -> list[tuple[Dim, Dim]]:
         """Elements before and after every axis of the input."""
@@ -217,6 +229,12 @@ class Pad(Operator):
             ctx.fail("pads crop more than there is", expected=t, found=widths)
         return [TensorType(t.dtype, shape, t.layout)]
 
+    def row_axis(self, rows: Rows) -> int | None:
+        axis = row_rules.same_extent(self, rows)
+        if not _leaves_alone(rows.ctx, rows.first("changes the rows")):
+            raise rows.interact("may shift the rows")
+        return axis
+
 
 def kept_size(size: Dim, before: Dim, after: Dim) -> Dim:
     """What an axis keeps of `size` elements where negative widths crop it."""
@@ -234,3 +252,16 @@ def _repeatable(ctx: InferContext, size: Dim, before: Dim, after: Dim) -> None:
         ctx.fail(message, found=ctx.types[0])
     wanted = exact_min(margin, 1)
     ctx.equal(wanted * exact_max(exact_min(kept, 1), 0), wanted, message)
+
+
+def _leaves_alone(ctx: InferContext, axis: int) -> bool:
+    """Whether a Pad is known to add nothing along `axis`."""
+    pads = ctx.known(1)
+    if pads is None:
+        return False
+    rank, amounts = ctx.rank(0), list(pads.flat)
+    given = ctx.known(3)
+    axes = list(range(rank)) if not ctx.has(3) else None if given is None else [int(a) % rank for a in given]
+    if axes is None or len(amounts) != 2 * len(axes):
+        return False
+    return axis not in axes or amounts[axes.index(axis)] == 0 == amounts[axes.index(axis) + len(axes)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import Type
+from . import layout_policies, row_rules
 from .base import Attr, Float, In, InferContext, Operator, op
 
 
@@ -12,6 +13,7 @@ class AlongAxis(Operator):
     """Works on each line along `axis`; the output has the input's type and layout."""
 
     axis: int
+    row_axis = row_rules.along_axis
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         ctx.axis(self.axis, ctx.rank(0))
@@ -24,6 +26,7 @@ class Softmax(AlongAxis):
 
     x: In[Float]
     axis: Attr[int] = -1
+    layout_policy = layout_policies.FollowFirst()
 
 
 @op(since=13)
@@ -32,6 +35,7 @@ class LogSoftmax(AlongAxis):
 
     x: In[Float]
     axis: Attr[int] = -1
+    layout_policy = layout_policies.FollowFirst()
 
 
 @op(since=13)
@@ -40,3 +44,4 @@ class Hardmax(AlongAxis):
 
     x: In[Float]
     axis: Attr[int] = -1
+    layout_policy = layout_policies.PLAIN

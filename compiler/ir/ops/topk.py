@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..types import I64, SymDim, TensorType, prod, upper_bound
+from . import layout_policies, row_rules
 from .base import Attr, In, InferContext, Int64, Numeric, Operator, Out, op
 
 
@@ -17,6 +18,8 @@ class TopK(Operator):
     axis: Attr[int] = -1
     largest: Attr[int] = 1
     sorted: Attr[int] = 1
+    row_axis = row_rules.along_axis
+    layout_policy = layout_policies.PLAIN
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if prod(ctx.shape(1)) != 1:

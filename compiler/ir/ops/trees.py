@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..types import F32, I64, STR, Dim, TensorType, Type
-from .base import Attr, Floats, Host, In, InferContext, Ints, Numeric, Out, Strs, op
+from . import row_rules
+from .base import Attr, Floats, Host, In, InferContext, Ints, Numeric, Out, Rows, Strs, op
 
 _RULES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "LEAF")
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
@@ -108,6 +109,7 @@ class TreeEnsembleRegressor(_Ensemble):
     target_weights_as_tensor: Attr[np.ndarray | None] = None
     aggregate_function: Attr[str] = "SUM"
     n_targets: Attr[int] = 1
+    row_axis = row_rules.batch_first
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         self.check(ctx, "target")
@@ -145,3 +147,9 @@ class TreeEnsembleClassifier(_Ensemble):
         self.check_base(ctx, *((1, 2) if one_score else (classes,)))
         rows = self.rows(ctx)
         return [TensorType(STR if self.classlabels_strings else I64, (rows,)), TensorType(F32, (rows, classes))]
+
+    def row_axis(self, rows: Rows) -> int:
+        """Labels and scores of each row of X."""
+        if rows.given != [0]:
+            raise rows.interact("rows are not on axis 0")
+        return 0

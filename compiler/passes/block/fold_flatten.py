@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.axis_orders import reshape_order
 from ...ir.bands import turned
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement, Relayout
-from ...ir.views import reshape_order
 from ..base import BlockPass
 from ..rewrite import Rewriter
 

@@ -1,7 +1,7 @@
 """Which axis of every value counts independent rows of the batch, so that a request may be cut into micro-batches.
 
-A value with no row axis is the same for every row. What an operator does to rows is `row_rules`'. The analysis reads
-the graph only.
+A value with no row axis is the same for every row. What an operator does to rows it says itself (`Operator.row_axis`).
+The analysis reads the graph only.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from ...ir.dim import says_at_most
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Fused
 from ...ir.ops.internal import Result
+from ...ir.ops.row_rules import Rows, RowsInteract
 from ...ir.types import Dim, SymDim, TensorType, lower_bound, substitute
 from ...ir.types import symbol as make_symbol
-from .row_rules import Mixed, rule_of
 
 SHARED = None  # row axis of a value that all rows share
-SHAPE_OPERANDS = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1}  # say how large, not what
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def batch_rows(graph: Graph, misses: list[str] | None = None) -> BatchRows | Non
     for symbol in _candidates(graph):
         try:
             return _analyse(graph, symbol)
-        except Mixed as refusal:
+        except RowsInteract as refusal:
             if misses is not None:
                 misses.append(f"{symbol}: {refusal}")
     return None
@@ -78,7 +77,7 @@ def _analyse(graph: Graph, symbol: str) -> BatchRows:
         if says_at_most(a, b) and lower_bound(substitute(b, one_more) - b, 0) >= 0:
             continue  # what is small enough for all rows is so for some of them
         if _mentions(substitute(a, one_more), symbol) or _mentions(substitute(b, one_more), symbol):
-            raise Mixed(f"the symbol must equal something else: {where}")
+            raise RowsInteract(f"the symbol must equal something else: {where}")
     axis: dict[Value, int | None] = {}
     for v in graph.inputs:
         axis[v] = _input_axis(v, symbol)
@@ -88,7 +87,7 @@ def _analyse(graph: Graph, symbol: str) -> BatchRows:
     for name, v in zip(graph.output_names, graph.outputs):
         a = axis.get(v, SHARED)
         if a is None or str(v.tensor.dims[a]) != symbol:
-            raise Mixed(f"output {name} has no axis that counts rows")
+            raise RowsInteract(f"output {name} has no axis that counts rows")
         names[name] = a
     return BatchRows(symbol, names)
 
@@ -98,7 +97,7 @@ def _input_axis(v: Value, symbol: str) -> int | None:
     if not where:
         return SHARED
     if len(where) > 1 or str(v.tensor.dims[where[0]]) != symbol:
-        raise Mixed(f"input {v.name} uses the symbol in more than one plain axis")
+        raise RowsInteract(f"input {v.name} uses the symbol in more than one plain axis")
     return where[0]
 
 
@@ -108,7 +107,7 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
         for inner, outer in zip(node.body.inputs, node.inputs):
             axis[inner] = axis.get(outer, SHARED) if outer is not None else SHARED
             if outer is not None and inner.known is None and _says_count(outer, symbol):
-                raise Mixed(f"{node.where}: the number of rows is used as data")
+                raise RowsInteract(f"{node.where}: the number of rows is used as data")
         for n in node.body:
             _step(n, axis, symbol)
         for outer, inner in zip(node.outputs, node.body.outputs):
@@ -122,18 +121,18 @@ def _step(node: Node, axis: dict[Value, int | None], symbol: str) -> None:
         axis.update((out, SHARED) for out in node.outputs)  # shape arithmetic: harmless until a count is used as data
         return
     for i, v in enumerate(node.inputs):
-        if v is not None and _says_count(v, symbol) and SHAPE_OPERANDS.get(node.op.name) != i:
-            raise Mixed(f"{node.where}: the number of rows is used as data")
+        if v is not None and _says_count(v, symbol) and node.op.shape_operand != i:
+            raise RowsInteract(f"{node.where}: the number of rows is used as data")
     for i, out in enumerate(node.outputs):
         if not isinstance(out.type, TensorType) or out.type.shape is None:
-            raise Mixed(f"{node.where}: result of unknown shape")
+            raise RowsInteract(f"{node.where}: result of unknown shape")
         if all(a is None for a in given):
             axis[out] = _from_shared(node, out, symbol)
             continue
-        result = rule_of(node)(node, given, i)
+        result = node.op.row_axis(Rows(node.context(), given, out.type, i))
         counts = [a for a, d in enumerate(out.type.dims) if _mentions(d, symbol)]
         if counts != [result] or not _is_whole(out.type.dims[counts[0]], symbol):
-            raise Mixed(f"{node.where}: rows leave axis {result}")
+            raise RowsInteract(f"{node.where}: rows leave axis {result}")
         axis[out] = result
 
 
@@ -142,7 +141,6 @@ def _from_shared(node: Node, out: Value, symbol: str) -> int | None:
     where = [a for a, d in enumerate(out.tensor.dims) if _mentions(d, symbol)]
     if not where:
         return SHARED
-    repeats = node.op.name in ("Expand", "ConstantOfShape", "Tile")
-    if len(where) > 1 or not repeats or not _is_whole(out.tensor.dims[where[0]], symbol):
-        raise Mixed(f"{node.where}: makes rows of its own")
+    if len(where) > 1 or not node.op.repeats_elements or not _is_whole(out.tensor.dims[where[0]], symbol):
+        raise RowsInteract(f"{node.where}: makes rows of its own")
     return where[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from parax.compiler.ir.axis_orders import reshape_order
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import TensorType, parse_type
 from parax.compiler.ir.verify import verify
-from parax.compiler.ir.views import reshape_order, view_source
+from parax.compiler.ir.views import view_source
 from parax.compiler.passes.dataflow.assign_layouts import AssignLayouts
 from parax.compiler.passes.rewrite import Rewriter
 from passes.check import assert_equivalent, check_pass
