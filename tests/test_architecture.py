@@ -6,16 +6,11 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-ROOMS = ("parax", "compiler", "runtime")
-GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
+from sources import OURS, ROOMS, ROOT, SOURCES, Rule, Source, fits
 
 # Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
 BASE = {
@@ -77,74 +72,10 @@ POOR_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 FORBIDDEN_WORDS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
 
 
-@dataclass(frozen=True)
-class Source:
-    """One Python file: its path from the root with slashes, and its text."""
-
-    path: str
-    text: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @property
-    def stem(self) -> str:
-        return self.path.removesuffix(".py")
-
-    @property
-    def in_a_room(self) -> bool:
-        return self.path.split("/")[0] in ROOMS
-
-    def imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
-        """Each import with the modules it may mean: ours from the root (`compiler/ir/types`), others dotted."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield node, [_from_root(alias.name) for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                yield node, self._targets(node)
-
-    def _targets(self, node: ast.ImportFrom) -> list[str]:
-        if not node.level:
-            return [_from_root(node.module or "")]
-        installed = self.path if self.path.startswith("parax/") else f"parax/{self.path}"
-        package = installed.split("/")[: -node.level]
-        base = ".".join([*package, *((node.module or "").split(".") if node.module else [])])
-        return [_from_root(f"{base}.{alias.name}") for alias in node.names]
-
-    def absolute_imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
-        """Each import that is not relative, with the dotted modules it names."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield node, [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                yield node, [node.module or ""]
-
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield node
-
-
-def _from_root(dotted: str) -> str:
-    """`parax.compiler.ir.types` → `compiler/ir/types`; `parax.errors` → `parax/errors`; others unchanged."""
-    parts = dotted.split(".")
-    if parts[0] != "parax":
-        return dotted
-    return "/".join(parts[1:] if parts[1:2] and parts[1] in ROOMS else parts)
-
-
-def _sources() -> list[Source]:
-    listed = [path.relative_to(ROOT).as_posix() for ground in GROUNDS for path in (ROOT / ground).rglob("*.py")]
-    return [Source(path, (ROOT / path).read_text()) for path in sorted(listed)]
-
-
 def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
-SOURCES = _sources()
-OURS = [source for source in SOURCES if source.in_a_room]
 IMPORTED = {
     alias.name
     for source in SOURCES
@@ -153,19 +84,14 @@ IMPORTED = {
     for alias in node.names
 }
 DEFINED = Counter(function.name for source in OURS for function in source.functions())
-Rule = Callable[[Source], Iterator[str]]
-
-
-def _fits(path: str, prefix: str) -> bool:
-    return path == prefix or path.startswith(f"{prefix}/")
 
 
 def imports_only_the_rooms_it_may(source: Source) -> Iterator[str]:
-    allowed = MAY_IMPORT[max((room for room in MAY_IMPORT if _fits(source.stem, room)), key=len)]
+    allowed = MAY_IMPORT[max((room for room in MAY_IMPORT if fits(source.stem, room)), key=len)]
     for node, targets in source.imports():
         for target in targets:
             ours = target.split("/")[0] in ROOMS and "/" in target and target != "parax/__version__"
-            if ours and not any(_fits(target, room) for room in allowed):
+            if ours and not any(fits(target, room) for room in allowed):
                 yield f"{node.lineno}: may not import {target}"
 
 
@@ -183,7 +109,7 @@ def keeps_libraries_in_their_rooms(source: Source) -> Iterator[str]:
     for node, targets in source.imports():
         for target in targets:
             rooms = ONLY.get(target.split(".")[0])
-            if rooms and not any(_fits(source.path, room) for room in rooms):
+            if rooms and not any(fits(source.path, room) for room in rooms):
                 yield f"{node.lineno}: {target} belongs to {' and '.join(rooms)}"
 
 
@@ -197,7 +123,7 @@ def runs_plans_with_numpy_alone(source: Source) -> Iterator[str]:
 
 
 def imports_at_the_top(source: Source) -> Iterator[str]:
-    if any(_fits(source.path, place) for place in LAZY):
+    if any(fits(source.path, place) for place in LAZY):
         return
     for function in source.functions():
         for node in ast.walk(function):

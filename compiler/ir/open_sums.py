@@ -5,9 +5,8 @@ from __future__ import annotations
 from .graph import Node
 from .ops.attention import DotProductAttention
 from .ops.base import Contraction, Operator
-from .ops.contraction import Conv, ConvTranspose, Gemm, MatMul
+from .ops.contraction import Conv, ConvTranspose, Gemm, IntegralConv, IntegralMatMul, MatMul
 from .ops.normalization import Normalize
-from .ops.quantization import IntegralConv, IntegralMatMul
 from .ops.recurrent import Recurrent
 from .ops.softmax import LogSoftmax, Softmax
 from .types import TensorType, prod

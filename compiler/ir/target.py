@@ -15,6 +15,9 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsa
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 
+_SPLIT_WIDE = frozenset({"znver4"})  # LLVM's names of CPUs that take 512 bits in two halves
+
+
 @dataclass(frozen=True)
 class Target:
     """What code is generated for.
@@ -41,6 +44,11 @@ class Target:
     def f32_lanes(self) -> int:
         """Elements of f32 in one vector register."""
         return self.vector_bits // 32
+
+    @property
+    def splits_wide(self) -> bool:
+        """Whether two operations on halves of a vector register are as fast as one on all of it."""
+        return self.vector_bits == 512 and self.tune in _SPLIT_WIDE
 
     @property
     def has_fma(self) -> bool:

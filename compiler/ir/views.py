@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from .axis_orders import physical_axes, reshape_order
 from .graph import Graph, Node, Value
 from .ops.base import Movement, Relayout
+from .ops.elementwise import Identity
 from .ops.internal import Part, Result
-from .ops.shape import Concat
+from .ops.shape import Concat, Transpose
 from .types import Dim, TensorType
 
 
@@ -32,10 +33,10 @@ def view_source(node: Node, output: int = 0) -> Value | None:
         return None
     if isinstance(node.op, Part):
         return x
-    if isinstance(node.op, Relayout) or node.op.name == "Identity":
+    if isinstance(node.op, (Identity, Relayout)):
         return x if physical_axes(x.type) == physical_axes(y.type) else None
-    if node.op.name == "Transpose":
-        perm = node.op.order(x.type.rank)  # type: ignore[attr-defined]
+    if isinstance(node.op, Transpose):
+        perm = node.op.order(x.type.rank)
         place = {a: i for i, a in enumerate(perm)}
         return x if tuple(place[a] for a in physical_axes(x.type)) == physical_axes(y.type) else None
     if isinstance(node.op, Movement) and node.op.is_view:

@@ -221,14 +221,9 @@ def product_shape(ctx: LowerContext, p: Product) -> Shape:
 
 
 def best_lanes(target: Target, columns: Dim) -> int:
-    """Lanes that waste the fewest columns where narrow registers are as fast as wide ones (Zen 4 splits 512 bits)."""
+    """Lanes that waste the fewest columns where narrow registers are as fast as wide ones."""
     half = target.f32_lanes // 2
-    if (
-        target.tune == "znver4"
-        and target.f32_lanes == 16
-        and isinstance(columns, int)
-        and columns < 4 * target.f32_lanes
-    ):
+    if target.splits_wide and isinstance(columns, int) and columns < 4 * target.f32_lanes:
         return half if 0 < columns % target.f32_lanes <= half else target.f32_lanes
     return target.f32_lanes
 

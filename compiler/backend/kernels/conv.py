@@ -16,8 +16,7 @@ import numpy as np
 from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc
-from ...ir.ops.contraction import Conv
-from ...ir.ops.quantization import IntegralConv
+from ...ir.ops.contraction import Conv, IntegralConv
 from ...ir.target import Target
 from ...ir.types import prod
 from ..fusion import Fusion

@@ -52,8 +52,7 @@ GROUP_SHARE = 0.85  # of that, where each group has panels of its own
 def choose_tile(n: Narrow, target: Target) -> tuple[int, int, float]:
     """Lanes and vectors of pixels of a tile, and the cycles of all tiles of an image."""
     full = target.f32_lanes
-    narrow_too = target.tune == "znver4" and full == 16
-    pairs = [(lanes, vectors) for lanes in ((full, full // 2) if narrow_too else (full,)) for vectors in TILES]
+    pairs = [(lanes, vectors) for lanes in ((full, full // 2) if target.splits_wide else (full,)) for vectors in TILES]
     found = [(line_cycles(n, target, *p), *p) for p in pairs if most_outputs(target.n_registers, p[1]) > 0]
     cost, lanes, vectors = min(found, key=lambda p: (p[0], -p[1], p[2]))
     return lanes, vectors, cost * n.n_lines * n.groups

@@ -14,8 +14,7 @@ import numpy as np
 from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
-from ...ir.ops.contraction import Gemm, MatMul
-from ...ir.ops.quantization import IntegralMatMul
+from ...ir.ops.contraction import Gemm, IntegralMatMul, MatMul
 from ...ir.types import BF16, F16, Dim, SymDim, TensorType, ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers

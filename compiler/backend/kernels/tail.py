@@ -12,33 +12,10 @@ from dataclasses import dataclass, field
 from ...ir.graph import Node, Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import PtrType
+from ...ir.ops.base import Elementwise
 from ...ir.types import Dim, DType
 from ..fusion import Epilogue, Fusion, evaluate_body, load, scalar_constant, store, widen
 from ..lowering import node_signature
-
-# operators cheap enough to be repeated for every accumulator of a tile
-_CHEAP = frozenset(
-    (
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Neg",
-        "Abs",
-        "Max",
-        "Min",
-        "Relu",
-        "Clip",
-        "LeakyRelu",
-        "PRelu",
-        "Where",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "Cast",
-        "ThresholdedRelu",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -143,7 +120,7 @@ def tail_of(
             kinds.append("full")
         else:
             kinds.append("general")
-    heavy = any(n.op.name not in _CHEAP for n in fusion.tail)
+    heavy = not all(isinstance(n.op, Elementwise) and n.op.effort.repeats for n in fusion.tail)
     types = tuple(str(o.tensor.dtype) for _, o in (*fusion.extras, *fusion.outputs))
     shape_key = (node_signature(fusion.node),) if "general" in kinds else ()
     key = (tuple(kinds), str(epilogue.type.dtype), types, addend, factor, _nodes_key(fusion), *shape_key)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any as PyAny
 
 from ..types import F32, F64, Type
-from .base import Attr, Elementwise, Float, In, InferContext, Numeric, op
+from .base import Attr, Effort, Elementwise, Float, In, InferContext, Numeric, op
 
 
 def _exp_minus_1(e: PyAny, x: PyAny) -> PyAny:
@@ -26,6 +26,7 @@ class Elu(Elementwise):
 
     x: In[Float]
     alpha: Attr[float] = 1.0
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x < 0, _exp_minus_1(e, x) * self.alpha, x)
@@ -37,6 +38,7 @@ class Celu(Elementwise):
 
     x: In[Float]
     alpha: Attr[float] = 1.0
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         if self.alpha == 0:
@@ -52,6 +54,7 @@ class Selu(Elementwise):
     x: In[Float]
     alpha: Attr[float] = 1.67326319217681884765625
     gamma: Attr[float] = 1.05070102214813232421875
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x > 0, x, _exp_minus_1(e, x) * self.alpha) * self.gamma
@@ -63,6 +66,7 @@ class PRelu(Elementwise):
 
     x: In[Numeric]
     slope: In[Numeric]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny, slope: PyAny) -> PyAny:
         return e.select(x < 0, x * slope, x)
@@ -79,6 +83,7 @@ class Gelu(Elementwise):
 
     x: In[Float]
     approximate: Attr[str] = "none"
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         if self.approximate == "tanh":
@@ -97,6 +102,7 @@ class Softplus(Elementwise):
     """log(1 + e^x)."""
 
     x: In[Float]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return _softplus(e, x)
@@ -107,6 +113,7 @@ class Softsign(Elementwise):
     """x / (1 + |x|)."""
 
     x: In[Float]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x / (e.abs(x) + 1.0)
@@ -117,6 +124,7 @@ class Mish(Elementwise):
     """x tanh(log(1 + e^x))."""
 
     x: In[Float]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x * e.tanh(_softplus(e, x))
@@ -128,6 +136,7 @@ class Swish(Elementwise):
 
     x: In[Float]
     alpha: Attr[float] = 1.0
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x * e.sigmoid(x * self.alpha)
@@ -138,6 +147,7 @@ class HardSwish(Elementwise):
     """x max(0, min(1, x / 6 + 1 / 2))."""
 
     x: In[Float]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x * e.max(e.min(x * (1 / 6) + 0.5, 1.0), 0.0)
@@ -149,6 +159,7 @@ class ThresholdedRelu(Elementwise):
 
     x: In[Float]
     alpha: Attr[float] = 1.0
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x > self.alpha, x, 0.0)
@@ -161,6 +172,7 @@ class Shrink(Elementwise):
     x: In[Numeric]
     bias: Attr[float] = 0.0
     lambd: Attr[float] = 0.5
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         wide = x if x.dtype.is_float else e.cast(x, F64 if x.dtype.bits > 16 else F32)

@@ -11,7 +11,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import F32, F64, I64, Dim, DType, SymDim, at_least, dim_max, dim_min
-from .base import Attr, Elementwise, Float, In, InferContext, Int, Numeric, Numeric2, Signed, Variadic, op
+from .base import Attr, Effort, Elementwise, Float, In, InferContext, Int, Numeric, Numeric2, Signed, Variadic, op
 
 
 @op(since=13)
@@ -20,6 +20,7 @@ class Neg(Elementwise):
 
     x: In[Signed]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return -x
@@ -33,6 +34,7 @@ class Abs(Elementwise):
     """|x|; the least integer stays what it is."""
 
     x: In[Numeric]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.abs(x)
@@ -48,6 +50,7 @@ class Reciprocal(Elementwise):
     """1 / x."""
 
     x: In[Float]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return 1.0 / x
@@ -59,6 +62,7 @@ class Floor(Elementwise):
 
     x: In[Float]
     folds_sizes_as_floats = True
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.floor(x)
@@ -73,6 +77,7 @@ class Ceil(Elementwise):
 
     x: In[Float]
     folds_sizes_as_floats = True
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.ceil(x)
@@ -87,6 +92,7 @@ class Round(Elementwise):
 
     x: In[Float]
     folds_sizes_as_floats = True
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.round_even(x)
@@ -100,6 +106,7 @@ class Sign(Elementwise):
     """-1, 0 (of -0 too) or 1; NaN stays NaN."""
 
     x: In[Numeric]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         positive = e.select(x > 0, 1, e.select(x == 0, 0, x) if x.dtype.is_float else x)
@@ -113,6 +120,7 @@ class Mod(Elementwise):
     a: In[Numeric]
     b: In[Numeric]
     fmod: Attr[int] = 0
+    effort = Effort.SINGLE
 
     def infer(self, ctx: InferContext) -> PyAny:
         if self.fmod not in (0, 1):
@@ -138,6 +146,7 @@ class Pow(Elementwise):
 
     x: In[Numeric]
     y: In[Numeric2]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny, y: PyAny) -> PyAny:
         if y.const is not None and x.dtype.is_float:
@@ -184,6 +193,7 @@ class BitShift(Elementwise):
     x: In[Int]
     y: In[Int]
     direction: Attr[str]
+    effort = Effort.SINGLE
 
     def infer(self, ctx: InferContext) -> PyAny:
         if self.direction not in ("LEFT", "RIGHT"):
@@ -226,6 +236,7 @@ class Max(_Many):
 
     xs: Variadic[Numeric]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return e.max(a, b)
@@ -242,6 +253,7 @@ class Min(_Many):
 
     xs: Variadic[Numeric]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return e.min(a, b)
@@ -257,6 +269,7 @@ class Sum(_Many):
     """The sum of the operands."""
 
     xs: Variadic[Float]
+    effort = Effort.SINGLE
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a + b
@@ -267,6 +280,7 @@ class Mean(_Many):
     """The mean of the operands."""
 
     xs: Variadic[Float]
+    effort = Effort.SINGLE
 
     def combine(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a + b

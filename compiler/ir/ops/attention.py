@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any as PyAny
 
 from . import layout_policies
-from .base import Attr, Composite, Float, In, Opt, Rows, op
+from .base import Attr, Composite, Float, In, Opt, Rows, Shapes, Work, op
+from .work_rules import SOFTMAX_FLOPS
 
 
 @op(domain="parax")
@@ -35,3 +37,8 @@ class DotProductAttention(Composite):
         if mask is not None and mask + rank - rows.ctx.rank(3) != a:
             raise rows.interact("rows of the mask lie elsewhere")
         return a
+
+    def work(self, shapes: Shapes) -> Work:
+        q, kt, v = (shapes.operand(i) for i in range(3))
+        scores = math.prod(q[:-1]) * kt[-1]
+        return Work("attention", scores * (2 * (q[-1] + v[-1]) + SOFTMAX_FLOPS))

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..types import DType, SymDim, TensorType, Type
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .attributes import Floats, Ints, Strs
 from .context import KNOWN_LIMIT, InferContext
 from .operator import CATALOGUE, Operator, lookup, op
@@ -49,15 +49,16 @@ from .signature import (
     Variadic,
     VariadicOut,
 )
+from .work_rules import Effort, Shapes, Work, WorkRule
 
 Any = Any_
 
 __all__ = [
-    "CATALOGUE", "Any", "Any2", "Attr", "Body", "Bool", "Composite", "Contraction", "Control", "Elementwise", "Float",
-    "Float2", "Floats", "Fused", "Host", "In", "Index", "Index2", "InferContext", "Int", "Int2", "Int64", "Ints",
-    "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut", "Out", "Reduce",
-    "Relayout", "Rows", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic",
-    "VariadicOut", "Window", "lookup", "op",
+    "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control", "Effort",
+    "Elementwise", "Float", "Float2", "Floats", "Fused", "Host", "In", "Index", "Index2", "InferContext", "Int",
+    "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut",
+    "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup",
+    "UnsignedInt", "Variadic", "VariadicOut", "Window", "Work", "lookup", "op",
 ]  # fmt: skip
 
 
@@ -67,10 +68,15 @@ class Elementwise(Operator):
     result_dtype: ClassVar[DType | None] = None
     """Element type of the output; None = that of the first input."""
 
+    effort: ClassVar[Effort]
+    """What an element costs; every operator declares its own."""
+
     folds_sizes_as_floats: ClassVar[bool] = False
     """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
     row_axis = row_rules.broadcast
     layout_policy = layout_policies.Agree()
+    work = work_rules.elementwise
+    fusion_root = False
 
     @abstractmethod
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:
@@ -161,6 +167,8 @@ class Reduce(Accumulation):
 
     keepdims: Attr[int] = 1
     layout_policy = layout_policies.KeptAxes()
+    work = work_rules.reduces
+    fusion_root = False
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return ctx.tensor(0).dtype
@@ -194,6 +202,8 @@ class Movement(Operator):
 
     is_view: ClassVar[bool] = False
     """True if the row-major bytes of output 0 are those of input 0 (Reshape and its kin)."""
+    work = work_rules.selects
+    fusion_root = False
 
     @abstractmethod
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> Sequence[PyAny]:
@@ -208,12 +218,15 @@ class Movement(Operator):
 class Contraction(Operator):
     """Sums of products over contracted indices: MatMul, Gemm, Conv and kin. The kernel is keyed by class."""
 
+    fusion_root = True
+
 
 class Window(Accumulation):
     """An accumulation over a sliding window: the pools. `count` is of the elements in the window that are counted."""
 
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.FollowFirst()
+    fusion_root = True
 
 
 class Composite(Operator):
@@ -221,6 +234,8 @@ class Composite(Operator):
 
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work: ClassVar[WorkRule] = work_rules.undecided
+    fusion_root = False
 
     @abstractmethod
     def expand(self, g: PyAny, *inputs: PyAny) -> PyAny:
@@ -244,6 +259,8 @@ class Control(Operator):
     captures: Attr[int] = 0
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.in_python
+    fusion_root = False
 
 
 class Host(Operator):
@@ -251,6 +268,8 @@ class Host(Operator):
 
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.in_python
+    fusion_root = False
 
 
 @op(domain="parax")
@@ -269,6 +288,8 @@ class Fused(Operator):
     min_variadic = 0
     row_axis = row_rules.unknown  # rows are followed through the body
     layout_policy = layout_policies.PLAIN
+    work = work_rules.none
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         body = ctx.bodies["body"]
@@ -288,6 +309,8 @@ class Relayout(Operator):
     x: In[Any]
     layout: Attr[Ints] = ()
     layout_policy = layout_policies.Fixed()
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         ctx.shape(0)

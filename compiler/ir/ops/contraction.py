@@ -1,11 +1,13 @@
-"""MatMul, Gemm, Conv and ConvTranspose: shapes and geometry. Their kernels are keyed by class in the backend."""
+"""MatMul, Gemm, Conv, ConvTranspose and exact ones of whole numbers: shapes, geometry. Kernels are keyed by class."""
 
 from __future__ import annotations
+
+import math
 
 from ....errors import InvalidModel
 from ..types import Dim, TensorType, exact_max, floor_div
 from . import layout_policies, row_rules
-from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, op
+from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, Shapes, Work, op
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
 
@@ -41,6 +43,9 @@ class MatMul(Contraction):
             raise rows.interact("rows lie on different axes")
         return axes.pop()
 
+    def work(self, shapes: Shapes) -> Work:
+        return Work("matmul", 2 * shapes.y_elements * shapes.operand(0)[-1])
+
 
 @op(since=13)
 class Gemm(Contraction):
@@ -54,6 +59,7 @@ class Gemm(Contraction):
     transA: Attr[int] = 0
     transB: Attr[int] = 0
     layout_policy = layout_policies.PLAIN
+    zeros_by_default = (2,)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         a, b = ctx.shape(0), ctx.shape(1)
@@ -78,6 +84,9 @@ class Gemm(Contraction):
         if c and c[0] is not None and c[0] != rows.ctx.rank(2) - 2:
             raise rows.interact("rows of the addend lie elsewhere")
         return 0
+
+    def work(self, shapes: Shapes) -> Work:
+        return Work("matmul", 2 * shapes.y_elements * shapes.operand(0)[0 if self.transA else -1])
 
 
 class Convolution(Operator):
@@ -109,6 +118,7 @@ class Conv(Convolution, Contraction):
     b: Opt[Float]
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.ChannelsLast()
+    zeros_by_default = (2,)
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
         """The window with all defaults and auto_pad resolved. Raises InvalidModel."""
@@ -138,6 +148,9 @@ class Conv(Convolution, Contraction):
         require_windows(ctx, geometry, self.auto_pad)
         return [ctx.tensor(0).with_shape((x[0], w[0], *geometry.output))]
 
+    def work(self, shapes: Shapes) -> Work:
+        return Work("conv", 2 * shapes.y_elements * math.prod(shapes.operand(1)[1:]))
+
 
 @op(since=11)
 class ConvTranspose(Convolution, Contraction):
@@ -150,6 +163,7 @@ class ConvTranspose(Convolution, Contraction):
     output_shape: Attr[Ints | None] = None
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.ChannelsLast(reads_few=False)
+    zeros_by_default = (2,)
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:
         """The window of the convolution whose gradient this is: `input` is x's size, `output` the result's.
@@ -205,3 +219,18 @@ class ConvTranspose(Convolution, Contraction):
         if any(isinstance(n, int) and n < 1 for n in geometry.output):
             ctx.fail("the result would be empty", found=list(geometry.output))
         return [ctx.tensor(0).with_shape((x[0], channels, *geometry.output))]
+
+    def work(self, shapes: Shapes) -> Work:
+        return Work("conv-transpose", 2 * shapes.x_elements * math.prod(shapes.operand(1)[1:]))
+
+
+@op(domain="parax")
+class IntegralConv(Conv):
+    """A convolution of whole numbers, exact: no algorithm may be used that rounds on the way (Winograd), and no scale
+    may be folded into an operand."""
+
+
+@op(domain="parax")
+class IntegralMatMul(MatMul):
+    """A product of matrices of whole numbers, exact: no algorithm may be used that rounds on the way (Strassen), and
+    no scale may be folded into an operand."""

@@ -14,6 +14,7 @@ from .base import (
     Attr,
     Bool,
     Composite,
+    Effort,
     Elementwise,
     Float,
     In,
@@ -33,6 +34,7 @@ class Add(Elementwise):
     a: In[Numeric]
     b: In[Numeric]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a + b
@@ -48,6 +50,7 @@ class Sub(Elementwise):
     a: In[Numeric]
     b: In[Numeric]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a - b
@@ -63,6 +66,7 @@ class Mul(Elementwise):
     a: In[Numeric]
     b: In[Numeric]
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a * b
@@ -83,6 +87,7 @@ class Div(Elementwise):
 
     a: In[Numeric]
     b: In[Numeric]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a / b
@@ -104,6 +109,7 @@ class Relu(Elementwise):
     """max(x, 0); NaN stays NaN."""
 
     x: In[Signed]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.max(x, 0)
@@ -114,6 +120,7 @@ class Sigmoid(Elementwise):
     """1 / (1 + exp(-x))."""
 
     x: In[Float]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.sigmoid(x)
@@ -124,6 +131,7 @@ class Tanh(Elementwise):
     """Hyperbolic tangent."""
 
     x: In[Float]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.tanh(x)
@@ -134,6 +142,7 @@ class Exp(Elementwise):
     """e to the power x."""
 
     x: In[Float]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.exp(x)
@@ -144,6 +153,7 @@ class Sqrt(Elementwise):
     """Square root; NaN for negative x."""
 
     x: In[Float]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.sqrt(x)
@@ -156,6 +166,7 @@ class Clip(Elementwise):
     x: In[Numeric]
     min: Opt[Numeric]
     max: Opt[Numeric]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny, low: PyAny = None, high: PyAny = None) -> PyAny:
         if low is not None:
@@ -175,6 +186,7 @@ class LeakyRelu(Elementwise):
 
     x: In[Float]
     alpha: Attr[float] = 0.01
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x < 0, x * self.alpha, x)
@@ -187,6 +199,7 @@ class HardSigmoid(Elementwise):
     x: In[Float]
     alpha: Attr[float] = 0.2
     beta: Attr[float] = 0.5
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.max(e.min(x * self.alpha + self.beta, 1), 0)
@@ -201,6 +214,7 @@ class Cast(Elementwise):
     saturate: Attr[int] = 1
     round_mode: Attr[str] = "up"
     folds_sizes_as_floats = True
+    effort = Effort.CHEAP
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return self.to
@@ -240,6 +254,7 @@ class Where(Elementwise):
     condition: In[Bool]
     x: In[Any]
     y: In[Any]
+    effort = Effort.CHEAP
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return ctx.tensor(1).dtype
@@ -256,6 +271,7 @@ class Identity(Elementwise):
     """x itself; sequences and optionals pass too."""
 
     x: In[Mixed]
+    effort = Effort.CHEAP
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..types import I64, Dim, DType, SymDim, TensorType, ceil_div, dim_max, prod, upper_bound
 from ..types import Shape as Dims
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import (
     Any,
     Any2,
@@ -28,6 +28,7 @@ from .base import (
     op,
 )
 from .context import KNOWN_LIMIT, known_sizes
+from .interfaces import IndexRange
 
 
 def requested_shape(ctx: InferContext, i: int, what: str) -> Dims:
@@ -110,6 +111,8 @@ class ConstantOfShape(Operator):
     shape_operand = 0
     repeats_elements = True
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def element(self) -> np.ndarray:
         """The value, as an array of one element."""
@@ -135,6 +138,8 @@ class Range(Operator):
     delta: In[Numeric]
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def count(self, ctx: InferContext) -> Dim:
         """How many numbers there are."""
@@ -176,6 +181,8 @@ class EyeLike(Operator):
     k: Attr[int] = 0
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if ctx.rank(0) != 2:
@@ -192,6 +199,8 @@ class OneHot(Operator):
     values: In[Any]
     axis: Attr[int] = -1
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def depth_of(self, ctx: InferContext) -> Dim:
         """The length of the new axis."""
@@ -218,6 +227,10 @@ class OneHot(Operator):
         a = rows.first("rows lie elsewhere than in the indices")
         return a if a < self.axis % rows.result.rank else a + 1
 
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        depth = ctx.known(1)
+        return None if depth is None or depth.size != 1 else IndexRange(0, -depth.flat[0], depth.flat[0] - 1)
+
 
 @op(since=14)
 class Trilu(Operator):
@@ -227,6 +240,8 @@ class Trilu(Operator):
     k: Opt[Int64]
     upper: Attr[int] = 1
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if ctx.rank(0) < 2:
@@ -249,6 +264,8 @@ class Size(Operator):
     data: In[Any2]
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         ctx.shape(0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Dim, SymDim, TensorType, dim_max
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, In, Index, InferContext, Int64, Operator, Rows, op
+from .interfaces import IndexRange
 
 
 def check_indices(ctx: InferContext, i: int, size: Dim, part: int | None = None) -> None:
@@ -27,6 +28,14 @@ def check_indices(ctx: InferContext, i: int, size: Dim, part: int | None = None)
         ctx.fail("index out of range", expected=f"[{-size}, {size})", found=int(bad.reshape(-1)[0]))
 
 
+def positions(ctx: InferContext, axis: int) -> IndexRange | None:
+    """Of operand 1 along an axis of operand 0."""
+    if not ctx.rank(0):
+        return None
+    size = ctx.shape(0)[axis]
+    return IndexRange(1, -size, size - 1)
+
+
 @op(since=13)
 class Gather(Operator):
     """Slices of `data` along `axis`, one for each index."""
@@ -35,6 +44,8 @@ class Gather(Operator):
     indices: In[Index]
     axis: Attr[int] = 0
     layout_policy = layout_policies.AnyOrder(picks=True)
+    work = work_rules.looks_up
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         shape = ctx.shape(0)
@@ -60,6 +71,9 @@ class Gather(Operator):
             return data if data < axis else data + rows.ctx.rank(1) - 1
         raise rows.interact("gathers across the rows")
 
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        return positions(ctx, self.axis)
+
 
 @op(since=13)
 class GatherElements(Operator):
@@ -70,11 +84,16 @@ class GatherElements(Operator):
     axis: Attr[int] = 0
     row_axis = row_rules.by_elements
     layout_policy = layout_policies.PLAIN
+    work = work_rules.looks_up
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         axis = check_elements(ctx, self.axis)
         check_indices(ctx, 1, ctx.shape(0)[axis])
         return [ctx.tensor(0).with_shape(ctx.shape(1))]
+
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        return positions(ctx, self.axis)
 
 
 def check_elements(ctx: InferContext, axis: int) -> int:
@@ -100,6 +119,8 @@ class GatherND(Operator):
     indices: In[Int64]
     batch_dims: Attr[int] = 0
     layout_policy = layout_policies.PLAIN
+    work = work_rules.looks_up
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         data, indices, b = ctx.shape(0), ctx.shape(1), self.batch_dims
@@ -138,6 +159,8 @@ class Scatter(Operator):
 
     data: In[Any]
     layout_policy = layout_policies.PLAIN
+    work = work_rules.looks_up
+    fusion_root = False
 
     def check_types(self, ctx: InferContext) -> None:
         """Fails for an unknown reduction."""
@@ -166,6 +189,9 @@ class ScatterElements(Scatter):
         for a, (x, y) in enumerate(zip(ctx.shape(1), ctx.shape(2), strict=True)):
             ctx.equal(x, y, f"dimension {a} of indices and updates must agree")
         return [ctx.tensor(0).with_shape(ctx.shape(0))]
+
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        return positions(ctx, self.axis)
 
 
 @op(since=18)
@@ -202,6 +228,8 @@ class ReverseSequence(Operator):
     batch_axis: Attr[int] = 1
     time_axis: Attr[int] = 0
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         shape = ctx.shape(0)
@@ -220,3 +248,6 @@ class ReverseSequence(Operator):
         if a is None or a == self.time_axis % rank or rows.given[1] != (0 if a == self.batch_axis % rank else None):
             raise rows.interact("reverses the rows, or rows lack lengths of their own")
         return a
+
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        return IndexRange(1, 1, ctx.shape(0)[self.time_axis])

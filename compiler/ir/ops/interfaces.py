@@ -1,17 +1,31 @@
 """What every operator says of itself, so that passes, cost model and planner need not know any by name.
 
 Each kind or operator declares every one of `DECLARED`; nothing has a default that a new operator could inherit in
-silence (the catalogue's tests demand them). What most operators are not has a default that is always safe.
+silence (the catalogue's tests demand them). What most operators have nothing to say of has a default that is always
+safe. Gradients and quantised arithmetic get their place here, too.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from ..types import Dim
+from .context import InferContext
 from .layout_policies import LayoutPolicy
 from .row_rules import RowRule
+from .work_rules import WorkRule
 
-DECLARED = ("row_axis", "layout_policy")
+DECLARED = ("row_axis", "layout_policy", "work", "fusion_root")
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """Operand `operand` holds indices, from `low` to `high`."""
+
+    operand: int
+    low: Dim
+    high: Dim
 
 
 class Interfaces:
@@ -20,11 +34,21 @@ class Interfaces:
     Attributes:
         row_axis: rule for independent rows of a batch (`row_rules`); called as a method.
         layout_policy: which memory orders it likes and gives (`layout_policies`).
+        work: rule for what it computes and which kind of work that is (`work_rules`); called as a method.
+        fusion_root: whether its kernels apply element-wise operators to the result that they are about to write.
         shape_operand: the operand that says how large the result is, and not what is in it.
         repeats_elements: whether the result only repeats elements, as often as `shape_operand` says.
+        zeros_by_default: optional operands that, omitted, are zeros.
     """
 
     row_axis: ClassVar[RowRule]
     layout_policy: ClassVar[LayoutPolicy]
+    work: ClassVar[WorkRule]
+    fusion_root: ClassVar[bool]
     shape_operand: ClassVar[int | None] = None
     repeats_elements: ClassVar[bool] = False
+    zeros_by_default: ClassVar[tuple[int, ...]] = ()
+
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        """Which operand is an index into another one's axis, None if none is; ranks are known."""
+        return None

@@ -8,8 +8,22 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import Dim, TensorType, Type
-from . import layout_policies, row_rules
-from .base import Any, Attr, Composite, Elementwise, In, InferContext, Ints, Mixed, Operator, Variadic, VariadicOut, op
+from . import layout_policies, row_rules, work_rules
+from .base import (
+    Any,
+    Attr,
+    Composite,
+    Effort,
+    Elementwise,
+    In,
+    InferContext,
+    Ints,
+    Mixed,
+    Operator,
+    Variadic,
+    VariadicOut,
+    op,
+)
 
 
 @op(domain="parax")
@@ -17,6 +31,7 @@ class Copy(Elementwise):
     """A copy in memory of its own: for graph outputs that would share bytes with an input, a constant or each other."""
 
     x: In[Any]
+    effort = Effort.MOVE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x
@@ -36,6 +51,8 @@ class Result(Operator):
     stage: Attr[int] = -1
     row_axis = row_rules.unknown  # whoever follows rows passes by the ends of layers
     layout_policy = layout_policies.PLAIN
+    work = work_rules.none
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if ctx.n_inputs != ctx.n_outputs:
@@ -55,6 +72,7 @@ class Part(Composite):
     starts: Attr[Ints]
     ends: Attr[Ints]
     row_axis = row_rules.same_extent
+    work = work_rules.none
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
         return g.Slice(x, *(np.array(numbers, np.int64) for numbers in (self.starts, self.ends, self.axes)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any as PyAny
 
 from ..types import BOOL, SymDim, at_least, at_most
-from .base import Attr, Bool, Elementwise, Float, In, Int, Numeric, NumericOrBool, op
+from .base import Attr, Bool, Effort, Elementwise, Float, In, Int, Numeric, NumericOrBool, op
 
 
 class _Comparison(Elementwise):
     """A bool; what is known of symbolic dimensions may decide it when compiling."""
 
     result_dtype = BOOL
+    effort = Effort.SINGLE
 
 
 def _less(a: PyAny, b: PyAny) -> bool | None:
@@ -111,6 +112,7 @@ class Not(Elementwise):
     """The other truth value."""
 
     x: In[Bool]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return ~x
@@ -125,6 +127,7 @@ class And(Elementwise):
 
     a: In[Bool]
     b: In[Bool]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a & b
@@ -139,6 +142,7 @@ class Or(Elementwise):
 
     a: In[Bool]
     b: In[Bool]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a | b
@@ -153,6 +157,7 @@ class Xor(Elementwise):
 
     a: In[Bool]
     b: In[Bool]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a ^ b
@@ -166,6 +171,7 @@ class BitwiseNot(Elementwise):
     """Every bit turned over."""
 
     x: In[Int]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return ~x
@@ -177,6 +183,7 @@ class BitwiseAnd(Elementwise):
 
     a: In[Int]
     b: In[Int]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a & b
@@ -188,6 +195,7 @@ class BitwiseOr(Elementwise):
 
     a: In[Int]
     b: In[Int]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a | b
@@ -199,6 +207,7 @@ class BitwiseXor(Elementwise):
 
     a: In[Int]
     b: In[Int]
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return a ^ b
@@ -210,6 +219,7 @@ class IsNaN(Elementwise):
 
     x: In[Float]
     result_dtype = BOOL
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.is_nan(x)
@@ -223,6 +233,7 @@ class IsInf(Elementwise):
     detect_negative: Attr[int] = 1
     detect_positive: Attr[int] = 1
     result_dtype = BOOL
+    effort = Effort.SINGLE
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         infinite = e.is_inf(x)

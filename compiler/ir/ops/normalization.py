@@ -9,7 +9,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import F32, Dim, TensorType, Type
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, Rows, op
 from .casting import as_float, cast_to
 
@@ -38,6 +38,7 @@ class BatchNormalization(Composite):
     training_mode: Attr[int] = 0
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.FollowFirst()
+    work = work_rules.per_element("norm", work_rules.NORM_FLOPS)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.training_mode or ctx.n_outputs > 1:
@@ -82,6 +83,7 @@ class Normalize(Operator):
     """Scales lines of the tensor by their own statistics. The kernel computes in f32 (f64 for f64)."""
 
     epsilon: float
+    work = work_rules.per_element("norm", work_rules.NORM_FLOPS)
 
     @abstractmethod
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
@@ -99,6 +101,7 @@ class InstanceNormalization(Normalize):
     epsilon: Attr[float] = 1e-5
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.FollowFirst()
+    fusion_root = True
 
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(2, rank))
@@ -155,6 +158,8 @@ class LayerNormalization(NormalizeLast):
     axis: Attr[int] = -1
     epsilon: Attr[float] = 1e-5
     stash_type: Attr[int] = 1
+    fusion_root = True
+    zeros_by_default = (2,)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         statistics = TensorType(F32, self.check(ctx))
@@ -170,6 +175,7 @@ class RMSNormalization(NormalizeLast):
     axis: Attr[int] = -1
     epsilon: Attr[float] = 1e-5
     stash_type: Attr[int] = 1
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         self.check(ctx)

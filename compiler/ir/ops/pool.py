@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any as PyAny
 from typing import ClassVar
 
 from ..types import I8, I64, U8, DType, TensorType, Type
 from . import layout_policies
-from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Window, op
+from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Shapes, Window, Work, op
 from .geometry import WindowGeometry, require_windows, window_geometry
 from .reduce import lowest
 from .signature import TypeGroup
@@ -56,6 +57,9 @@ class Pool(Window):
         t, geometry = ctx.tensor(0), self.geometry(ctx)
         require_windows(ctx, geometry, self.auto_pad)
         return [TensorType(t.dtype, (*t.dims[:2], *geometry.output), t.layout)]
+
+    def work(self, shapes: Shapes) -> Work:
+        return Work("pool", shapes.y_elements * math.prod(self.kernel_shape))
 
 
 @op(since=12)
@@ -151,6 +155,7 @@ class GlobalAveragePool(GlobalPool):
     """The mean of each channel."""
 
     x: In[Float]
+    fusion_root = True
 
     def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
         return acc / count
@@ -161,6 +166,7 @@ class GlobalMaxPool(GlobalPool):
     """The greatest element of each channel."""
 
     x: In[Float]
+    fusion_root = True
 
     def init(self, e: PyAny, dtype: DType) -> PyAny:
         return lowest(dtype)

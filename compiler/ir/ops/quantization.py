@@ -17,6 +17,7 @@ from .base import (
     Any2,
     Attr,
     Composite,
+    Effort,
     Elementwise,
     Float,
     Float2,
@@ -28,7 +29,7 @@ from .base import (
     op,
 )
 from .casting import as_float, cast_to
-from .contraction import Conv, Convolution, MatMul
+from .contraction import Convolution
 
 STORED = frozenset({U8, I8, U16, I16})
 EXACT = 2**24
@@ -41,6 +42,7 @@ class RoundTo(Elementwise):
     x: In[Float]
     zero_point: Opt[Any2]
     to: Attr[DType]
+    effort = Effort.SINGLE
 
     def output_dtype(self, ctx: InferContext) -> DType:
         return self.to
@@ -48,18 +50,6 @@ class RoundTo(Elementwise):
     def compute(self, e: PyAny, x: PyAny, zero_point: PyAny = None) -> PyAny:
         y = e.round_even(x)
         return e.cast(y if zero_point is None else y + e.cast(zero_point, y.dtype), self.to)
-
-
-@op(domain="parax")
-class IntegralConv(Conv):
-    """A convolution of whole numbers, exact: no algorithm may be used that rounds on the way (Winograd), and no scale
-    may be folded into an operand."""
-
-
-@op(domain="parax")
-class IntegralMatMul(MatMul):
-    """A product of matrices of whole numbers, exact: no algorithm may be used that rounds on the way (Strassen), and
-    no scale may be folded into an operand."""
 
 
 def along_axis(g: PyAny, v: PyAny, x: TensorType, axis: int, block: int = 0) -> PyAny:

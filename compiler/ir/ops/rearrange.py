@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..types import Dim, SymDim, TensorType
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, In, InferContext, Operator, op
 
 Strided = tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]
@@ -26,6 +26,8 @@ class DepthToSpace(Operator):
     mode: Attr[str] = "DCR"
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.AnyOrder()
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         n, c, h, w = _check(ctx, self.blocksize)
@@ -53,6 +55,8 @@ class SpaceToDepth(Operator):
     blocksize: Attr[int]
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.AnyOrder()
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         n, c, h, w = _check(ctx, self.blocksize)

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from ..types import I32, Dim, TensorType, Type
 from . import layout_policies
-from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Strs, op
+from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Shapes, Strs, Work, op
+from .interfaces import IndexRange
 from .signature import TypeGroup
 
 # ONNX's activation functions: default alpha and beta, None where the function has none
@@ -96,6 +97,7 @@ class Recurrent(Operator):
     hidden_size: Attr[int] = None  # type: ignore[assignment]
     layout: Attr[int] = 0
     layout_policy = layout_policies.KeepsInner()
+    fusion_root = False
 
     def functions(self) -> list[tuple[Activation, ...]]:
         """The activation functions of each direction. Raises InvalidModel through `check`."""
@@ -185,6 +187,14 @@ class Recurrent(Operator):
             raise rows.interact("rows are not on the batch axis")
         return 2 if rows.output == 0 else 1
 
+    def work(self, shapes: Shapes) -> Work:
+        x, (directions, gates, hidden) = shapes.operand(0), shapes.operand(2)
+        return Work("recurrent", 2 * x[0] * x[1] * directions * gates * (x[2] + hidden))
+
+    def index_range(self, ctx: InferContext) -> IndexRange | None:
+        """sequence_lens count steps."""
+        return IndexRange(4, 1, ctx.shape(0)[self.layout])
+
 
 @op(since=7)
 class RNN(Recurrent):
@@ -201,6 +211,7 @@ class RNN(Recurrent):
     initial_h: Opt[Float]
     y: OptOut
     y_h: OptOut
+    zeros_by_default = (3, 5)
 
 
 @op(since=7)
@@ -222,6 +233,7 @@ class GRU(Recurrent):
     y: OptOut
     y_h: OptOut
     linear_before_reset: Attr[int] = 0
+    zeros_by_default = (3, 5)
 
 
 @op(since=7)
@@ -244,3 +256,4 @@ class LSTM(Recurrent):
     y_h: OptOut
     y_c: OptOut
     input_forget: Attr[int] = 0
+    zeros_by_default = (3, 5, 6, 7)

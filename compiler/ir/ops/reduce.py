@@ -10,7 +10,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import BOOL, I64, DType, TensorType, Type
-from . import layout_policies
+from . import layout_policies, work_rules
 from .base import (
     CATALOGUE,
     Attr,
@@ -217,6 +217,8 @@ class ArgReduce(Operator):
     keepdims: int
     select_last_index: int
     layout_policy = layout_policies.PLAIN
+    work = work_rules.reduces
+    fusion_root = False
 
     @abstractmethod
     def better(self, e: PyAny, x: PyAny, best: PyAny) -> PyAny:
@@ -291,6 +293,8 @@ class CumSum(Operator):
     exclusive: Attr[int] = 0
     reverse: Attr[int] = 0
     layout_policy = layout_policies.PLAIN
+    work = work_rules.reduces
+    fusion_root = False
 
     def summed_axis(self, ctx: InferContext) -> int | None:
         """The axis, counted from the front; None if only the run knows it."""

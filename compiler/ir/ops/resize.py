@@ -12,7 +12,7 @@ import numpy as np
 
 from ....errors import ResourceLimit, UnsupportedOp
 from ..types import F64, Dim, SymDim, TensorType, at_least, exact_min, lower_bound, upper_bound
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, Rows, op
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -95,6 +95,8 @@ class Resize(Operator):
     mode: Attr[str] = "nearest"
     nearest_mode: Attr[str] = "round_prefer_floor"
     layout_policy = layout_policies.FollowFirst()
+    work = work_rules.moves
+    fusion_root = False
 
     def resized_axes(self, ctx: InferContext) -> list[ResizedAxis]:
         """The axes that change; one whose scale is 1 is left out unless it is cropped."""

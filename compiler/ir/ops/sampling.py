@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any as PyAny
 
 from ..types import Dim, SymDim, TensorType, at_least, prod, upper_bound
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Attr, Composite, Float, Float2, In, InferContext, Int64, Ints, Numeric, Operator, Opt, op
 
 
@@ -21,6 +21,8 @@ class GridSample(Operator):
     padding_mode: Attr[str] = "zeros"
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         for name, known in (("mode", ("linear", "nearest", "cubic")),
@@ -52,6 +54,8 @@ class Col2Im(Operator):
     strides: Attr[Ints | None] = None
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def windows(self, ctx: InferContext) -> list[tuple[Dim, int, int, int, int, Dim]]:
         """Per axis: image size, block size, dilation, pad before, stride, number of windows."""

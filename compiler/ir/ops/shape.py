@@ -11,7 +11,7 @@ import numpy as np
 
 from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_max, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Rows, Variadic, op
 from .context import known_sizes
 
@@ -221,6 +221,8 @@ class Shape(Operator):
     end: Attr[int | None] = None
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def _dims(self, ctx: InferContext) -> Dims:
         return ctx.shape(0)[slice(self.start, self.end)]

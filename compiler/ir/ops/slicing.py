@@ -24,7 +24,7 @@ from ..types import (
     noting_positive,
     upper_bound,
 )
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, Rows, VariadicOut, op
 
 Decides = Callable[[Dim, Dim], Dim]
@@ -146,6 +146,8 @@ class Split(Operator):
     num_outputs: Attr[int | None] = None
     row_axis = row_rules.along_axis
     layout_policy = layout_policies.AnyOrder(like_result=True)
+    work = work_rules.moves
+    fusion_root = False
 
     def sizes(self, ctx: InferContext) -> tuple[int, list[Dim]]:
         """The axis, counted from the front, and the parts' sizes."""
@@ -202,6 +204,8 @@ class Pad(Operator):
     axes: Opt[Index]
     mode: Attr[str] = "constant"
     layout_policy = layout_policies.AnyOrder(like_result=True)
+    work = work_rules.moves
+    fusion_root = False
 
     def widths(self, ctx: InferContext) -> list[tuple[Dim, Dim]]:
         """Elements before and after every axis of the input."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import Type
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Attr, Float, In, InferContext, Operator, op
 
 
@@ -14,6 +14,7 @@ class AlongAxis(Operator):
 
     axis: int
     row_axis = row_rules.along_axis
+    work = work_rules.per_element("softmax", work_rules.SOFTMAX_FLOPS)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         ctx.axis(self.axis, ctx.rank(0))
@@ -27,6 +28,7 @@ class Softmax(AlongAxis):
     x: In[Float]
     axis: Attr[int] = -1
     layout_policy = layout_policies.FollowFirst()
+    fusion_root = True
 
 
 @op(since=13)
@@ -36,6 +38,7 @@ class LogSoftmax(AlongAxis):
     x: In[Float]
     axis: Attr[int] = -1
     layout_policy = layout_policies.FollowFirst()
+    fusion_root = False
 
 
 @op(since=13)
@@ -45,3 +48,4 @@ class Hardmax(AlongAxis):
     x: In[Float]
     axis: Attr[int] = -1
     layout_policy = layout_policies.PLAIN
+    fusion_root = False

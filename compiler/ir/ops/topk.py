@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..types import I64, SymDim, TensorType, prod, upper_bound
-from . import layout_policies, row_rules
+from . import layout_policies, row_rules, work_rules
 from .base import Attr, In, InferContext, Int64, Numeric, Operator, Out, op
 
 
@@ -20,6 +20,8 @@ class TopK(Operator):
     sorted: Attr[int] = 1
     row_axis = row_rules.along_axis
     layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         if prod(ctx.shape(1)) != 1:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any as PyAny
 from typing import ClassVar
 
-from .base import Elementwise, Float, In, op
+from .base import Effort, Elementwise, Float, In, op
 
 
 class _Function(Elementwise):
     """A function of one operand that the kernel IR has under the name `function`."""
 
     function: ClassVar[str]
+    effort = Effort.FUNCTION
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.math(self.function, x)

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.arithmetic import Abs, Ceil, Floor, Max, Min, Neg, Pow
+from ...ir.ops.base import Operator
+from ...ir.ops.elementwise import Add, Cast, Div, Mul, Relu, Sub, Where
+from ...ir.ops.filling import ConstantOfShape, Expand
+from ...ir.ops.logic import And, Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Not, Or
 from ...ir.types import BOOL, DType, TensorType, float_info
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -33,7 +38,7 @@ class AlgebraicSimplification(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            for rule in RULES.get(node.op.name, ()) if len(node.outputs) == 1 else ():
+            for rule in RULES.get(type(node.op), ()) if len(node.outputs) == 1 else ():
                 found = rule(node, rw)
                 if found is not None and found.tensor.same_logical(node.output.type):
                     rw.replace(node, found)
@@ -61,7 +66,7 @@ def _neutral_summand(node: Node, rw: Rewriter) -> Value | None:
     x, c = node.operands
     if uniform(c) != 0 or c.data is None:
         return None
-    leaves_sign = c.data.dtype.kind in "iu" or (np.signbit(c.data) == (node.op.name == "Add")).all()
+    leaves_sign = c.data.dtype.kind in "iu" or (np.signbit(c.data) == isinstance(node.op, Add)).all()
     return x if leaves_sign else None
 
 
@@ -86,20 +91,20 @@ def _constants_meet(node: Node, rw: Rewriter) -> Value | None:
     if c1.data is None or x.is_constant or max(c1.data.size, c2.data.size) > MOST_ELEMENTS:
         return None
     with np.errstate(all="ignore"):
-        together = c1.data + c2.data if node.op.name == "Add" else c1.data * c2.data
+        together = c1.data + c2.data if isinstance(node.op, Add) else c1.data * c2.data
     if together.size > MOST_ELEMENTS or not np.isfinite(together).all():
         return None
-    if c1.data.dtype.kind not in "iub" and (_goes_back(node.op.name, c1.data, c2.data) or may_jump(node)):
+    if c1.data.dtype.kind not in "iub" and (_goes_back(node.op, c1.data, c2.data) or may_jump(node)):
         return None
-    if node.op.name == "Mul" and _vanishes(together):
+    if isinstance(node.op, Mul) and _vanishes(together):
         return None
     return rw.before(node).add(node.op, [x, together.astype(c1.data.dtype)])
 
 
-def _goes_back(name: str, c1: np.ndarray, c2: np.ndarray) -> bool:
+def _goes_back(op: Operator, c1: np.ndarray, c2: np.ndarray) -> bool:
     """Whether the second constant undoes some of the first's effect: opposite signs, or magnitudes beyond MODERATE."""
     a, b = (c.astype(np.float64) for c in (c1, c2))
-    if name == "Add":
+    if isinstance(op, Add):
         return bool((a * b < 0).any())
     most = MODERATE_F16 if c1.dtype == np.float16 else MODERATE
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -182,7 +187,7 @@ def holds_all(wide: DType, narrow: DType) -> bool:
 
 def _cast_of_a_wider_cast(node: Node, rw: Rewriter) -> Value | None:
     inner = node.operands[0].producer
-    if inner is None or inner.op.name != "Cast":
+    if inner is None or not isinstance(inner.op, Cast):
         return None
     x, to = inner.operands[0], node.output.tensor.dtype
     if not isinstance(x.type, TensorType) or not holds_all(inner.output.tensor.dtype, x.tensor.dtype):
@@ -196,13 +201,13 @@ def _fill_is_a_number(node: Node, rw: Rewriter) -> Value | None:
     """A tensor of one repeated number broadcasts as well as the number itself; so does what was only expanded."""
     for v in node.inputs:
         maker = v.producer if v is not None else None
-        if maker is None or maker.op.name not in ("ConstantOfShape", "Expand"):
+        if maker is None or not isinstance(maker.op, (ConstantOfShape, Expand)):
             continue
         g = rw.before(node)
-        if maker.op.name == "Expand":
+        if isinstance(maker.op, Expand):
             small = maker.operands[0]
         else:
-            content = maker.op.value  # type: ignore[attr-defined]
+            content = maker.op.value
             small = g.const(np.zeros((), np.float32) if content is None else np.asarray(content).reshape(()))
         rest = [o.tensor.dims for o in node.operands if o is not v] + [small.tensor.dims]
         if _broadcast(rest) == node.output.tensor.dims:
@@ -222,16 +227,15 @@ def _broadcast(shapes: list) -> tuple | None:
     return tuple(out)
 
 
-RULES: dict[str, tuple[Rule, ...]] = {
-    "Add": (_constant_on_the_right, _neutral_summand, _constants_meet, _fill_is_a_number),
-    "Mul": (_constant_on_the_right, _neutral_factor, _constants_meet, _fill_is_a_number),
-    "Sub": (_neutral_summand, _fill_is_a_number),
-    "Div": (_neutral_factor, _reciprocal_factor, _fill_is_a_number),
-    "Pow": (_small_power,),
-    "Neg": (_twice_is_never,), "Not": (_twice_is_never,),
-    "Relu": (_twice_is_once,), "Abs": (_twice_is_once,), "Floor": (_twice_is_once,), "Ceil": (_twice_is_once,),
-    "Where": (_constant_condition, _fill_is_a_number),
-    "Cast": (_cast_of_a_wider_cast,),
-    **{name: (_fill_is_a_number,) for name in ("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And",
-                                               "Or", "Max", "Min")},
+RULES: dict[type[Operator], tuple[Rule, ...]] = {
+    Add: (_constant_on_the_right, _neutral_summand, _constants_meet, _fill_is_a_number),
+    Mul: (_constant_on_the_right, _neutral_factor, _constants_meet, _fill_is_a_number),
+    Sub: (_neutral_summand, _fill_is_a_number),
+    Div: (_neutral_factor, _reciprocal_factor, _fill_is_a_number),
+    Pow: (_small_power,),
+    Neg: (_twice_is_never,), Not: (_twice_is_never,),
+    Relu: (_twice_is_once,), Abs: (_twice_is_once,), Floor: (_twice_is_once,), Ceil: (_twice_is_once,),
+    Where: (_constant_condition, _fill_is_a_number),
+    Cast: (_cast_of_a_wider_cast,),
+    **dict.fromkeys((Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Max, Min), (_fill_is_a_number,)),
 }  # fmt: skip

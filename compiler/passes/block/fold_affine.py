@@ -13,12 +13,14 @@ import numpy as np
 from ...ir.bands import rounded, scaled
 from ...ir.graph import Graph, Node, Value
 from ...ir.open_sums import is_open_sum
+from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.elementwise import Add, Div, Mul, Sub
 from ...ir.types import F32, F64
 from ..base import BlockPass
 from ..rewrite import Rewriter
 from .jumps import MODERATE, may_jump
 
-AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
+AFFINE = (Add, Sub, Mul, Div)
 EACH_STEP = "one product an element, rounded at every step for who jumps behind it"
 
 
@@ -48,9 +50,9 @@ class FoldAffine(BlockPass):
         for node in graph.nodes_in_order():
             if node.graph is not graph:
                 continue
-            if node.op.name in AFFINE and len(node.outputs) == 1:
+            if isinstance(node.op, AFFINE) and len(node.outputs) == 1:
                 changed |= _fold_behind(node, rw)
-            elif node.op.name in ("Conv", "MatMul"):
+            elif type(node.op) in (Conv, MatMul):
                 changed |= _fold_before(node, rw)
         return changed
 
@@ -70,14 +72,13 @@ def affine_of(node: Node, axis: int) -> Affine | None:
         return None
     vector = np.broadcast_to(data.reshape(-1), (size,))
     one, zero = np.ones(size), np.zeros(size)
-    name = node.op.name
-    if name == "Add":
+    if isinstance(node.op, Add):
         return Affine(x, one, vector)
-    if name == "Sub":
+    if isinstance(node.op, Sub):
         return Affine(x, one, -vector) if c is b else Affine(x, -one, vector)
-    if name == "Div" and (c is a or not vector.all()):
+    if isinstance(node.op, Div) and (c is a or not vector.all()):
         return None
-    scale = vector if name == "Mul" else 1 / vector
+    scale = vector if isinstance(node.op, Mul) else 1 / vector
     with np.errstate(divide="ignore"):
         moderate = (scale == 0) | (np.abs(np.log2(np.abs(scale))) <= MODERATE)
     return Affine(x, scale, zero) if moderate.all() else None
@@ -86,12 +87,12 @@ def affine_of(node: Node, axis: int) -> Affine | None:
 def _constant_product(v: Value) -> Node | None:
     """The convolution or product with constant weights (and bias) that alone feeds one reader of `v`."""
     node = v.producer
-    if node is None or node.op.name not in ("Conv", "MatMul", "Gemm") or len(v.uses) != 1 or v.output_uses:
+    if node is None or type(node.op) not in (Conv, MatMul, Gemm) or len(v.uses) != 1 or v.output_uses:
         return None
     weights = [w for w in node.inputs[1:] if w is not None]
     if any(w.data is None or w.tensor.dtype not in (F32, F64) for w in weights):
         return None
-    return node if node.op.name != "MatMul" or weights[0].tensor.rank == 2 else None
+    return node if type(node.op) is not MatMul or weights[0].tensor.rank == 2 else None
 
 
 def _fold_behind(node: Node, rw: Rewriter) -> bool:
@@ -102,13 +103,13 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
         return True
     if v is None or product is None:
         return rw.no_match("no product with constant weights of a single use feeds it", node)
-    axis = 1 - v.tensor.rank if product.op.name == "Conv" else -1
+    axis = 1 - v.tensor.rank if type(product.op) is Conv else -1
     a = affine_of(node, axis)
     if a is None:
         return rw.no_match("no moderate scale or shift along the weights' columns", node)
-    if product.op.name == "MatMul" and a.shifts:
+    if type(product.op) is MatMul and a.shifts:
         return rw.no_match("a matrix product has no bias; the kernel adds it behind", node)
-    if product.op.name == "Gemm" and product.op.beta == 0:  # type: ignore[attr-defined]
+    if isinstance(product.op, Gemm) and product.op.beta == 0:
         return rw.no_match("the bias is multiplied by 0", node)
     if _rounds_each_step(product, node):
         return rw.no_match(EACH_STEP, node)
@@ -118,9 +119,9 @@ def _fold_behind(node: Node, rw: Rewriter) -> bool:
     if weights is None:
         return rw.no_match("the weights' type does not hold the scaled weights", node)
     operands: list[object] = [product.inputs[0], weights]
-    if product.op.name != "MatMul" and (b is not None or a.shifts):
+    if type(product.op) is not MatMul and (b is not None or a.shifts):
         old = np.zeros(()) if b is None or b.data is None else b.data.astype(np.float64)
-        beta = product.op.beta if product.op.name == "Gemm" else 1.0  # type: ignore[attr-defined]
+        beta = product.op.beta if isinstance(product.op, Gemm) else 1.0
         bias = rounded(old * a.scale + a.shift / beta, w.data.dtype)
         if bias is None:
             return rw.no_match("the weights' type does not hold the bias", node)
@@ -138,12 +139,14 @@ def _rounds_each_step(product: Node, last: Node) -> bool:
 def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
     """(x + b) · c = x · c + b · c where x is a product that c can be folded into."""
     add = v.producer
-    if node.op.name not in ("Mul", "Div") or add is None or add.op.name != "Add" or len(v.uses) != 1 or v.output_uses:
+    if not isinstance(node.op, (Mul, Div)) or add is None or not isinstance(add.op, Add):
+        return False
+    if len(v.uses) != 1 or v.output_uses:
         return False
     x, b = add.operands
     product = _constant_product(x)
     a = affine_of(node, -1)
-    if product is None or product.op.name != "MatMul" or a is None or affine_of(add, -1) is None or b.data is None:
+    if product is None or type(product.op) is not MatMul or a is None or affine_of(add, -1) is None or b.data is None:
         return False
     shift = rounded(b.data.astype(np.float64) * a.scale, b.data.dtype)
     if shift is None or _rounds_each_step(product, node):
@@ -156,7 +159,7 @@ def _scale_past_shift(node: Node, v: Value, rw: Rewriter) -> bool:
 
 def _column_axis(product: Node) -> int:
     """The axis of the weights that counts the result's channels or columns."""
-    if product.op.name == "Conv" or (product.op.name == "Gemm" and product.op.transB):  # type: ignore[attr-defined]
+    if type(product.op) is Conv or (isinstance(product.op, Gemm) and product.op.transB):
         return 0
     return 1
 
@@ -174,9 +177,9 @@ def _fold_before(node: Node, rw: Rewriter) -> bool:
     v, w = node.operands[0], node.operands[1]
     first, b = v.producer, node.inputs[2] if len(node.inputs) > 2 else None
     constant = w.data is not None and (b is None or b.data is not None) and w.tensor.dtype in (F32, F64)
-    if first is None or first.op.name not in AFFINE or not constant or len(v.uses) != 1 or v.output_uses:
+    if first is None or not isinstance(first.op, AFFINE) or not constant or len(v.uses) != 1 or v.output_uses:
         return rw.no_match("no scale or shift of a single use feeds it", node)
-    convolution = node.op.name == "Conv"
+    convolution = type(node.op) is Conv
     a = affine_of(first, 1 - v.tensor.rank if convolution else -1)
     if a is None or a.shifts or (not convolution and w.tensor.rank != 2):
         return rw.no_match("not a scale, or no moderate one, along the contracted axis", node)

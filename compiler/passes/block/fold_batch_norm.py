@@ -8,7 +8,8 @@ import numpy as np
 
 from ...ir.bands import rounded, scaled
 from ...ir.graph import Graph, Node
-from ...ir.ops.normalization import scaled_and_shifted
+from ...ir.ops.contraction import Conv, ConvTranspose
+from ...ir.ops.normalization import BatchNormalization, scaled_and_shifted
 from ...ir.types import F64, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -26,14 +27,14 @@ class FoldBatchNorm(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.op.name != "BatchNormalization" or len(node.outputs) != 1:
+            if not isinstance(node.op, BatchNormalization) or len(node.outputs) != 1:
                 continue
             statistics = [v.data if v is not None else None for v in node.inputs[1:5]]
             if any(s is None for s in statistics) or getattr(node.op, "training_mode", False):
                 rw.no_match("statistics are not constant", node)
                 continue
             scale, bias, mean, var = (s.astype(np.float64) for s in statistics if s is not None)
-            factor = scale / np.sqrt(var + node.op.epsilon)  # type: ignore[attr-defined]
+            factor = scale / np.sqrt(var + node.op.epsilon)
             if not self._fold(node, factor, bias - mean * factor, rw):
                 self._affine(node, factor, bias - mean * factor, rw)
             changed = True
@@ -43,13 +44,13 @@ class FoldBatchNorm(BlockPass):
         x = node.inputs[0]
         assert x is not None
         conv = x.producer
-        if conv is None or conv.op.name not in ("Conv", "ConvTranspose") or len(x.uses) != 1 or x.output_uses:
+        if conv is None or type(conv.op) not in (Conv, ConvTranspose) or len(x.uses) != 1 or x.output_uses:
             return rw.no_match("no convolution of a single use feeds it", node)
         w, b = conv.inputs[1], conv.inputs[2] if len(conv.inputs) > 2 else None
         if w is None or w.data is None or (b is not None and b.data is None):
             return rw.no_match("the convolution's weights are not constant", node)
         dtype = w.data.dtype
-        if conv.op.name == "Conv":
+        if type(conv.op) is Conv:
             weights = scaled(w.data, factor.reshape(-1, *[1] * (w.data.ndim - 1)))
         else:  # [Cin, Cout/group, ...]: output channel = group·(Cout/group) + column
             group = conv.op.group  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from ...ir.axis_orders import reshape_order
 from ...ir.bands import turned
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement, Relayout
+from ...ir.ops.contraction import Gemm, MatMul
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -76,7 +77,7 @@ def _products(view: Node, x: Value) -> list[Node] | None:
     if not whole or reshape_order(x.tensor, view.output.tensor.dims) is not None:
         return None
     for product in view.output.users:
-        if product.op.name not in ("Gemm", "MatMul") or product.inputs[0] is not view.output:
+        if type(product.op) not in (Gemm, MatMul) or product.inputs[0] is not view.output:
             return None
         w = product.operands[1]
         if w.data is None or w.tensor.rank != 2 or getattr(product.op, "transA", False) or w is product.inputs[0]:

@@ -15,6 +15,9 @@ from numpy.typing import DTypeLike
 from ...ir.bands import BAND_NBYTES
 from ...ir.graph import Graph, Node, Value
 from ...ir.mapped import forget
+from ...ir.ops.contraction import Gemm, MatMul
+from ...ir.ops.gathering import Gather
+from ...ir.ops.shape import Concat
 from ...ir.types import F32, F64
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -37,7 +40,7 @@ class FoldLookups(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.graph is graph and node.op.name in ("MatMul", "Gemm"):
+            if node.graph is graph and type(node.op) in (MatMul, Gemm):
                 changed |= self._fold(node, rw)
         return changed
 
@@ -72,7 +75,7 @@ def _is_of_constants(node: Node) -> bool:
         return False
     c = node.inputs[2] if len(node.inputs) > 2 else None
     row = c is None or (c.data is not None and c.data.size in (1, *c.data.shape[-1:]))
-    return op.name != "Gemm" or (row and not op.transA)  # type: ignore[attr-defined]
+    return not isinstance(op, Gemm) or (row and not op.transA)
 
 
 def _columns(node: Node) -> int:
@@ -87,11 +90,11 @@ def _constants(node: Node) -> tuple[np.ndarray, np.ndarray]:
     op, w = node.op, node.operands[1].data
     assert w is not None
     weights, bias = w.astype(np.float64), np.zeros(())
-    if op.name == "Gemm":
+    if isinstance(op, Gemm):
         c = node.inputs[2] if len(node.inputs) > 2 else None
-        weights = (weights.T if op.transB else weights) * op.alpha  # type: ignore[attr-defined]
-        if c is not None and c.data is not None and op.beta != 0:  # type: ignore[attr-defined]
-            bias = c.data.astype(np.float64).reshape(-1) * op.beta  # type: ignore[attr-defined]
+        weights = (weights.T if op.transB else weights) * op.alpha
+        if c is not None and c.data is not None and op.beta != 0:
+            bias = c.data.astype(np.float64).reshape(-1) * op.beta
     return weights, np.broadcast_to(bias, weights.shape[1:])
 
 
@@ -111,8 +114,8 @@ def _lookups(rows: Value) -> list[Node] | None:
     maker = rows.producer
     if maker is None or len(rows.uses) != 1 or rows.output_uses:
         return None
-    if maker.op.name == "Concat":
-        if maker.op.axis % rows.tensor.rank != rows.tensor.rank - 1:  # type: ignore[attr-defined]
+    if isinstance(maker.op, Concat):
+        if maker.op.axis % rows.tensor.rank != rows.tensor.rank - 1:
             return None
         makers = [v.producer for v in maker.operands if len(v.uses) == 1 and not v.output_uses]
         if len(makers) != len(maker.operands):
@@ -121,7 +124,7 @@ def _lookups(rows: Value) -> list[Node] | None:
         makers = [maker]
     found = []
     for lookup in makers:
-        if lookup is None or lookup.op.name != "Gather" or lookup.op.axis % lookup.operands[0].tensor.rank != 0:  # type: ignore[attr-defined]
+        if lookup is None or not isinstance(lookup.op, Gather) or lookup.op.axis % lookup.operands[0].tensor.rank != 0:
             return None
         table = lookup.operands[0]
         if table.data is None or table.data.ndim != 2 or len(table.uses) != 1 or table.output_uses:

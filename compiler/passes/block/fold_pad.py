@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ...ir.bands import is_finite
 from ...ir.graph import Graph, Node
+from ...ir.ops.contraction import Conv
+from ...ir.ops.pool import AveragePool
 from ...ir.ops.slicing import Pad
 from ...ir.types import TensorType
 from ..base import BlockPass
@@ -24,7 +26,7 @@ class FoldPad(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.op.name not in ("Conv", "AveragePool"):
+            if type(node.op) not in (Conv, AveragePool):
                 continue
             pads = _combined(node, rw)
             if pads is not None:
@@ -52,23 +54,23 @@ def _combined(node: Node, rw: Rewriter) -> list[int] | None:
         rw.no_match("pads the batch or the channels, or crops", node)
         return None
     op = node.op
-    weights = node.operands[1].data if op.name == "Conv" else None
+    weights = node.operands[1].data if type(op) is Conv else None
     if weights is not None and not is_finite(weights):
         rw.no_match("a zero of the margin times an infinite weight is NaN, pads are not read", node)
         return None
     if op.auto_pad not in ("NOTSET", "VALID"):  # type: ignore[attr-defined]
         rw.no_match("auto_pad depends on the padded size", node)
         return None
-    if op.name == "AveragePool" and (not op.count_include_pad or op.ceil_mode):  # type: ignore[attr-defined]
+    if isinstance(op, AveragePool) and (not op.count_include_pad or op.ceil_mode):
         rw.no_match("the pool leaves its own padding out of the mean", node)
         return None
     own = op.pads if op.pads is not None and op.auto_pad == "NOTSET" else (0,) * (2 * len(widths[2:]))  # type: ignore[attr-defined]
     added = [*(w[0] for w in widths[2:]), *(w[1] for w in widths[2:])]
     pads = [int(a) + int(b) for a, b in zip(own, added, strict=True)]  # type: ignore[arg-type]
     rank = len(pads) // 2
-    if op.name == "AveragePool":
-        dilations = op.dilations or (1,) * rank  # type: ignore[attr-defined]
-        extents = [(size - 1) * d + 1 for size, d in zip(op.kernel_shape, dilations, strict=True)]  # type: ignore[attr-defined]
+    if isinstance(op, AveragePool):
+        dilations = op.dilations or (1,) * rank
+        extents = [(size - 1) * d + 1 for size, d in zip(op.kernel_shape, dilations, strict=True)]
         if any(pad >= extent for pad, extent in zip(pads, extents * 2, strict=True)):
             rw.no_match("a window would lie in the padding alone", node)
             return None

@@ -11,6 +11,10 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.attention import DotProductAttention
+from ...ir.ops.base import Operator
+from ...ir.ops.contraction import MatMul
+from ...ir.ops.elementwise import Add, Div, Mul
+from ...ir.ops.softmax import Softmax
 from ...ir.types import F32, Dim
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -31,31 +35,31 @@ class FuseAttention(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.graph is graph and node.op.name == "MatMul":
+            if node.graph is graph and type(node.op) is MatMul:
                 changed |= self._fuse(node, rw)
         return changed
 
     def _fuse(self, node: Node, rw: Rewriter) -> bool:
         weights, v = node.operands
-        softmax = _alone(weights, "Softmax")
+        softmax = _alone(weights, Softmax)
         if softmax is None or softmax.op.axis % weights.tensor.rank != weights.tensor.rank - 1:  # type: ignore[attr-defined]
             return rw.no_match("no softmax over the last axis feeds it alone", node)
         scores, mask, scale = softmax.operands[0], None, 1.0
-        add = _alone(scores, "Add")
+        add = _alone(scores, Add)
         if add is not None:
             scores, mask = add.operands if _is_scores(add.operands[0]) else reversed(add.operands)
-        factor = _alone(scores, "Mul", "Div")
+        factor = _alone(scores, Mul, Div)
         if factor is not None:
             scores, number = factor.operands if _is_scores(factor.operands[0]) else reversed(factor.operands)
             by = uniform(number)
-            if by is None or by == 0 or (factor.op.name == "Div" and number is not factor.operands[1]):
+            if by is None or by == 0 or (isinstance(factor.op, Div) and number is not factor.operands[1]):
                 return rw.no_match("the scores are not scaled by a number", node)
-            scale = float(by) if factor.op.name == "Mul" else 1 / float(by)
+            scale = float(by) if isinstance(factor.op, Mul) else 1 / float(by)
             if not np.finfo(np.float32).tiny <= abs(scale) <= np.finfo(np.float32).max:
                 return rw.no_match("f32 does not hold the scale", node)
             if not factor.output.tensor.same_logical(scores.tensor):
                 return rw.no_match("the scale has a shape of its own", node)
-        product = _alone(scores, "MatMul")
+        product = _alone(scores, MatMul)
         if product is None:
             return rw.no_match("the scores are no product of which nobody else reads a part", node)
         q, kt = product.operands
@@ -86,13 +90,13 @@ class FuseAttention(BlockPass):
         return ""
 
 
-def _alone(v: Value, *names: str) -> Node | None:
-    """The operator of one of these names that makes `v` for a single reader."""
+def _alone(v: Value, *kinds: type[Operator]) -> Node | None:
+    """The operator of one of these kinds that makes `v` for a single reader."""
     made = v.producer
-    return made if made is not None and made.op.name in names and len(v.uses) == 1 and not v.output_uses else None
+    return made if made is not None and type(made.op) in kinds and len(v.uses) == 1 and not v.output_uses else None
 
 
 def _is_scores(v: Value) -> bool:
     """Whether a product makes `v`, or a scaled one."""
-    made = _alone(v, "MatMul", "Mul", "Div")
-    return made is not None and (made.op.name == "MatMul" or any(_alone(x, "MatMul") for x in made.operands))
+    made = _alone(v, MatMul, Mul, Div)
+    return made is not None and (type(made.op) is MatMul or any(_alone(x, MatMul) for x in made.operands))

@@ -1,7 +1,7 @@
 """Element-wise tails move into the kernel that produces the tensor.
 
-Owns the growth of fused blocks. What a root's kernel accepts as a tail is stated by the IR's kinds: contractions,
-windows and the roots in `ROOTS` take one, and element-wise operators form blocks of their own.
+Owns the growth of fused blocks. Which operators' kernels apply a tail they say themselves (`Operator.fusion_root`);
+element-wise operators form blocks of their own.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Contraction, Elementwise, Fused, Window
+from ...ir.ops.base import Elementwise, Fused
 from ..base import BlockPass
 from ..rewrite import Rewriter
-
-ROOTS = frozenset({"Softmax", "LayerNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool"})
 
 # Bounds of the search, so that wide graphs take linear time
 MOST_SEARCHED = 400  # nodes between a block and an operand of its tail
@@ -38,7 +36,7 @@ class FuseElementwise(BlockPass):
         order = {node: i for i, node in enumerate(graph)}
         taken: set[Node] = set()
         blocks: list[list[Node]] = []
-        roots = [n for n in graph if _takes_tail(n)] + [n for n in graph if isinstance(n.op, Elementwise)]
+        roots = [n for n in graph if n.op.fusion_root] + [n for n in graph if isinstance(n.op, Elementwise)]
         for root in roots:
             if root not in taken and len(root.outputs) == 1:
                 members = self._grow(_Block(root, order), taken, rw)
@@ -137,10 +135,6 @@ class _Block:
             seen.add(producer)
             stack.extend(producer.operands)
         return False
-
-
-def _takes_tail(node: Node) -> bool:
-    return (isinstance(node.op, (Contraction, Window)) or node.op.name in ROOTS) and len(node.outputs) == 1
 
 
 def _escaping(block: list[Node], inside: set[Node]) -> list[Value]:

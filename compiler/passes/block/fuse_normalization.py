@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Reduce
+from ...ir.ops.arithmetic import Reciprocal
+from ...ir.ops.base import Operator, Reduce
+from ...ir.ops.elementwise import Add, Div, Exp, Mul, Sqrt, Sub
+from ...ir.ops.reduce import ReduceMax, ReduceMean, ReduceSum
 from ...ir.types import F32, prod
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -26,18 +29,18 @@ class FuseNormalization(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.graph is graph and node.op.name in ("Div", "Mul") and node.output.is_used:
+            if node.graph is graph and isinstance(node.op, (Div, Mul)) and node.output.is_used:
                 changed |= _softmax(node, rw) if _is_exponential(node) else _normalization(node, rw)
         return changed
 
 
 def _is_exponential(node: Node) -> bool:
     first = node.operands[0].producer
-    return node.op.name == "Div" and first is not None and first.op.name == "Exp"
+    return isinstance(node.op, Div) and first is not None and isinstance(first.op, Exp)
 
 
-def _made_by(v: Value, *names: str) -> Node | None:
-    return v.producer if v.producer is not None and v.producer.op.name in names else None
+def _made_by(v: Value, *kinds: type[Operator]) -> Node | None:
+    return v.producer if v.producer is not None and isinstance(v.producer.op, kinds) else None
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -48,12 +51,12 @@ def _axes(node: Node) -> tuple[int, ...]:
 def _softmax(node: Node, rw: Rewriter) -> bool:
     """exp(x - max) / sum of it, along one axis."""
     exponential, total = node.operands
-    exp, add = _made_by(exponential, "Exp"), _made_by(total, "ReduceSum")
+    exp, add = _made_by(exponential, Exp), _made_by(total, ReduceSum)
     if exp is None or add is None or add.operands[0] is not exponential or not add.op.keepdims:  # type: ignore[attr-defined]
         return rw.no_match("not divided by its own sum", node)
     axes = _axes(add)
-    difference = _made_by(exp.operands[0], "Sub")
-    greatest = _made_by(difference.operands[1], "ReduceMax") if difference is not None else None
+    difference = _made_by(exp.operands[0], Sub)
+    greatest = _made_by(difference.operands[1], ReduceMax) if difference is not None else None
     if difference is None or greatest is None or greatest.operands[0] is not difference.operands[0]:
         return rw.no_match("the greatest element is not taken away first", node)
     if len(axes) != 1 or _axes(greatest) != axes or not greatest.op.keepdims:  # type: ignore[attr-defined]
@@ -65,11 +68,11 @@ def _softmax(node: Node, rw: Rewriter) -> bool:
 def _normalization(node: Node, rw: Rewriter) -> bool:
     """d / sqrt(mean(d²) + eps), where d is x or x - mean(x)."""
     d, root = _quotient(node)
-    variance = _made_by(root.operands[0], "Add") if root is not None else None
+    variance = _made_by(root.operands[0], Add) if root is not None else None
     if d is None or variance is None:
         return rw.no_match("not divided by a deviation", node)
-    mean, eps = (_made_by(variance.operands[0], "ReduceMean"), uniform(variance.operands[1]))
-    square = _made_by(mean.operands[0], "Mul") if mean is not None else None
+    mean, eps = (_made_by(variance.operands[0], ReduceMean), uniform(variance.operands[1]))
+    square = _made_by(mean.operands[0], Mul) if mean is not None else None
     if mean is None or eps is None or square is None or list(square.operands) != [d, d]:
         return rw.no_match("not divided by the root of its own mean square", node)
     axes, t = _axes(mean), d.tensor
@@ -94,12 +97,12 @@ def _normalization(node: Node, rw: Rewriter) -> bool:
 def _quotient(node: Node) -> tuple[Value | None, Node | None]:
     """(d, the Sqrt node) of d / sqrt(..) or d · (1 / sqrt(..))."""
     a, b = node.operands
-    if node.op.name == "Div":
-        return a, _made_by(b, "Sqrt")
+    if isinstance(node.op, Div):
+        return a, _made_by(b, Sqrt)
     for d, factor in ((a, b), (b, a)):
-        inverse = _made_by(factor, "Reciprocal", "Div")
-        if inverse is not None and (inverse.op.name == "Reciprocal" or uniform(inverse.operands[0]) == 1):
-            root = _made_by(inverse.operands[-1], "Sqrt")
+        inverse = _made_by(factor, Reciprocal, Div)
+        if inverse is not None and (isinstance(inverse.op, Reciprocal) or uniform(inverse.operands[0]) == 1):
+            root = _made_by(inverse.operands[-1], Sqrt)
             if root is not None:
                 return d, root
     return None, None
@@ -107,8 +110,8 @@ def _quotient(node: Node) -> tuple[Value | None, Node | None]:
 
 def _centred(d: Value, axes: tuple[int, ...]) -> Value | None:
     """x, if d = x - mean(x) over the same axes."""
-    sub = _made_by(d, "Sub")
-    mean = _made_by(sub.operands[1], "ReduceMean") if sub is not None else None
+    sub = _made_by(d, Sub)
+    mean = _made_by(sub.operands[1], ReduceMean) if sub is not None else None
     if sub is None or mean is None or mean.operands[0] is not sub.operands[0]:
         return None
     keeps = bool(mean.op.keepdims)  # type: ignore[attr-defined]
@@ -122,14 +125,14 @@ def _scale_and_bias(
     chain: list[Node] = [node]
     scale: Value | None = None
     bias: Value | None = None
-    for name in ("Mul", "Add") if may_shift else ("Mul",):
+    for kind in (Mul, Add) if may_shift else (Mul,):
         v = chain[-1].output
         user = v.users[0] if len(v.uses) == 1 and not v.output_uses else None
         other = next((o for o in user.operands if o is not v), None) if user is not None else None
-        if user is None or other is None or user.op.name != name or not _is_vector(other, sizes):
+        if user is None or other is None or not isinstance(user.op, kind) or not _is_vector(other, sizes):
             continue
         chain.append(user)
-        scale, bias = (other, bias) if name == "Mul" else (scale, other)
+        scale, bias = (other, bias) if kind is Mul else (scale, other)
     return chain, scale, bias
 
 

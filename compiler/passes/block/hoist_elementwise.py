@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Contraction, Elementwise, Movement, Window
+from ...ir.ops.shape import Transpose
 from ...ir.types import TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -58,7 +59,7 @@ def _views(x: Value) -> tuple[list[Node], Value]:
     """The reshapes and transposes of a single use above `x`, nearest first, and what they view."""
     chain: list[Node] = []
     while (view := x.producer) is not None and len(x.uses) == 1 and not x.output_uses:
-        if not ((isinstance(view.op, Movement) and view.op.is_view) or view.op.name == "Transpose"):
+        if not ((isinstance(view.op, Movement) and view.op.is_view) or isinstance(view.op, Transpose)):
             break
         chain.append(view)
         x = view.operands[0]

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from ...ir.graph import Node, Value
 from ...ir.open_sums import is_open_sum
+from ...ir.ops.activation import Shrink, ThresholdedRelu
+from ...ir.ops.arithmetic import Ceil, Floor, Mod, Round, Sign
 from ...ir.ops.base import Elementwise, Movement, Operator, Reduce, Relayout, Window
+from ...ir.ops.filling import Trilu
+from ...ir.ops.gathering import Gather, GatherElements, GatherND, ReverseSequence, Scatter
+from ...ir.ops.quantization import RoundTo
+from ...ir.ops.rearrange import DepthToSpace, SpaceToDepth
+from ...ir.ops.reduce import CumSum
+from ...ir.ops.resize import Resize
 from ...ir.ops.shape import Shape
+from ...ir.ops.slicing import Pad, Split
 from ...ir.types import DType, TensorType
 
 MOST_READERS = 32
 MODERATE = 24  # binary digits by which a factor that moves elsewhere may change what is computed on the way
-_JUMPS = frozenset({"Round", "Floor", "Ceil", "Mod", "RoundTo", "Sign", "ThresholdedRelu", "Shrink"})
+_JUMPS = (Round, Floor, Ceil, Mod, RoundTo, Sign, ThresholdedRelu, Shrink)
 _FOLLOWED: tuple[type[Operator], ...] = (Elementwise, Movement, Reduce, Window, Relayout)
-_PASSED_ON = frozenset({"Split", "Pad", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Trilu",
-                        "DepthToSpace", "SpaceToDepth", "Resize", "ReverseSequence", "CumSum"})  # fmt: skip
+_PASSED_ON = (Split, Pad, Gather, GatherElements, GatherND, Scatter, Trilu, DepthToSpace, SpaceToDepth, Resize,
+              ReverseSequence, CumSum)  # fmt: skip
 
 
 def may_jump(node: Node) -> bool:
@@ -42,8 +51,8 @@ def may_jump(node: Node) -> bool:
 
 
 def _jumps(reader: Node, v: Value) -> bool:
-    passed_on = reader.op.name in _PASSED_ON and reader.operands[0] is v
-    if reader.op.name in _JUMPS or not (passed_on or isinstance(reader.op, _FOLLOWED)):
+    passed_on = isinstance(reader.op, _PASSED_ON) and reader.operands[0] is v
+    if isinstance(reader.op, _JUMPS) or not (passed_on or isinstance(reader.op, _FOLLOWED)):
         return True
     return not all(isinstance(y.type, TensorType) and _is_as_fine(y.type.dtype, v.tensor.dtype) for y in reader.outputs)
 

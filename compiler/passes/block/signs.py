@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Node, Value
+from ...ir.ops.arithmetic import Abs, Max, Min, Pow
+from ...ir.ops.elementwise import Add, Cast, Div, Exp, Identity, Mul, Sigmoid, Sqrt
+from ...ir.ops.filling import Expand
+from ...ir.ops.pool import GlobalAveragePool
+from ...ir.ops.reduce import ReduceL1, ReduceL2, ReduceMean, ReduceSum, ReduceSumSquare
+from ...ir.ops.shape import Reshape, Squeeze, Transpose, Unsqueeze
+from ...ir.ops.softmax import Softmax
 
 MOST_DEPTH = 8
 """Operators that are looked back through."""
-_ALWAYS = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax"})
-_LIKE_THEIR_OPERANDS = frozenset({"Add", "Mul", "Div", "Max", "Min", "Sqrt", "Cast", "Identity", "Reshape", "Transpose",
-                                  "ReduceMean", "ReduceSum", "Unsqueeze", "Squeeze",
-                                  "Expand", "GlobalAveragePool"})  # fmt: skip
+_ALWAYS = (Abs, Exp, ReduceL1, ReduceL2, ReduceSumSquare, Sigmoid, Softmax)
+_AS_OPERANDS = (Add, Mul, Div, Max, Min, Sqrt, Cast, Identity, Reshape, Transpose, ReduceMean, ReduceSum, Unsqueeze,
+                        Squeeze, Expand, GlobalAveragePool)  # fmt: skip
 
 
 def never_negative(v: Value, depth: int = MOST_DEPTH) -> bool:
@@ -21,14 +27,14 @@ def never_negative(v: Value, depth: int = MOST_DEPTH) -> bool:
     node = v.producer
     if node is None or depth == 0 or not v.tensor.dtype.is_float:
         return False
-    if node.op.name in _ALWAYS or _is_square(node):
+    if isinstance(node.op, _ALWAYS) or _is_square(node):
         return True
     floats = [x for x in node.operands if x.tensor.dtype.is_float]  # others are shapes and axes
-    return node.op.name in _LIKE_THEIR_OPERANDS and bool(floats) and all(never_negative(x, depth - 1) for x in floats)
+    return isinstance(node.op, _AS_OPERANDS) and bool(floats) and all(never_negative(x, depth - 1) for x in floats)
 
 
 def _is_square(node: Node) -> bool:
-    if node.op.name == "Pow":
+    if isinstance(node.op, Pow):
         exponent = node.operands[1].data
         return exponent is not None and exponent.size == 1 and exponent.item() == 2
-    return node.op.name == "Mul" and node.operands[0] is node.operands[1]
+    return isinstance(node.op, Mul) and node.operands[0] is node.operands[1]

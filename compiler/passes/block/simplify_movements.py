@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Movement
+from ...ir.ops.base import Movement, Operator
+from ...ir.ops.shape import Concat, Flatten, Reshape, Squeeze, Transpose, Unsqueeze
 from ...ir.ops.slicing import Pad, Slice
 from ...ir.types import Dim, SymDim, TensorType
 from ..base import BlockPass
@@ -32,7 +33,7 @@ class SimplifyMovements(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            rule = RULES.get(node.op.name)
+            rule = RULES.get(type(node.op))
             if rule is None or len(node.outputs) != 1 or any(not _has_shape(v) for v in (*node.operands, node.output)):
                 continue
             found = rule(node, rw)
@@ -65,14 +66,14 @@ def _view(node: Node, rw: Rewriter) -> Value | None:
     inner = x.producer
     if inner is not None and isinstance(inner.op, Movement) and inner.op.is_view:
         x = inner.operands[0]
-    elif node.op.name != "Reshape" or node.operands[1].is_constant:
+    elif not isinstance(node.op, Reshape) or node.operands[1].is_constant:
         return None
     if x.tensor.dims == dims:
         return x
     shape = constant_shape(x.tensor.dims, dims)
     if shape is not None:
         return rw.before(node).Reshape(x, shape)
-    known = node.operands[1].known if node.op.name == "Reshape" and x is not node.operands[0] else None
+    known = node.operands[1].known if isinstance(node.op, Reshape) and x is not node.operands[0] else None
     if known is None or any(d == 0 for d in known.flat):
         return None
     return rw.before(node).Reshape(x, node.operands[1])
@@ -80,10 +81,10 @@ def _view(node: Node, rw: Rewriter) -> Value | None:
 
 def _transpose(node: Node, rw: Rewriter) -> Value | None:
     inner = node.operands[0].producer
-    if inner is None or inner.op.name != "Transpose":
+    if inner is None or not isinstance(inner.op, Transpose):
         return None
     x = inner.operands[0]
-    first = inner.op.order(x.tensor.rank)  # type: ignore[attr-defined]
+    first = inner.op.order(x.tensor.rank)
     both = [first[a] for a in node.op.order(x.tensor.rank)]  # type: ignore[attr-defined]
     if both == list(range(len(both))):
         return x
@@ -95,7 +96,7 @@ def _concat(node: Node, rw: Rewriter) -> Value | None:
     axis = node.op.axis % rank  # type: ignore[attr-defined]
     for v in node.operands:
         inner = v.producer
-        same = inner is not None and inner.op.name == "Concat" and inner.op.axis % rank == axis  # type: ignore[attr-defined]
+        same = inner is not None and isinstance(inner.op, Concat) and inner.op.axis % rank == axis
         alone = len(v.uses) == 1 and not v.output_uses
         parts += inner.operands if inner is not None and same and alone else [v]
     return None if len(parts) == len(node.operands) else rw.before(node).Concat(*parts, axis=axis)
@@ -153,7 +154,7 @@ def _cropped_margin(node: Node, pad: Node, rw: Rewriter) -> Value | None:
     return rw.before(node, pad.name).Pad(x, np.array(before + after, np.int64), value) if any(before + after) else x
 
 
-RULES: dict[str, Callable[[Node, Rewriter], Value | None]] = {
-    "Reshape": _view, "Flatten": _view, "Squeeze": _view, "Unsqueeze": _view,
-    "Transpose": _transpose, "Concat": _concat, "Slice": _slice,
+RULES: dict[type[Operator], Callable[[Node, Rewriter], Value | None]] = {
+    Reshape: _view, Flatten: _view, Squeeze: _view, Unsqueeze: _view,
+    Transpose: _transpose, Concat: _concat, Slice: _slice,
 }  # fmt: skip

@@ -11,6 +11,10 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
+from ...ir.ops.contraction import MatMul
+from ...ir.ops.elementwise import Add
+from ...ir.ops.gathering import Gather
+from ...ir.ops.shape import Reshape, Transpose
 from ...ir.ops.slicing import Split
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -50,7 +54,7 @@ class SplitProjections(BlockPass):
         for node in graph.nodes_in_order():
             if isinstance(node.op, Split):
                 changed |= self._split(node, rw)
-            elif node.op.name in ("Transpose", "Reshape") and node.output.users:
+            elif isinstance(node.op, (Transpose, Reshape)) and node.output.users:
                 changed |= self._gathers(node, rw)
         return changed
 
@@ -69,7 +73,7 @@ class SplitProjections(BlockPass):
 
     def _gathers(self, node: Node, rw: Rewriter) -> bool:
         """Reshape (and Transpose) that bring the parts onto an axis of their own, from which each is gathered."""
-        turn = node if node.op.name == "Transpose" else None
+        turn = node if isinstance(node.op, Transpose) else None
         view = turn.operands[0].producer if turn is not None else node
         gathers = node.output.users
         if view is None or not (isinstance(view.op, Movement) and view.op.is_view) or node.output.output_uses:
@@ -107,7 +111,7 @@ class SplitProjections(BlockPass):
 def projection(v: Value) -> Projection | None:
     """The product with constant weights, and constant bias, that computes `v` and nothing else."""
     node, nodes, b = v.producer, [], None
-    if node is not None and node.op.name == "Add":
+    if node is not None and isinstance(node.op, Add):
         x, c = node.operands
         if c.data is None or c.data.ndim != 1 or c.tensor.dims != v.tensor.dims[-1:]:
             return None
@@ -115,7 +119,7 @@ def projection(v: Value) -> Projection | None:
             return None
         nodes.append(node)
         b, node = c.data, x.producer
-    if node is None or node.op.name != "MatMul" or v.output_uses:
+    if node is None or type(node.op) is not MatMul or v.output_uses:
         return None
     x, w = node.operands
     if w.data is None or w.data.ndim != 2 or x.tensor.rank < 2:
@@ -125,12 +129,12 @@ def projection(v: Value) -> Projection | None:
 
 def _gathered_axis(node: Node, v: Value) -> int | None:
     """The axis of `v` from which `node` takes one constant position."""
-    if node.op.name != "Gather" or node.operands[0] is not v:
+    if not isinstance(node.op, Gather) or node.operands[0] is not v:
         return None
     index = node.operands[1]
     if index.data is None or index.data.ndim != 0 or index is v:
         return None
-    return int(node.op.axis) % v.tensor.rank  # type: ignore[attr-defined]
+    return int(node.op.axis) % v.tensor.rank
 
 
 def _erase(rw: Rewriter, nodes: tuple[Node, ...]) -> None:

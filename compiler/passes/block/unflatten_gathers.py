@@ -13,6 +13,9 @@ import numpy as np
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
+from ...ir.ops.elementwise import Add, Mul
+from ...ir.ops.filling import Range
+from ...ir.ops.gathering import Gather
 from ...ir.types import Dim, SymDim
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -32,7 +35,7 @@ class UnflattenGathers(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.op.name == "Gather":
+            if isinstance(node.op, Gather):
                 changed |= _unflatten(node, rw)
         return changed
 
@@ -72,11 +75,11 @@ def _unflatten(node: Node, rw: Rewriter) -> bool:
 def _rows_and_places(index: Value) -> tuple[Value, Value, Value] | None:
     """(row numbers, row length, places), if `index` is row numbers · row length + places."""
     add = index.producer
-    if add is None or add.op.name != "Add":
+    if add is None or not isinstance(add.op, Add):
         return None
     for scaled, places in (add.operands, add.operands[::-1]):
         mul = scaled.producer
-        if mul is None or mul.op.name != "Mul":
+        if mul is None or not isinstance(mul.op, Mul):
             continue
         for rows, step in (mul.operands, mul.operands[::-1]):
             if _number(step) is not None and _counted(rows, 0) is not None:
@@ -106,7 +109,7 @@ def _counted(v: Value, axis: int) -> Dim | None:
     if axis >= len(dims) or not isinstance(dims[axis], SymDim) or any(d != 1 for i, d in enumerate(dims) if i != axis):
         return None
     maker = _maker(v)
-    if maker is None or maker.op.name != "Range":
+    if maker is None or not isinstance(maker.op, Range):
         return None
     start, limit, delta = maker.operands
     counts = limit.known is not None and limit.known.size == 1 and limit.known.ravel()[0] == dims[axis]

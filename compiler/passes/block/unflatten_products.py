@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
+from ...ir.ops.contraction import Gemm, MatMul
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -34,7 +35,7 @@ def _is_view(node: Node | None) -> bool:
 def _unflatten(node: Node, rw: Rewriter) -> bool:
     product = node.operands[0].producer
     alone = len(node.operands[0].uses) == 1 and not node.operands[0].output_uses
-    if product is None or product.op.name not in ("Gemm", "MatMul") or not alone or product.output.tensor.rank != 2:
+    if product is None or type(product.op) not in (Gemm, MatMul) or not alone or product.output.tensor.rank != 2:
         return rw.no_match("no matrix product of a single use feeds it", node)
     merge = product.operands[0].producer
     if merge is None or not _is_view(merge):
@@ -57,7 +58,7 @@ def _plain_weights(product: Node) -> Value | None:
     w, op = product.operands[1], product.op
     if w.data is None or w.tensor.rank != 2:
         return None
-    if op.name == "MatMul":
+    if type(op) is MatMul:
         return w
     c = product.inputs[2] if len(product.inputs) > 2 else None
     if op.transA or op.alpha != 1 or (c is not None and (op.beta != 1 or c.tensor.rank > 1)):  # type: ignore[attr-defined]

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 from ....errors import ResourceLimit
 from ...ir.graph import Graph
+from ...ir.ops.control import If
+from ...ir.ops.elementwise import Cast, Identity
+from ...ir.ops.gathering import GatherND, ScatterND
+from ...ir.ops.shape import Concat
 from ...ir.types import Dim, SymDim, exact_max, exact_min, floor_div, lower_bound, noting_positive
 from ...ir.values import Node, Value
 from .linear_values import Linear, Origins, Ways, shape_of, union, unsure
-
-_INDEX_OPERANDS = {
-    "Gather": 1, "GatherElements": 1, "ScatterElements": 1, "OneHot": 0, "ReverseSequence": 1, "LSTM": 4, "GRU": 4,
-    "RNN": 4,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def _walk(graph: Graph, origins: Origins, uses: list[_Use]) -> None:
             for low, high, ways in _indices(node, origins):
                 where = f"{node.where}: its indices must stay inside what they index"
                 uses += [_Use(way, low, high, where) for way in ways]
-            if node.op.name == "If":
+            if isinstance(node.op, If):
                 _branches(node, origins, uses)
             origins.follow(node)
         except (ResourceLimit, ZeroDivisionError):
@@ -81,29 +80,13 @@ def _branches(node: Node, origins: Origins, uses: list[_Use]) -> None:
 
 def _indices(node: Node, origins: Origins) -> Iterator[tuple[Dim, Dim, Ways]]:
     """(least allowed, greatest allowed, ways) of every operand of a node that is an index."""
-    place = _INDEX_OPERANDS.get(node.op.name)
-    if place is not None and len(node.inputs) > place:
-        ways, bounds = origins.of(node.inputs[place]), _allowed(node)
-        if ways is not None and bounds is not None:
-            yield (*bounds, ways)
-    if node.op.name in ("GatherND", "ScatterND"):
+    found = node.op.index_range(node.context()) if node.inputs and shape_of(node.inputs[0]) is not None else None
+    if found is not None and len(node.inputs) > found.operand:
+        ways = origins.of(node.inputs[found.operand])
+        if ways is not None:
+            yield found.low, found.high, ways
+    if isinstance(node.op, (GatherND, ScatterND)):
         yield from _coordinates(node, origins)
-
-
-def _allowed(node: Node) -> tuple[Dim, Dim] | None:
-    """The least and the greatest value of a node's index operand."""
-    shape, op = shape_of(node.inputs[0]), node.op
-    if op.name == "OneHot":
-        depth = node.inputs[1].known if node.inputs[1] is not None else None
-        return None if depth is None or depth.size != 1 else (-depth.flat[0], depth.flat[0] - 1)
-    if not shape:
-        return None
-    if op.name in ("LSTM", "GRU", "RNN"):
-        return 1, shape[op.layout]  # type: ignore[attr-defined]
-    if op.name == "ReverseSequence":
-        return 1, shape[op.time_axis]  # type: ignore[attr-defined]
-    size = shape[op.axis]  # type: ignore[attr-defined]
-    return -size, size - 1
 
 
 def _coordinates(node: Node, origins: Origins) -> Iterator[tuple[Dim, Dim, Ways]]:
@@ -121,11 +104,11 @@ def _coordinates(node: Node, origins: Origins) -> Iterator[tuple[Dim, Dim, Ways]
 def _column(value: Value | None, i: int, origins: Origins) -> Ways | None:
     """The ways of column i of the last axis: of what was put there, where that is seen."""
     node = value.producer if value is not None else None
-    while node is not None and node.op.name in ("Identity", "Cast"):
+    while node is not None and isinstance(node.op, (Identity, Cast)):
         node = node.inputs[0].producer if node.inputs[0] is not None else None
-    if node is not None and node.op.name == "Concat":
+    if node is not None and isinstance(node.op, Concat):
         rank = len(shape_of(node.outputs[0]) or ())
-        for part in node.inputs if node.op.axis in (-1, rank - 1) else ():  # type: ignore[attr-defined]
+        for part in node.inputs if node.op.axis in (-1, rank - 1) else ():
             width = (shape_of(part) or (None,))[-1]
             if not isinstance(width, int):
                 break

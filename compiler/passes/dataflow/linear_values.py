@@ -5,11 +5,21 @@ Knows the operators that integers go through on their way to where they are used
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
 from ...ir.graph import Graph
+from ...ir.ops.arithmetic import Max, Min, Mod, Neg
+from ...ir.ops.base import Operator
+from ...ir.ops.elementwise import Add, Cast, Clip, Div, Identity, Mul, Sub, Where
+from ...ir.ops.filling import ConstantOfShape, Expand, Range, Tile, Trilu
+from ...ir.ops.gathering import Gather, GatherElements, GatherND
+from ...ir.ops.reduce import ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceSum
+from ...ir.ops.selection import Compress, NonZero
+from ...ir.ops.shape import Concat, Flatten, Reshape, Squeeze, Transpose, Unsqueeze
+from ...ir.ops.slicing import Slice, Split
+from ...ir.ops.topk import TopK
 from ...ir.types import BOOL, Dim, SymDim, TensorType, floor_div, lower_bound, prod
 from ...ir.values import Node, Value
 
@@ -75,7 +85,7 @@ class Origins:
 
     def follow(self, node: Node) -> None:
         """From a node's operands to its results."""
-        rule = _RULES.get(node.op.name)
+        rule = _RULES.get(type(node.op))
         results = [v for v in node.outputs if is_integer(v) and _content(v) is None]
         if rule is not None and results:
             ways = rule(self, node)
@@ -134,7 +144,7 @@ def _any(origins: Origins, node: Node) -> Ways | None:
 
 def _either(origins: Origins, node: Node) -> Ways | None:
     """One of the operands, element by element: which, is often asked just to keep an index inside."""
-    found = [origins.of(v) for v in node.inputs[1 if node.op.name == "Where" else 0 :]]
+    found = [origins.of(v) for v in node.inputs[1 if isinstance(node.op, Where) else 0 :]]
     return None if any(ways is None for ways in found) else unsure(union(way for ways in found for way in ways or ()))
 
 
@@ -241,7 +251,7 @@ def _added_up(ways: Ways, most: Dim, fewest: Dim) -> Ways | None:
 def _place(origins: Origins, node: Node) -> Ways | None:
     """Results that number the places of an axis."""
     shape = shape_of(node.inputs[0])
-    if not shape or (node.op.name == "NonZero" and len(shape) > 1):
+    if not shape or (isinstance(node.op, NonZero) and len(shape) > 1):
         return None
     return (Linear(0, shape[getattr(node.op, "axis", 0)] - 1),)
 
@@ -257,16 +267,16 @@ def _with_zeros(origins: Origins, node: Node) -> Ways | None:
     return None if ways is None else union([*ways, Linear(0, 0)])
 
 
-def _rules(rule: Rule, names: Sequence[str]) -> dict[str, Rule]:
-    return dict.fromkeys(names, rule)
+def _rules(rule: Rule, *kinds: type[Operator]) -> dict[type[Operator], Rule]:
+    return dict.fromkeys(kinds, rule)
 
 
-_RULES: dict[str, Rule] = {
-    **_rules(_same, ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze")),
-    **_rules(_part, ("Compress", "Gather", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "Slice", "Split")),
-    **_rules(_either, ("Max", "Min", "Where")),
-    **_rules(_place, ("ArgMax", "ArgMin", "NonZero", "TopK")),
-    "Add": _sum, "Clip": _clipped, "Concat": _any, "ConstantOfShape": _filled, "CumSum": _running_sum, "Div": _quotient,
-    "Mod": _remainder, "Mul": _product, "Neg": _negation, "Range": _counted, "ReduceSum": _total, "Sub": _difference,
-    "Trilu": _with_zeros,
+_RULES: dict[type[Operator], Rule] = {
+    **_rules(_same, Cast, Expand, Flatten, Identity, Reshape, Squeeze, Tile, Transpose, Unsqueeze),
+    **_rules(_part, Compress, Gather, GatherElements, GatherND, ReduceMax, ReduceMin, Slice, Split),
+    **_rules(_either, Max, Min, Where),
+    **_rules(_place, ArgMax, ArgMin, NonZero, TopK),
+    Add: _sum, Clip: _clipped, Concat: _any, ConstantOfShape: _filled, CumSum: _running_sum, Div: _quotient,
+    Mod: _remainder, Mul: _product, Neg: _negation, Range: _counted, ReduceSum: _total, Sub: _difference,
+    Trilu: _with_zeros,
 }  # fmt: skip

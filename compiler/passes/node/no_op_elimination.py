@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.arithmetic import Max, Mean, Min, Sum
 from ...ir.ops.base import Movement
+from ...ir.ops.elementwise import Cast, CastLike, Identity
+from ...ir.ops.filling import Expand, Tile
+from ...ir.ops.shape import Concat, Transpose
+from ...ir.ops.slicing import Pad, Slice
 from ...ir.types import TensorType
 from ..base import NodePass
 from ..rewrite import Rewriter
@@ -34,18 +39,18 @@ class NoOpElimination(NodePass):
         """The operand that the node's only result equals."""
         if len(node.outputs) != 1 or not node.operands or node.inputs[0] is None:
             return None
-        x, y, name = node.inputs[0], node.output, node.op.name
-        if name == "Identity":
+        x, y, op = node.inputs[0], node.output, node.op
+        if isinstance(op, Identity):
             return x
         if not isinstance(x.type, TensorType) or x.type != y.type or x.type.shape is None:
             return None
-        if name in ("Cast", "CastLike", "Expand") or (isinstance(node.op, Movement) and node.op.is_view):
+        if isinstance(op, (Cast, CastLike, Expand)) or (isinstance(op, Movement) and op.is_view):
             return x
-        if name in ("Concat", "Sum", "Max", "Min", "Mean") and len(node.inputs) == 1:
+        if isinstance(op, (Concat, Sum, Max, Min, Mean)) and len(node.inputs) == 1:
             return x
-        if name == "Transpose" and list(node.op.perm or ()) == list(range(x.type.rank)):  # type: ignore[attr-defined]
+        if isinstance(op, Transpose) and list(op.perm or ()) == list(range(x.type.rank)):
             return x
-        if name in ("Pad", "Tile", "Slice") and self._is_neutral(node):
+        if isinstance(op, (Pad, Tile, Slice)) and self._is_neutral(node):
             return x
         rw.no_match("does something", node)
         return None
@@ -55,8 +60,8 @@ class NoOpElimination(NodePass):
         given = [v.data for v in node.inputs[1:] if v is not None]
         if any(d is None for d in given):
             return False
-        if node.op.name == "Slice":
+        if isinstance(node.op, Slice):
             steps = node.inputs[4].data if len(node.inputs) > 4 and node.inputs[4] is not None else None
             return steps is None or bool(np.all(steps == 1))
         first = given[0]
-        return first is not None and bool(np.all(first == (1 if node.op.name == "Tile" else 0)))
+        return first is not None and bool(np.all(first == (1 if isinstance(node.op, Tile) else 0)))

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.filling import ConstantOfShape
 from ..base import NodePass
 from ..rewrite import Rewriter
-
-ZEROS_ARE_NEUTRAL = {"LSTM": (3, 5, 6, 7), "GRU": (3, 5), "RNN": (3, 5), "Conv": (2,), "ConvTranspose": (2,),
-                     "Gemm": (2,), "LayerNormalization": (2,)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class OmitNeutralOperands(NodePass):
         """See the class."""
         changed = False
         for node in graph:
-            for i in ZEROS_ARE_NEUTRAL.get(node.op.name, ()):
+            for i in node.op.zeros_by_default:
                 v = node.inputs[i] if i < len(node.inputs) else None
                 if v is not None and _is_zeros(v):
                     node.set_inputs(_without(node, i))
@@ -46,7 +44,7 @@ def _is_zeros(v: Value) -> bool:
     if v.data is not None:
         return v.data.dtype.kind in "fiu" and not v.data.any()
     maker = v.producer
-    if maker is None or maker.op.name != "ConstantOfShape":
+    if maker is None or not isinstance(maker.op, ConstantOfShape):
         return False
-    content = maker.op.value  # type: ignore[attr-defined]
+    content = maker.op.value
     return content is None or not np.any(content)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.arithmetic import Max, Mean, Min, Sum
 from ...ir.types import BF16, F16, F32
 from ..base import NodePass
 from ..rewrite import Rewriter
@@ -27,7 +27,7 @@ class SplitWideOperators(NodePass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.op.name not in ("Sum", "Mean", "Max", "Min"):
+            if not isinstance(node.op, (Sum, Mean, Max, Min)):
                 continue
             if len(set(node.operands)) <= self.max_operands:
                 rw.no_match("few operands", node)
@@ -38,18 +38,13 @@ class SplitWideOperators(NodePass):
 
     def _tree(self, g: GraphBuilder, node: Node) -> Value:
         """The tree's root; sums of 16-bit floats are f32 until the end, as they are within one operator."""
-        name, to = "Sum" if node.op.name == "Mean" else node.op.name, node.output.tensor.dtype
-
-        def combine(values: Sequence[Value]) -> Value:
-            result: Value = getattr(g, name)(*values)
-            return result
-
+        op, to = Sum() if isinstance(node.op, Mean) else node.op, node.output.tensor.dtype
         values, n = list(node.operands), self.max_operands
-        if name == "Sum" and to in (F16, BF16):
+        if isinstance(op, Sum) and to in (F16, BF16):
             values = [g.Cast(v, to=F32) for v in values]
         while len(values) > 1:
-            values = [combine(values[i : i + n]) for i in range(0, len(values), n)]
+            values = [g.add(op, values[i : i + n]) for i in range(0, len(values), n)]
         found = values[0]
-        if node.op.name == "Mean":
+        if isinstance(node.op, Mean):
             found = g.Div(found, g.const(np.float32(len(node.operands)), found.tensor.dtype))
         return found if found.tensor.dtype == to else g.Cast(found, to=to)

@@ -1,0 +1,87 @@
+"""Every Python file of the project, as the tests of its own rules read it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("parax", "compiler", "runtime")
+GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
+
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the root with slashes, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def stem(self) -> str:
+        return self.path.removesuffix(".py")
+
+    @property
+    def in_a_room(self) -> bool:
+        return self.path.split("/")[0] in ROOMS
+
+    def imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
+        """Each import with the modules it may mean: ours from the root (`compiler/ir/types`), others dotted."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield node, [_from_root(alias.name) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                yield node, self._targets(node)
+
+    def _targets(self, node: ast.ImportFrom) -> list[str]:
+        if not node.level:
+            return [_from_root(node.module or "")]
+        installed = self.path if self.path.startswith("parax/") else f"parax/{self.path}"
+        package = installed.split("/")[: -node.level]
+        base = ".".join([*package, *((node.module or "").split(".") if node.module else [])])
+        return [_from_root(f"{base}.{alias.name}") for alias in node.names]
+
+    def absolute_imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
+        """Each import that is not relative, with the dotted modules it names."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield node, [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node, [node.module or ""]
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node
+
+
+def _from_root(dotted: str) -> str:
+    """`parax.compiler.ir.types` → `compiler/ir/types`; `parax.errors` → `parax/errors`; others unchanged."""
+    parts = dotted.split(".")
+    if parts[0] != "parax":
+        return dotted
+    return "/".join(parts[1:] if parts[1:2] and parts[1] in ROOMS else parts)
+
+
+def _sources() -> list[Source]:
+    listed = [path.relative_to(ROOT).as_posix() for ground in GROUNDS for path in (ROOT / ground).rglob("*.py")]
+    return [Source(path, (ROOT / path).read_text()) for path in sorted(listed)]
+
+
+def fits(path: str, prefix: str) -> bool:
+    """Whether a path is the prefix, or lies below it."""
+    return path == prefix or path.startswith(f"{prefix}/")
+
+
+SOURCES = _sources()
+OURS = [source for source in SOURCES if source.in_a_room]
+Rule = Callable[[Source], Iterator[str]]
+"""The problems of a file, each with its line."""
