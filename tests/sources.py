@@ -25,6 +25,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree."""
+        return list(ast.walk(self.tree))
+
     @property
     def stem(self) -> str:
         return self.path.removesuffix(".py")
@@ -35,7 +40,7 @@ class Source:
 
     def imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
         """Each import with the modules it may mean: ours from the root (`compiler/ir/types`), others dotted."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield node, [_from_root(alias.name) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -51,14 +56,14 @@ class Source:
 
     def absolute_imports(self) -> Iterator[tuple[ast.stmt, list[str]]]:
         """Each import that is not relative, with the dotted modules it names."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield node, [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 yield node, [node.module or ""]
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node
 
@@ -71,9 +76,11 @@ def _from_root(dotted: str) -> str:
     return "/".join(parts[1:] if parts[1:2] and parts[1] in ROOMS else parts)
 
 
-def _sources() -> list[Source]:
+def sources() -> Iterator[Source]:
+    """Every file, one after the other: the trees of all are hundreds of megabytes, which make every fork slow."""
     listed = [path.relative_to(ROOT).as_posix() for ground in GROUNDS for path in (ROOT / ground).rglob("*.py")]
-    return [Source(path, (ROOT / path).read_text()) for path in sorted(listed)]
+    for path in sorted(listed):
+        yield Source(path, (ROOT / path).read_text())
 
 
 def fits(path: str, prefix: str) -> bool:
@@ -81,7 +88,5 @@ def fits(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(f"{prefix}/")
 
 
-SOURCES = _sources()
-OURS = [source for source in SOURCES if source.in_a_room]
 Rule = Callable[[Source], Iterator[str]]
 """The problems of a file, each with its line."""

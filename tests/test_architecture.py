@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
-from sources import OURS, ROOMS, ROOT, SOURCES, Rule, Source, fits
+from sources import ROOMS, ROOT, Rule, Source, fits, sources
 
 # Who may import whom: the longest prefix that fits a module decides; what is not listed is closed.
 BASE = {
@@ -76,14 +78,23 @@ def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
-IMPORTED = {
-    alias.name
-    for source in SOURCES
-    for node in ast.walk(source.tree)
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
-DEFINED = Counter(function.name for source in OURS for function in source.functions())
+@dataclass(frozen=True)
+class Names:
+    """All names that some file imports from another, and how often a function of a name is defined in the rooms."""
+
+    imported: set[str]
+    defined: Counter[str]
+
+
+@cache
+def all_names() -> Names:
+    """Of every file."""
+    found = Names(set(), Counter())
+    for source in sources():
+        found.imported.update(a.name for n in source.nodes if isinstance(n, ast.ImportFrom) for a in n.names)
+        if source.in_a_room:
+            found.defined.update(function.name for function in source.functions())
+    return found
 
 
 def imports_only_the_rooms_it_may(source: Source) -> Iterator[str]:
@@ -136,14 +147,14 @@ def imports_at_the_top(source: Source) -> Iterator[str]:
 def says_what_it_is(source: Source) -> Iterator[str]:
     if not ast.get_docstring(source.tree):
         yield "1: no module docstring"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         is_silent = isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
         if is_silent and len(node.body) > 1:  # type: ignore[attr-defined]
             yield f"{node.lineno}: class {node.name} has no docstring"
     for top in source.tree.body:
         if isinstance(top, ast.FunctionDef) and any(ast.unparse(d) == "overload" for d in top.decorator_list):
             continue
-        if isinstance(top, ast.FunctionDef) and top.name in IMPORTED and not ast.get_docstring(top):
+        if isinstance(top, ast.FunctionDef) and top.name in all_names().imported and not ast.get_docstring(top):
             yield f"{top.lineno}: {top.name} is used by other modules and has no docstring"
 
 
@@ -164,12 +175,12 @@ def has_nothing_unfinished(source: Source) -> Iterator[str]:
     for function in source.functions():
         body = function.body[1:] if ast.get_docstring(function) else function.body
         raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
-        if raises and DEFINED[function.name] < 2:
+        if raises and all_names().defined[function.name] < 2:
             yield f"{function.lineno}: {function.name} is a stub: nothing overrides it"
 
 
 def swallows_no_exception(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield f"{node.lineno}: catches everything, signals too"
@@ -178,7 +189,7 @@ def swallows_no_exception(source: Source) -> Iterator[str]:
 
 
 def writes_files_whole(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         writes = isinstance(node, ast.Attribute) and node.attr in ("write_text", "write_bytes")
         if writes and source.path != "parax/files.py":
             yield f"{node.lineno}: parax/files.py writes files, whole or not at all"  # type: ignore[attr-defined]
@@ -206,10 +217,13 @@ FOR_ALL: tuple[Rule, ...] = (
 )
 
 
-@pytest.mark.parametrize("rule", [*FOR_MODULES, *FOR_ALL], ids=lambda rule: rule.__name__)
-def test_every_file(rule: Rule) -> None:
-    sources = OURS if rule in FOR_MODULES else SOURCES
-    problems = [f"{source.path}:{problem}" for source in sources for problem in rule(source)]
+def test_every_file() -> None:
+    problems = [
+        f"{source.path}:{problem}"
+        for source in sources()
+        for rule in ((*FOR_MODULES, *FOR_ALL) if source.in_a_room else FOR_ALL)
+        for problem in rule(source)
+    ]
     assert not problems, "\n".join(problems)
 
 
@@ -237,7 +251,9 @@ def test_each_rule_sees_what_breaks_it(rule: Rule, path: str, text: str) -> None
 
 
 def test_every_folder_of_a_room_is_a_package() -> None:
-    for source in OURS:
+    for source in sources():
+        if not source.in_a_room:
+            continue
         assert (ROOT / source.path).with_name("__init__.py").is_file(), f"{source.path}: no __init__.py beside it"
 
 
