@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ import pytest
 from commanding import run_here
 from crowd import in_the_room
 from parax import env
+from sampling import Whole
 
 if find_spec("hypothesis"):  # the tests that need it skip by themselves
     hypothesis = import_module("hypothesis")
@@ -29,6 +31,22 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's backgro
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT))  # for benchmarks and examples; last, so that the installed parax comes first
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    Whole.asked = "not slow" not in config.option.markexpr
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[str] = Counter()
+    for item in items:
+        if Whole.asked and item.get_closest_marker("thorough"):
+            item.add_marker("slow")
+        sample, test = item.get_closest_marker("sample"), item.nodeid.partition("[")[0]
+        if sample and seen[test] % sample.args[0]:
+            item.add_marker("slow")
+        seen[test] += 1
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -189,6 +189,7 @@ def test_float_to_integer_saturates(lanewise: Any, source: Any, to: DType, lanes
     check(lanewise(lambda k, v: k.cast(v, to), [x], to.numpy, lanes), np.array(expected, to.numpy))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("source", INTS)
 def test_integer_to_anything(lanewise: Any, source: Any, lanes: int) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.dim import SymDim, evaluate, symbol
 from parax.compiler.ir.kernel_builder import I64PTR, kernel
+from sampling import thorough
 
 N, S = symbol("N"), symbol("S")
 FORMS = [(N - S) // 3, (N - S) // S, (2 * N - 9) % 4, (N - S) % (S + 1), (5 - N) // (S + 2), (N * S - 1) // S, N // S]
 
 
-@settings(max_examples=30, deadline=None)
+@thorough(30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_floors_round_down(n: int, s: int) -> None:
     out = np.zeros(len(FORMS), np.int64)

@@ -20,7 +20,7 @@ from sampling import sampled
 CASES = all_cases()
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 3), ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 5), ids=str)
 def test_operator(case: Case) -> None:
     graph, feeds, symbols, contents = build(case)
     text = print_graph(graph)

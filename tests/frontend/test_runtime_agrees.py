@@ -115,6 +115,7 @@ def _node(op: str, feeds: Feeds, constants: Feeds, attributes: dict[str, Any]) -
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("by", ["scales", "sizes"])
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -130,6 +131,7 @@ def test_nearest_positions_fall_to_the_same_side(coordinates: str, rounding: str
         _assert_agree("nearest", _run(model, {"x": x}), _run(later, {"x": x} | parameters))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.float16, np.float32])
 @pytest.mark.parametrize("how", [{"mode": "linear"}, {"mode": "cubic"}, {"mode": "cubic", "exclude_outside": 1}],
                          ids=str)  # fmt: skip

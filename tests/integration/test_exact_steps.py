@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import parax
+from sampling import thorough
 
 f32 = np.float32
 SHAPE = (6, 40)
@@ -123,7 +124,7 @@ def run(steps: list[Step], x: np.ndarray) -> np.ndarray:
     return y
 
 
-@settings(max_examples=120, deadline=None)
+@thorough(120, deadline=None)
 @given(steps=chains())
 def test_jumps_see_what_the_model_computes(steps: list[Step]) -> None:
     x = inputs_for(steps)

@@ -65,6 +65,7 @@ def test_matrix_products(size: tuple[int, ...], types: tuple[type, type], fast: 
     check("QLinearMatMul", "MatMulInteger", x, w, given, total, fast)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.uint8, np.uint8)])
 @pytest.mark.parametrize("kernel", [1, 3])

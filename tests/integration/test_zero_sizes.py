@@ -91,6 +91,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("make", "shapes"), CASES, ids=lambda p: getattr(p, "__name__", str(p)).replace(" ", ""))
 def test_a_dimension_of_0_at_run_time(make: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     proto = make()
@@ -112,6 +113,7 @@ def test_a_dimension_of_0_at_run_time(make: Any, shapes: Mapping[str, tuple[int,
             np.testing.assert_allclose(found[name], array, 1e-5, 1e-5, err_msg=f"{options} {name}")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("opt_level", [0, 2])
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (2, 0, 3)])
 def test_constants_without_elements(opt_level: int, shape: tuple[int, ...]) -> None:

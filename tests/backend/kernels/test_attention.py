@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph, run_node
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from sampling import thorough
 
 PLAIN, HEADS_INSIDE = (0, 1, 2, 3), (0, 2, 1, 3)
 KEYS_INSIDE = (0, 3, 1, 2)  # kᵀ as a view of keys whose heads are inside
@@ -34,7 +35,7 @@ def check(arrays: list[np.ndarray], mask: np.ndarray | None, scale: float, **opt
     np.testing.assert_allclose(found, reference(*arrays, mask, scale), rtol=2e-4, atol=2e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@thorough(25, deadline=None)
 @given(n=st.integers(1, 2), h=st.integers(1, 3), m=st.integers(1, 60), s=st.integers(1, 140), d=st.integers(1, 70),
        e=st.integers(1, 90), masked=st.sampled_from(["no", "keys", "heads", "full"]), inside=st.booleans(),
        target=st.sampled_from(host_targets()))  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_node
@@ -19,6 +19,7 @@ from parax.compiler.backend.kernels.depthwise import walk_length
 from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import symbol
+from sampling import thorough
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,7 +66,7 @@ def run_conv(
 SYMBOLS = st.sampled_from([{}, {"N": 0}, {"N": 0, "H": 2, "W": 3}])
 
 
-@settings(max_examples=40)
+@thorough(40)
 @given(
     data=st.data(),
     n=st.integers(1, 2),
@@ -110,7 +111,7 @@ def test_any_convolution(
     )
 
 
-@settings(max_examples=25)
+@thorough(25)
 @given(
     data=st.data(),
     channels=st.sampled_from([3, 16, 40]),
@@ -137,7 +138,7 @@ def test_depthwise(
     )
 
 
-@settings(max_examples=30)
+@thorough(30)
 @given(
     data=st.data(),
     n=st.integers(1, 3),
@@ -185,7 +186,7 @@ def test_strips_need_rows_of_accumulators_and_all_taps_in_registers() -> None:
     assert walk_length(replace(line, dilation=1), replace(line, dilation=2), 32) == 7
 
 
-@settings(max_examples=25)
+@thorough(25)
 @given(
     data=st.data(),
     inputs=st.sampled_from([2, 4, 8, 16]),
@@ -246,6 +247,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("case", CASES)
 def test_cases_on_targets(case: str, target: Target) -> None:

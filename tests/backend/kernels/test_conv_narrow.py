@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph
@@ -25,6 +25,7 @@ from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.base import Operator
 from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F16, F32, DType, TensorType
+from sampling import thorough
 
 LAST = (0, 2, 3, 1)
 
@@ -44,7 +45,7 @@ def always() -> Iterator[list[Narrow]]:
         yield served
 
 
-@settings(max_examples=40)
+@thorough(40)
 @given(
     data=st.data(),
     n=st.integers(1, 2),
@@ -82,7 +83,7 @@ def test_any_convolution(
         )
 
 
-@settings(max_examples=40)
+@thorough(40)
 @given(
     case=transposed([1, 4, 17], [1, 2, 3, 13, 21], widest=20, symbols=SYMBOLS[:2]),
     target=st.sampled_from(host_targets()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph
@@ -20,11 +20,12 @@ from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F16, F32, DType, TensorType
+from sampling import thorough
 
 WIDE = [t for t in TARGETS.values() if t.f32_lanes >= 8]
 
 
-@settings(max_examples=60)
+@thorough(60)
 @given(
     n=st.integers(1, 3),
     group=st.integers(2, 5),

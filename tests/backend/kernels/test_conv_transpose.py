@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
 from parax.compiler.ir.target import Target
+from sampling import thorough
 
 
 def run_transposed(
@@ -80,7 +81,7 @@ def transposed(
     }
 
 
-@settings(max_examples=30)
+@thorough(30)
 @given(case=transposed([1, 4, 16], [1, 20, 70], widest=6), constant=st.booleans(), plain=st.booleans())
 def test_any_transposed_convolution(case: dict[str, Any], constant: bool, plain: bool) -> None:
     run_transposed(**case, constant=constant, plain=plain)

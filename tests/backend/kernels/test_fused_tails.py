@@ -81,6 +81,7 @@ def fused(separate: Graph) -> Graph:
     return graph
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", [None, LAST], ids=["channels first", "channels last"])
 @pytest.mark.parametrize(("root", "constants"), ROOTS, ids=lambda p: p.name if isinstance(p, Operator) else "")
 @pytest.mark.parametrize("dtype", [F32, F16], ids=str)

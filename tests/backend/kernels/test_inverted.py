@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import Program, default_target, host_targets, run_graph
@@ -25,6 +25,7 @@ from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.block.fuse_expansion import FuseExpansion
 from parax.compiler.passes.rewrite import Rewriter
+from sampling import thorough
 
 ONE = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
 
@@ -75,7 +76,7 @@ def run_block(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@thorough(40)
 @given(
     data=st.data(),
     n=st.integers(1, 3),

@@ -57,6 +57,7 @@ def test_a_large_image_is_normalised_as_well_as_a_small_one(layout: tuple[int, .
     assert np.sqrt(((y - expected) ** 2).mean()) < 3e-7
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 33, 100])
 @pytest.mark.parametrize("symbols", [{}, {"S": 1}], ids=["known", "of a run"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["along", "across"])

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph, run_node
 from backend.kernels.naive import check, normal
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from sampling import thorough
 
 SIZES = st.integers(1, 40)
 
@@ -22,7 +23,7 @@ def matmul(a: np.ndarray, b: np.ndarray, **how: Any) -> None:
     check(run_node(op("MatMul"), [a, b], **how)[0], expected, a.shape[-1])
 
 
-@settings(max_examples=25)
+@thorough(25)
 @given(m=SIZES, k=SIZES, n=st.integers(1, 150), constant=st.booleans(), symbolic=st.booleans())
 def test_any_size(m: int, k: int, n: int, constant: bool, symbolic: bool) -> None:
     matmul(normal(m, k), normal(k, n), constants=[1] if constant else [], symbols={"M": 0} if symbolic else {})
@@ -90,7 +91,7 @@ def test_half_precision_accumulates_in_single(constant: bool) -> None:
 C_SHAPES = st.sampled_from([None, (30,), (20, 1), (20, 30), (1, 30), (1,), ()])
 
 
-@settings(max_examples=25)
+@thorough(25)
 @given(
     ta=st.booleans(),
     tb=st.booleans(),

@@ -31,6 +31,7 @@ def test_max_pool_passes_nan_on(dtype: type, channels: int, layout: tuple[int, .
         np.testing.assert_array_equal(found, windows(x, kernel, pad).max(-1))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("layout", [None, LAST])
 @pytest.mark.parametrize("kernel", [(1, 1), (1, 3), (3, 3), (2, 2), (7, 7), (8, 8)])  # loops from 50 taps on
 def test_one_nan_reaches_its_windows_and_no_others(kernel: tuple[int, int], layout: tuple[int, ...] | None,

@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import DType, TensorType, symbol
-from sampling import sampled
+from sampling import sampled, thorough
 
 RNG = np.random.default_rng(5)
 HIDDEN = 21
@@ -156,7 +156,7 @@ def program(layer: dict[str, Any], outputs: int, target: Target | None = None) -
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@thorough(40, deadline=None)
 @given(layers(), st.sampled_from(host_targets()))
 def test_as_onnxruntime_with_any_number_of_cores(layer: dict[str, Any], target: Target) -> None:
     outputs = 3 if layer["name"] == "LSTM" else 2

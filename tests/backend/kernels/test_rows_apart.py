@@ -154,6 +154,7 @@ def test_queries_and_heads_of_attention_stay_apart(target: Target, poison: float
         np.testing.assert_array_equal(found[~reached], clean[~reached])
 
 
+@pytest.mark.sample(2)
 @targets
 @pytest.mark.parametrize("cell, gates", [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])

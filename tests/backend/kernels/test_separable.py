@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import Program, default_target, host_targets, run_graph
@@ -26,6 +26,7 @@ from parax.compiler.ir.types import F32, Dim, TensorType, symbol
 from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.rewrite import Rewriter
+from sampling import thorough
 
 LAST = (0, 2, 3, 1)
 
@@ -79,7 +80,7 @@ def run_block(
     check(found, np.maximum(y, 0) if relu else y, channels * kernel[0] * kernel[1])
 
 
-@settings(max_examples=40)
+@thorough(40)
 @given(
     data=st.data(),
     n=st.integers(1, 3),
@@ -140,7 +141,7 @@ def test_more_cores_get_more_bands() -> None:
     assert bands((1, 2)) == 2 and bands((1, 2, 4, 8)) > 2
 
 
-@settings(max_examples=15)
+@thorough(15)
 @given(
     n=st.integers(1, 3),
     size=st.tuples(st.integers(1, 9), st.integers(1, 15)),
@@ -154,6 +155,7 @@ def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, 
         run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual, fp=Fp.FAST)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("fp", Fp)
 def test_wide_blocks_take_halves_with_fast_floating_point(target: Target, fp: Fp) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
@@ -22,6 +22,7 @@ from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from sampling import thorough
 
 LAST = (0, 2, 3, 1)
 Make = Callable[[LowerContext, Product], KernelCall]
@@ -50,7 +51,7 @@ def gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@thorough(40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.integers(1, 150), depth=st.integers(1, 70), columns=st.integers(16, 200), biased=st.booleans())
 def test_agrees_with_the_plain_product(rows: int, depth: int, columns: int, biased: bool) -> None:
     a, b = normal(rows, 2 * depth), normal(2 * depth, columns, seed=1)
@@ -59,7 +60,7 @@ def test_agrees_with_the_plain_product(rows: int, depth: int, columns: int, bias
     assert_close(y, gemm(a, b, c))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@thorough(15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(items=st.integers(1, 4), rows=st.integers(1, 150), columns=st.integers(16, 100))
 def test_batches_of_any_number_of_items(items: int, rows: int, columns: int) -> None:
     a, b = normal(items, rows, 34), normal(34, columns, seed=1)
@@ -67,7 +68,7 @@ def test_batches_of_any_number_of_items(items: int, rows: int, columns: int) -> 
     assert_close(y, gemm(a, b, None))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@thorough(15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(images=st.integers(1, 3), size=st.integers(1, 15), stride=st.integers(1, 2), depth=st.integers(4, 40),
        columns=st.integers(16, 96))  # fmt: skip
 def test_pointwise_convolutions(images: int, size: int, stride: int, depth: int, columns: int) -> None:

@@ -89,6 +89,7 @@ def test_every_target(target: Target, stride: int) -> None:
     assert_close(run(x, k, None, target, strides=[stride] * 2, pads=[1] * 4), expected)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kernel, stride, outputs", ALGORITHMS)
 def test_many_channels_stay_within_the_bound(
     monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int], stride: int, outputs: tuple[int, int]

@@ -15,6 +15,7 @@ from parax.compiler.passes.dataflow.memory_planning import plan_memory, separate
 from parax.compiler.passes.dataflow.placement import EXHAUSTIVE, Span, peak, place
 from parax.compiler.passes.dataflow.write_in_place import WriteInPlace
 from parax.compiler.passes.rewrite import Rewriter
+from sampling import thorough
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -79,7 +80,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return parse_graph("\n".join(lines))
 
 
-@hypothesis.settings(derandomize=True, max_examples=150)
+@thorough(150, derandomize=True)
 @hypothesis.given(graphs(), st.booleans())
 def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph, in_place: bool) -> None:
     separate_outputs(graph)
@@ -92,7 +93,7 @@ def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph, in_plac
     assert evaluate(plan.total, sizes) <= 1.2 * evaluate(plan.peak, sizes)
 
 
-@hypothesis.settings(derandomize=True, max_examples=100)
+@thorough(100, derandomize=True)
 @hypothesis.given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6), st.integers(1, 9)), max_size=40))
 def test_spans_that_live_together_lie_apart(drawn: list[tuple[int, int, int]]) -> None:
     spans = [Span(first, first + length, size, first) for first, length, size in drawn]

@@ -17,6 +17,7 @@ from parax.compiler.passes.dataflow.write_in_place import WriteInPlace
 from parax.compiler.passes.rewrite import Rewriter
 from parax.errors import InternalError
 from passes.dataflow.test_memory_planning import graphs
+from sampling import thorough
 from schedules import random_schedule
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -74,7 +75,7 @@ def check_apart(graph: Graph, schedule: Schedule, plan: MemoryPlan, n_pieces: in
         assert free or used, f"{born} and {other} overlap"
 
 
-@hypothesis.settings(derandomize=True, max_examples=150)
+@thorough(150, derandomize=True)
 @hypothesis.given(graphs(), st.integers(0, 2**32), st.integers(2, 4), st.integers(0, 4), st.booleans())
 def test_what_may_live_at_once_lies_apart(
     graph: Graph, seed: int, n_cores: int, n_stages: int, in_place: bool

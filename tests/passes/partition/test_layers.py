@@ -82,6 +82,7 @@ def test_layers_are_closed_and_cover_the_graph(seed: int, n_cores: int) -> None:
     assert done == dag.everything
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("most_evaluations", [1000, LayerOptions().most_evaluations])
 @pytest.mark.parametrize("n_cores", [2, 8])
 @pytest.mark.parametrize("kind", ["random", "inception"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parax.compiler.ir.cost import Cost
@@ -28,6 +28,7 @@ from parax.compiler.passes.partition.simulate import (
     simulate,
 )
 from parax.errors import UsageError
+from sampling import thorough
 
 BOX = Machine(
     "box", cores_per_socket=4, flops_per_core=1.0, bandwidth_per_core=2.0, bandwidth_per_socket=4.0,
@@ -222,7 +223,7 @@ def longest_way(works: list[Work], machine: Machine) -> float:
     return max(ends)
 
 
-@settings(max_examples=150, deadline=None)
+@thorough(150, deadline=None)
 @given(dags(), st.sampled_from([1, 2, 4]))
 def test_greedy_keeps_the_bounds_of_every_schedule(works: list[Work], n_cores: int) -> None:
     machine = replace(BOX, cores_per_socket=n_cores, bandwidth_per_socket=3.0)
@@ -239,7 +240,7 @@ def test_greedy_keeps_the_bounds_of_every_schedule(works: list[Work], n_cores: i
     _runs_each_once_in_order(works, found)
 
 
-@settings(max_examples=100, deadline=None)
+@thorough(100, deadline=None)
 @given(dags(), st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 1)]), st.integers(1, 3), st.booleans())
 def test_instances_conserve_work_and_bandwidth(
     works: list[Work], shape: tuple[int, int], groups: int, two: bool
@@ -253,7 +254,7 @@ def test_instances_conserve_work_and_bandwidth(
     _runs_each_once_in_order(works, found)
 
 
-@settings(max_examples=100, deadline=None)
+@thorough(100, deadline=None)
 @given(dags())
 def test_sequential_is_the_sum_of_its_works(works: list[Work]) -> None:
     found = simulate(works, BOX, Sequential(4))

@@ -48,6 +48,7 @@ def extremes(dtype: type, shape: tuple[int, ...], rng: np.random.Generator) -> n
     return np.where(rng.random(shape) < 0.5, large, rng.integers(0, 9, shape).astype(dtype))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ReduceLogSumExp"])
 def test_integers_are_what_kernels_make_of_them(kind: str, dtype: type) -> None:
