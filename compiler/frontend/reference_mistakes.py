@@ -12,7 +12,6 @@ import numpy as np
 from ..ir.graph import Node
 from ..ir.ops.base import Accumulation, Composite, Contraction
 from ..ir.ops.normalization import Normalize
-from ..ir.ops.reduce import CumSum
 from ..ir.ops.softmax import AlongAxis
 from ..ir.types import BF16, F16, F64, TensorType
 
@@ -102,5 +101,5 @@ def mistake_of(node: Node, arrays: Arrays) -> str:
 def _rounds_halves(node: Node) -> bool:
     """Whether it is more than one operation on 16-bit floats: kernels of ours compute it in f32 and round once."""
     halves = any(isinstance(v.type, TensorType) and v.type.dtype in (F16, BF16) for v in node.operands)
-    several = isinstance(node.op, (Accumulation, AlongAxis, Composite, Contraction, CumSum, Normalize))
+    several = isinstance(node.op, (Accumulation, AlongAxis, Composite, Contraction, Normalize))
     return halves and (several or node.op.name in IN_STEPS)

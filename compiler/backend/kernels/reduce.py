@@ -1,4 +1,4 @@
-"""Reductions along axes, ArgMax, ArgMin and CumSum over tensors of any layout.
+"""Reductions along axes, ArgMax, ArgMin and running results over tensors of any layout.
 
 Loops: see `lines`. Sums run in several vector accumulators joined pairwise, half precisions in f32, integers exactly.
 """
@@ -11,7 +11,7 @@ from ...ir.graph import Node, Value
 from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.base import InferContext, Reduce
-from ...ir.ops.reduce import ArgReduce, CumSum
+from ...ir.ops.reduce import ArgReduce, Cumulative
 from ...ir.types import I32, I64, Dim, DType, TensorType
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, lowers
@@ -138,18 +138,18 @@ def extreme(k: Builder, walk: Walk, across: bool, op: ArgReduce, dtype: DType,
     return walk.fold([k.const(op.worst(dtype), dtype), k.const(0, I32)], step, merge)
 
 
-@lowers(CumSum)
-def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
-    """Running sums: neighbouring lines side by side in a vector, one element of each line after the other.
+@lowers(Cumulative)
+def lower_cumulative(ctx: LowerContext, node: Node) -> KernelCall:
+    """Running sums and products: neighbouring lines side by side in a vector, one element of each line after the other.
 
     An axis that only the run knows costs a branch per axis and gives a single work item.
     """
     fusion = Fusion.of(node)
     op = fusion.root.op
     source, which = fusion.root_inputs[:2]
-    assert isinstance(op, CumSum) and source is not None and which is not None
+    assert isinstance(op, Cumulative) and source is not None and which is not None
     x = source.tensor
-    known = op.summed_axis(root_context(fusion))
+    known = op.running_axis(root_context(fusion))
     reads: list[tuple[str, Value, tuple[Dim, ...]]] = [("x", source, x.strides)]
     if known is None:
         reads.append(("axis", which, (0,) * x.rank))
@@ -165,15 +165,15 @@ def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, operands.params())
 
-        def add(lane: Lane, state: State) -> State:
+        def step(lane: Lane, state: State) -> State:
             total = state[0]
-            after = total + k.cast(load_lane(k, k["x"], lane, 0), dtype)
+            after = op.combine(k, total, k.cast(load_lane(k, k["x"], lane, 0), dtype))
             operands.finish(k, lane, total if op.exclusive else after)
             return [after]
 
         def body(walk: Walk) -> None:
             assert isinstance(walk, Across)
-            walk.scan([k.const(0, dtype)], add, bool(op.reverse))
+            walk.scan([k.const(op.init(k, dtype), dtype)], step, bool(op.reverse))
 
         if known is not None:
             emit_lines(k, *schedule(known), body)
@@ -188,7 +188,7 @@ def lower_cumsum(ctx: LowerContext, node: Node) -> KernelCall:
                   emit_lines(k, lines, lanes, body, items=items))
         return k.func
 
-    func = ctx.function("cumsum", node, build, known, site)
+    func = ctx.function("cumulative", node, build, known, site)
     if known is None:
         return operands.call(ctx, func, 1)
     lines, lanes = schedule(known)

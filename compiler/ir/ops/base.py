@@ -54,7 +54,7 @@ from .work_rules import Effort, Shapes, Work, WorkRule
 Any = Any_
 
 __all__ = [
-    "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control", "Effort",
+    "Accumulation", "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control", "Effort",
     "Elementwise", "Float", "Float2", "Floats", "Fused", "Host", "In", "Index", "Index2", "InferContext", "Int",
     "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut",
     "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup",

@@ -13,6 +13,7 @@ from ..types import BOOL, I64, DType, TensorType, Type
 from . import layout_policies, work_rules
 from .base import (
     CATALOGUE,
+    Accumulation,
     Attr,
     Composite,
     Float,
@@ -284,19 +285,16 @@ class ArgMin(ArgReduce):
         return highest(dtype)
 
 
-@op(since=14)
-class CumSum(Operator):
-    """Running sums along an axis; `exclusive` leaves out the element itself, `reverse` runs from the end."""
+class Cumulative(Accumulation):
+    """Running results along an axis; `exclusive` leaves out the element itself, `reverse` runs from the end."""
 
-    x: In[Numeric]
-    axis: In[Index]
     exclusive: Attr[int] = 0
     reverse: Attr[int] = 0
     layout_policy = layout_policies.PLAIN
     work = work_rules.reduces
     fusion_root = False
 
-    def summed_axis(self, ctx: InferContext) -> int | None:
+    def running_axis(self, ctx: InferContext) -> int | None:
         """The axis, counted from the front; None if only the run knows it."""
         if ctx.shape(1) not in ((), (1,)):
             ctx.fail("axis must be one number", found=ctx.tensor(1))
@@ -307,15 +305,29 @@ class CumSum(Operator):
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.exclusive not in (0, 1) or self.reverse not in (0, 1):
             ctx.fail("exclusive and reverse are flags", expected="0 or 1", found=(self.exclusive, self.reverse))
-        self.summed_axis(ctx)
+        self.running_axis(ctx)
         return [ctx.tensor(0)]
 
     def row_axis(self, rows: Rows) -> int:
         """Along another axis, which has to be known."""
-        along, a = self.summed_axis(rows.ctx), rows.given[0]
+        along, a = self.running_axis(rows.ctx), rows.given[0]
         if along is None or a is None or a == along or rows.given[1] is not None:
-            raise rows.interact("may sum over the rows")
+            raise rows.interact("may run over the rows")
         return a
+
+
+@op(since=14)
+class CumSum(Cumulative):
+    """Running sums."""
+
+    x: In[Numeric]
+    axis: In[Index]
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 0
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc + x
 
 
 @op(domain="parax")

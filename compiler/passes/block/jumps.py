@@ -16,7 +16,7 @@ from ...ir.ops.filling import Trilu
 from ...ir.ops.gathering import Gather, GatherElements, GatherND, ReverseSequence, Scatter
 from ...ir.ops.quantization import RoundTo
 from ...ir.ops.rearrange import DepthToSpace, SpaceToDepth
-from ...ir.ops.reduce import CumSum
+from ...ir.ops.reduce import Cumulative
 from ...ir.ops.resize import Resize
 from ...ir.ops.shape import Shape
 from ...ir.ops.slicing import Pad, Split
@@ -27,7 +27,7 @@ MODERATE = 24  # binary digits by which a factor that moves elsewhere may change
 _JUMPS = (Round, Floor, Ceil, Mod, RoundTo, Sign, ThresholdedRelu, Shrink)
 _FOLLOWED: tuple[type[Operator], ...] = (Elementwise, Movement, Reduce, Window, Relayout)
 _PASSED_ON = (Split, Pad, Gather, GatherElements, GatherND, Scatter, Trilu, DepthToSpace, SpaceToDepth, Resize,
-              ReverseSequence, CumSum)  # fmt: skip
+              ReverseSequence, Cumulative)  # fmt: skip
 
 
 def may_jump(node: Node) -> bool:

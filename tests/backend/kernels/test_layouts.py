@@ -12,12 +12,12 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Reduce, Window
 from parax.compiler.ir.ops.normalization import Normalize
-from parax.compiler.ir.ops.reduce import ArgReduce, CumSum
+from parax.compiler.ir.ops.reduce import ArgReduce, Cumulative
 from parax.compiler.ir.ops.softmax import AlongAxis
 from parax.compiler.ir.target import Target
 from sampling import sampled
 
-KINDS = (Reduce, Window, Normalize, ArgReduce, CumSum, AlongAxis)
+KINDS = (Reduce, Window, Normalize, ArgReduce, Cumulative, AlongAxis)
 CASES = [c for c in all_cases() if issubclass(lookup(c.domain, c.op), KINDS)]
 
 
