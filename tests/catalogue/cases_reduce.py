@@ -78,12 +78,12 @@ def _softmax_of_the_infinite(op: str) -> list[Case]:
     return [case(op, [rows]), case(op, [np.tile(rows, 60)]), case(op, [np.tile(rows.T, 7)], {"axis": 0})]
 
 
-def _cumsum() -> list[Case]:
+def _cumulative(op: str, **options: int) -> list[Case]:
     attrs = [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}]
-    found = [case("CumSum", ["f32[3,9,5]", const(axis, np.int32)], a) for a in attrs for axis in (0, 1, -1)]
-    found += [case("CumSum", ["f32[3,9,20]", np.array(axis)], {"exclusive": 1, "reverse": 1}) for axis in (0, 1, -1)]
-    return [*found, case("CumSum", ["i64[N=20]", const(0)]), case("CumSum", ["f64[2,17]", const(1)]),
-            case("CumSum", ["f32[4,33]", const(0)]), case("CumSum", ["i32[0,3]", const(0)])]
+    found = [case(op, ["f32[3,9,5]", const(axis, np.int32)], a, **options) for a in attrs for axis in (0, 1, -1)]
+    found += [case(op, ["f32[3,9,20]", np.array(axis)], attrs[3], **options) for axis in (0, 1, -1)]
+    others = (["i64[N=20]", const(0)], ["f64[2,17]", const(1)], ["f32[4,33]", const(0)], ["i32[0,3]", const(0)])
+    return [*found, *(case(op, operands, **options) for operands in others)]
 
 
 CASES = [
@@ -106,7 +106,7 @@ CASES = [
       for op in ("ArgMax", "ArgMin") for x in (HOLES, MORE_HOLES) for axis in (0, 1) for last in (0, 1)),
     *(case(op, ["f32[3,N=0]", const([1])]) for op in (*SUMS, *EXTREMES, *LOGS) if op != "ReduceMean"),
     *(case(op, ["f32[3,0,4]", const([1])]) for op in (*SUMS, *EXTREMES, *LOGS)),
-    *_cumsum(),
+    *_cumulative("CumSum"), *_cumulative("CumProd", opset=26),
     *(c for op in ("Softmax", "LogSoftmax", "Hardmax") for c in _softmax(op)),
     *(c for op in ("Softmax", "LogSoftmax", "Hardmax") for c in _softmax_beyond_exp(op)),
     case("Softmax", ["f16[2,33]"], low=-6e4, high=6e4, rtol=5e-3, atol=1e-3),

@@ -1,4 +1,4 @@
-"""Reductions along axes, ArgMax, ArgMin and CumSum."""
+"""Reductions along axes, ArgMax, ArgMin, and running sums and products."""
 
 from __future__ import annotations
 
@@ -328,6 +328,20 @@ class CumSum(Cumulative):
 
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
         return acc + x
+
+
+@op(since=26)
+class CumProd(Cumulative):
+    """Running products."""
+
+    x: In[Numeric]
+    axis: In[Index]
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 1
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc * x
 
 
 @op(domain="parax")
