@@ -142,6 +142,27 @@ class Swish(Elementwise):
         return x * e.sigmoid(x * self.alpha)
 
 
+@op(since=28)
+class SwiGLU(Elementwise):
+    """Swish of the gate a, times b; nothing is broadcast (Shazeer, "GLU variants improve Transformer", 2020)."""
+
+    a: In[Float]
+    b: In[Float]
+    alpha: Attr[float] = 1.0
+    effort = Effort.FUNCTION
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        a, b = ctx.shape(0), ctx.shape(1)
+        if len(a) != len(b):
+            ctx.fail("the gate and the values must have the same shape", expected=ctx.types[0], found=ctx.types[1])
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            ctx.equal(x, y, f"dimension {i} of the gate and the values must agree")
+        return super().infer(ctx)
+
+    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        return a * e.sigmoid(a * self.alpha) * b
+
+
 @op(since=22)
 class HardSwish(Elementwise):
     """x max(0, min(1, x / 6 + 1 / 2))."""
