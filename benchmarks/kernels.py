@@ -32,8 +32,8 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
 from parax.compiler.ir.loops import KFunc
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import TensorType
+from parax.compiler.targets.target import Target
 
 from .command import command_line, finish
 from .warm_cold import Case, aligned, measure

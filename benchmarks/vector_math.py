@@ -16,7 +16,7 @@ from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.kernel_builder import F32PTR, Builder
 from parax.compiler.ir.loops import INDEX, KFunc
-from parax.compiler.ir.target import TARGETS, Target
+from parax.compiler.targets.target import TARGETS, Target
 
 from .command import command_line, finish
 

@@ -31,7 +31,6 @@ from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
 from .ir.machine import Machine
 from .ir.schedule import Schedule, print_schedule
-from .ir.target import Target
 from .ir.text import print_graph
 from .ir.types import noting_positive
 from .ir.views import MemoryPlan
@@ -48,6 +47,7 @@ from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
 from .profiling import PROFILE, notes
+from .targets.target import Target
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 

@@ -12,7 +12,6 @@ from .backend.lower import Segment
 from .backend.lowering import WeightStore
 from .backend.tuning import Choice
 from .ir.graph import Graph, nested_graphs
-from .ir.target import Target
 from .ir.types import SymDim, TensorType, Type, dim_to_json, symbols_of
 from .manifest_steps import StepWriter, all_blocks, constraints_of
 from .options import CompileOptions
@@ -20,6 +19,7 @@ from .passes.dataflow.batch_rows import BatchRows
 from .passes.dataflow.index_ranges import Indexing
 from .passes.dataflow.split_steps import Block, NativeStep
 from .planner.decide import Decision
+from .targets.target import Target
 
 Place = tuple[int, int]
 

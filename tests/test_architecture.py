@@ -34,10 +34,11 @@ MAY_IMPORT = {
     "parax/torch_backend": {"parax/lazy", "compiler/torch_backend"},  # likewise
     "parax/__main__": {"compiler/cli"},
     "compiler/options": BASE,
+    "compiler/targets": BASE | {"compiler/targets"},
     "compiler/ir": BASE | {"compiler/ir"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
     "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/passes"},
-    "compiler/backend": BASE | {"compiler/options", "compiler/ir", "compiler/backend", "runtime"},
+    "compiler/backend": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/backend", "runtime"},
     "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
     "runtime": BASE | {"runtime"},
 }

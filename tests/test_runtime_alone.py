@@ -143,7 +143,7 @@ def test_paraxc_says_so_too(alone: Run, place: Path) -> None:
 
 
 def test_doctor_says_what_is_absent_and_how_it_is_installed(alone: Run) -> None:
-    from parax.compiler.ir.target import best_target
+    from parax.compiler.targets.target import best_target
 
     found = json.loads(alone("doctor", "--format", "json").stdout)
     assert found["versions"]["numpy"] == np.__version__

@@ -34,7 +34,7 @@ from ..ir.cost import Cost
 from ..ir.kernel_builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..ir.loops import INDEX
 from ..ir.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
-from ..ir.target import Target
+from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import resolve_target
 from .jit import Loaded, compile_object, load_function

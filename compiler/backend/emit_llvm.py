@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ..ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
-from ..ir.target import Target
+from ..targets.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory
 from .llvm_claim import claim

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from functools import lru_cache
 
 import llvmlite.binding as llvm
 
 from ...errors import UnsupportedOp
-from ..ir.target import Target, best_target, named_target
+from ..targets.target import Target, best_target, named_target
+
+_WITH_TILES = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids"})
 
 
 @lru_cache(maxsize=1)
@@ -29,4 +32,12 @@ def resolve_target(name: str) -> Target:
     best = best_target(host_features())
     if best is None:
         raise UnsupportedOp("this CPU is older than x86-64-v2 (2008), the least parax makes code for")
-    return replace(best, tune=llvm.get_host_cpu_name())
+    return replace(best, tune=tune_of(llvm.get_host_cpu_name(), host_features()))
+
+
+def tune_of(name: str, features: Set[str]) -> str:
+    """LLVM's name of the CPU to arrange code for: `name`, unless the features say that the model number lies.
+
+    Clouds show guests the number of an older or smaller CPU; LLVM takes some Sapphire Rapids for a Rocket Lake.
+    """
+    return "sapphirerapids" if "amx-tile" in features and name not in _WITH_TILES else name

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from ...errors import InternalError, UsageError
 from ..ir.loops import KFunc
-from ..ir.target import Target
+from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 
 

@@ -26,8 +26,8 @@ from ..ir.loops import KFunc, PtrType
 from ..ir.machine import Machine
 from ..ir.open_sums import is_open_sum
 from ..ir.ops.base import Contraction, Operator
-from ..ir.target import Target
 from ..ir.types import Dim, TensorType
+from ..targets.target import Target
 
 _HUGE_NBYTES = 4 << 20  # of memory from which on large pages are asked for
 

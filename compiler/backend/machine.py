@@ -17,7 +17,7 @@ import numpy as np
 from ...runtime.cpu import cpu_name
 from ..ir.kernel_builder import F32PTR, kernel
 from ..ir.loops import KFunc
-from ..ir.target import Target
+from ..targets.target import Target
 from .host import resolve_target
 from .jit import load_function
 

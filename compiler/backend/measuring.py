@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..ir.graph import Node, Value
-from ..ir.target import Target
 from ..ir.types import SymDim, TensorType, evaluate
+from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import host_features
 from .jit import Loaded, compile_object

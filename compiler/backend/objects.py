@@ -25,7 +25,7 @@ from ... import __version__
 from ...errors import InternalError
 from ...files import keep
 from ...runtime.lanes import lanes_text
-from ..ir.target import Target
+from ..targets.target import Target
 from .host import resolve_target
 from .jit import compile_object
 

@@ -16,8 +16,8 @@ from ..ir.cost import Cost
 from ..ir.costs import node_cost
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import lookup
-from ..ir.target import Target
 from ..ir.types import F32, TensorType
+from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .jit import Loaded
 from .lower import physical_array

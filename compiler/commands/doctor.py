@@ -84,7 +84,7 @@ def native_target() -> str:
     """The best code that this CPU runs, and the CPU that it is tuned for, which LLVM knows by its name."""
     if what_the_compiler_lacks():
         from ...runtime.native import host_features
-        from ..ir.target import best_target
+        from ..targets.target import best_target
 
         best = best_target(host_features())
         return f"{best.name if best else 'none'}; which CPU it is tuned for, the compiler knows"

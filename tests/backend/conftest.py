@@ -13,8 +13,8 @@ from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.kernel_builder import Builder, KValue
 from parax.compiler.ir.loops import PtrType, verify_function
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import DType
+from parax.compiler.targets.target import TARGETS, Target
 
 _NUMBERS = count()
 

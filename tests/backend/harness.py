@@ -49,9 +49,9 @@ from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.loops import KFunc, verify_function
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Composite, Operator
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import Dim, DType, TensorType, evaluate, symbol
 from parax.compiler.ir.views import roots, view_source
+from parax.compiler.targets.target import TARGETS, Target
 
 Feeds = Mapping[str, np.ndarray]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from backend.llvm_patterns import Pattern
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from parax.compiler.targets.target import Target
 
 INTEGERS = (I8, U8, I16, U16, I32, U32, I64, U64)
 COMPUTING = (F32, F64, *INTEGERS)

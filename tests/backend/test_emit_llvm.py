@@ -13,8 +13,8 @@ from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.jit import Loaded, compile_assembly, compile_object, load_function
 from parax.compiler.ir.kernel_builder import BOOL, F32, F64, I32, I64, Builder
 from parax.compiler.ir.loops import INDEX, KFunc, KType, PtrType
-from parax.compiler.ir.target import TARGETS
 from parax.compiler.ir.types import BF16, F16, I8, I16, U8, U16, U32, U64, DType
+from parax.compiler.targets.target import TARGETS
 from parax.errors import InternalError, UsageError
 
 RNG = np.random.default_rng(7)

@@ -24,8 +24,8 @@ from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import compile_assembly
 from parax.compiler.ir.kernel_builder import Builder
 from parax.compiler.ir.loops import INDEX, PtrType
-from parax.compiler.ir.target import TARGETS, best_target
 from parax.compiler.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, DType
+from parax.compiler.targets.target import TARGETS, best_target
 from sampling import sampled
 
 TESTS = Path(__file__).parents[1]

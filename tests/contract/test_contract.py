@@ -17,8 +17,8 @@ from contract.checking import NoVariant, check, lowered
 from contract.variants import Variant, cases_of, drawn, dtypes, edge_sizes, has_lowering, targets
 from parax.compiler.ir.ops import CATALOGUE
 from parax.compiler.ir.ops.base import Operator
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import sampled
 
 CASES = cases_of()

@@ -23,8 +23,8 @@ from parax.compiler.backend.lowering import LOWERINGS
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Control, Elementwise, Host, Movement, Operator
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import DType, TensorType
+from parax.compiler.targets.target import Target
 
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool")
 LAYOUTS = ("last", "any")

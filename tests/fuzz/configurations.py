@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from parax.compiler.backend.host import host_features
-from parax.compiler.ir.target import TARGETS
 from parax.compiler.options import CompileOptions
+from parax.compiler.targets.target import TARGETS
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...ir.target import Target
 from ...ir.types import Dim, SymDim, ceil_div
+from ...targets.target import Target
 from ..lowering import LowerContext
 from .balance import Shape, best_cut
 from .tile import best_unroll, most_rows, most_vectors

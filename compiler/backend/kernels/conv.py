@@ -17,8 +17,8 @@ from ...ir.graph import Node
 from ...ir.kernel_builder import F32, F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.ops.contraction import Conv, IntegralConv
-from ...ir.target import Target
 from ...ir.types import prod
+from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
 from . import strassen, winograd

@@ -27,8 +27,8 @@ import numpy as np
 
 from ...ir.kernel_builder import F32, F32PTR, Builder, KValue
 from ...ir.loops import KFunc, PtrType
-from ...ir.target import Target
 from ...ir.types import ceil_div
+from ...targets.target import Target
 from ..fusion import Epilogue, Fusion, load
 from ..lowering import KernelCall, LowerContext
 from .conv_weights import ConvShape, NamedOperand, bias_operand

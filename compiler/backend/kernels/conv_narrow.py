@@ -21,8 +21,8 @@ import numpy as np
 
 from ...ir.kernel_builder import F32PTR, I64PTR
 from ...ir.loops import KFunc
-from ...ir.target import Target
 from ...ir.types import ceil_div
+from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch
 from .blocking import MIN_ITEMS, panel_kinds, static

@@ -21,8 +21,8 @@ import numpy as np
 
 from ...ir.kernel_builder import F32PTR, Builder, KValue
 from ...ir.loops import KFunc
-from ...ir.target import Target
 from ...ir.types import F32, ceil_div, prod
+from ...targets.target import Target
 from ..fusion import Epilogue, Fusion
 from ..lowering import KernelCall, LowerContext
 from .blocking import MIN_ITEMS, static

@@ -17,8 +17,8 @@ from functools import partial
 
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import INDEX, KFunc, KType, PtrType
-from ...ir.target import Target
 from ...ir.types import Dim
+from ...targets.target import Target
 from ..lowering import LowerContext
 from .tile import best_unroll
 

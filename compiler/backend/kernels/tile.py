@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import INDEX, KFunc, KType, PtrType
-from ...ir.target import Target
 from ...ir.types import F32, Dim
+from ...targets.target import Target
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line

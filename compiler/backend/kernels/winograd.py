@@ -39,8 +39,8 @@ from ...ir.call_rows import ALONE, CallRows
 from ...ir.kernel_builder import F32, F32PTR
 from ...ir.loops import KFunc
 from ...ir.mapped import forget
-from ...ir.target import Target
 from ...ir.types import ceil_div
+from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch
 from .blocking import size_hint, static

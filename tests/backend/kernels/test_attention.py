@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph, run_node
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
 PLAIN, HEADS_INSIDE = (0, 1, 2, 3), (0, 2, 1, 3)

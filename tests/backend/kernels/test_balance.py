@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from parax.compiler.backend.kernels.balance import Shape, best_cut
 from parax.compiler.backend.kernels.blocking import Product, plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
-from parax.compiler.ir.target import TARGETS
 from parax.compiler.ir.types import ceil_div, symbol
+from parax.compiler.targets.target import TARGETS
 
 
 def context(name: str = "x86-64-v4") -> LowerContext:

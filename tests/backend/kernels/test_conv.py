@@ -17,8 +17,8 @@ from backend.kernels.naive import check, normal
 from parax.compiler.backend.kernels import winograd
 from parax.compiler.backend.kernels.depthwise import walk_length
 from parax.compiler.backend.kernels.spatial import Line
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import symbol
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
 

@@ -23,8 +23,8 @@ from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.base import Operator
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F16, F32, DType, TensorType
+from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 LAST = (0, 2, 3, 1)

@@ -18,8 +18,8 @@ from parax.compiler.backend.kernels.conv_weights import ConvShape
 from parax.compiler.backend.lowering import KernelCall, LowerContext
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F16, F32, DType, TensorType
+from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 WIDE = [t for t in TARGETS.values() if t.f32_lanes >= 8]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
-from parax.compiler.ir.target import Target
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
 

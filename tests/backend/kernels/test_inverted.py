@@ -19,12 +19,12 @@ from parax.compiler.backend.kernels.spatial import Line
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F32, Dim, TensorType, symbol
 from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.block.fuse_expansion import FuseExpansion
 from parax.compiler.passes.rewrite import Rewriter
+from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 ONE = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}

@@ -14,7 +14,7 @@ from parax.compiler.ir.ops.base import Reduce, Window
 from parax.compiler.ir.ops.normalization import Normalize
 from parax.compiler.ir.ops.reduce import ArgReduce, Cumulative
 from parax.compiler.ir.ops.softmax import AlongAxis
-from parax.compiler.ir.target import Target
+from parax.compiler.targets.target import Target
 from sampling import sampled
 
 KINDS = (Reduce, Window, Normalize, ArgReduce, Cumulative, AlongAxis)

@@ -7,7 +7,7 @@ import pytest
 
 from backend.harness import host_targets, op, run_node
 from parax.compiler.backend.kernels import line_blocks
-from parax.compiler.ir.target import Target
+from parax.compiler.targets.target import Target
 
 LAST = (0, 2, 3, 1)
 # shape, summed axes, symbols, layout: along a line and across lines, of one axis and of two, of lengths known and not

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph, run_node
 from backend.kernels.naive import check, normal
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
 SIZES = st.integers(1, 40)

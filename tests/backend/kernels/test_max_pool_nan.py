@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backend.harness import op, run_node
-from parax.compiler.ir.target import Target
+from parax.compiler.targets.target import Target
 
 LAST = (0, 2, 3, 1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from backend.harness import host_targets, op, run_node
 from parax.compiler.ir.ops.base import Operator
-from parax.compiler.ir.target import Target
+from parax.compiler.targets.target import Target
 
 LAST = (0, 2, 3, 1)
 X = np.random.default_rng(1).normal(size=(2, 12, 6, 10)).astype(np.float32)

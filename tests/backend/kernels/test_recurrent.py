@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
 from parax.compiler.ir.graph import Graph, Value
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.types import DType, TensorType, symbol
+from parax.compiler.targets.target import Target
 from sampling import sampled, thorough
 
 RNG = np.random.default_rng(5)

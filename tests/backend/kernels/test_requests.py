@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from parax.compiler.backend.kernels.blocking import plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
-from parax.compiler.ir.target import TARGETS
 from parax.compiler.ir.types import symbol
+from parax.compiler.targets.target import TARGETS
 
 
 def context(name: str = "x86-64-v4") -> LowerContext:

@@ -12,8 +12,8 @@ import pytest
 from backend.harness import Program, host_targets, op, run_node
 from backend.kernels.naive import conv, normal
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import sampled
 
 UNIT_ROUNDOFF = 2.0**-24

@@ -21,11 +21,11 @@ from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Value
-from parax.compiler.ir.target import TARGETS, Target
 from parax.compiler.ir.types import F32, Dim, TensorType, symbol
 from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.rewrite import Rewriter
+from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 LAST = (0, 2, 3, 1)

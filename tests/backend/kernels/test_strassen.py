@@ -20,8 +20,8 @@ from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext
 from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
 LAST = (0, 2, 3, 1)

@@ -22,8 +22,8 @@ from parax.compiler.backend.kernels.winograd_axes import Axis, axis_algorithm, e
 from parax.compiler.backend.lowering import Candidates, LowerContext
 from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.target import Target
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.target import Target
 from sampling import sampled
 
 LAST = (0, 2, 3, 1)

@@ -1,7 +1,7 @@
-"""Machine facts that schedules need: vector width, registers, features, caches, cores.
+"""What code is made for: features, vector registers, and the CPU whose speeds it is arranged for.
 
 Owns the named targets. The host's own facts are filled in by the caller (backend.host asks LLVM, so that this file
-need not); measured peaks live in `machine`.
+need not); measured peaks live in `ir/machine`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import UsageError
+from .core import Core, core_of
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-
-
-_SPLIT_WIDE = frozenset({"znver4"})  # LLVM's names of CPUs that take 512 bits in two halves
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,13 @@ class Target:
     @property
     def splits_wide(self) -> bool:
         """Whether two operations on halves of a vector register are as fast as one on all of it."""
-        return self.vector_bits == 512 and self.tune in _SPLIT_WIDE
+        each = self.core.multiply_adds
+        return self.vector_bits == 512 and each[256] == 2 * each[512]
+
+    @property
+    def core(self) -> Core:
+        """The description of `tune`, or of any CPU with these features."""
+        return core_of(self.tune, self.name)
 
     @property
     def has_fma(self) -> bool:

@@ -1,0 +1,1 @@
+"""What code is made for: instruction sets, and CPUs as they are described."""

@@ -1,0 +1,87 @@
+"""A described CPU: what one of its cores starts and moves in a cycle, and the caches it has to itself.
+
+Owns the description, its TOML form, and the ones that are shipped in `cpus`. A file there describes a CPU; nothing else
+has to change for a new one:
+
+    name = "Zen 4"                       # what people call it
+    tunes = ["znver4"]                   # what LLVM calls it, and CPUs like it
+    multiply_adds = {256 = 2, 512 = 1}   # f32 vector multiply-adds a cycle, by the width of the registers in bits
+    …
+
+What LLVM has no name of is described as the instruction set that the code is made for ("x86-64-v4").
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import InternalError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).with_name("cpus")
+
+
+@dataclass(frozen=True)
+class Core:
+    """What a kernel's choices follow from.
+
+    Attributes:
+        name: for reports. tunes: LLVM's names of the CPUs that it describes.
+        multiply_adds: width of vector registers in bits → f32 multiply-adds on them started in a cycle.
+        loads, stores: likewise, of whole registers that lie in the first cache.
+        latency: cycles from a multiply-add to one that needs its result.
+        l1_nbytes, l2_nbytes: data caches of a core. l2_nbytes_per_cycle: that a core gets out of its second one.
+    """
+
+    name: str
+    tunes: tuple[str, ...]
+    multiply_adds: Mapping[int, int]
+    loads: Mapping[int, int]
+    stores: Mapping[int, int]
+    latency: int
+    l1_nbytes: int
+    l2_nbytes: int
+    l2_nbytes_per_cycle: int
+
+
+def core_of(tune: str, instructions: str) -> Core:
+    """The description of the CPU that LLVM calls `tune`; where there is none, of any that has the `instructions`."""
+    return _by_name().get(tune) or _by_name()[instructions]
+
+
+def shipped_cores() -> list[Core]:
+    """All descriptions, by name."""
+    return sorted({core.name: core for core in _by_name().values()}.values(), key=lambda core: core.name)
+
+
+@cache
+def _by_name() -> dict[str, Core]:
+    found = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        core = _read(path)
+        found.update(dict.fromkeys(core.tunes, core))
+    return found
+
+
+def _read(path: Path) -> Core:
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    wanted = {f.name for f in fields(Core)}
+    if document.keys() != wanted:
+        raise InternalError("a CPU's description is not complete", where=path.name, expected=", ".join(sorted(wanted)),
+                            found=", ".join(sorted(document)))  # fmt: skip
+    values: dict[str, Any] = {name: _by_width(value) if isinstance(value, dict) else value
+                              for name, value in document.items()}  # fmt: skip
+    return Core(**values | {"tunes": tuple(document["tunes"])})
+
+
+def _by_width(table: Mapping[str, int]) -> dict[int, int]:
+    return {int(bits): count for bits, count in table.items()}

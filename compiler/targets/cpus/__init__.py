@@ -1,0 +1,1 @@
+"""Described CPUs, a TOML file each: see `core`."""
