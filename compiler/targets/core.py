@@ -37,6 +37,7 @@ class Core:
     Attributes:
         name: for reports. tunes: LLVM's names of the CPUs that it describes.
         multiply_adds: width of vector registers in bits → f32 multiply-adds on them started in a cycle.
+        vector_operations: likewise, multiply-adds and shuffles together.
         loads, stores: likewise, of whole registers that lie in the first cache.
         latency: cycles from a multiply-add to one that needs its result.
         l1_nbytes, l2_nbytes: data caches of a core. l2_nbytes_per_cycle: that a core gets out of its second one.
@@ -45,6 +46,7 @@ class Core:
     name: str
     tunes: tuple[str, ...]
     multiply_adds: Mapping[int, int]
+    vector_operations: Mapping[int, float]
     loads: Mapping[int, int]
     stores: Mapping[int, int]
     latency: int
@@ -83,5 +85,5 @@ def _read(path: Path) -> Core:
     return Core(**values | {"tunes": tuple(document["tunes"])})
 
 
-def _by_width(table: Mapping[str, int]) -> dict[int, int]:
+def _by_width(table: Mapping[str, float]) -> dict[int, float]:
     return {int(bits): count for bits, count in table.items()}

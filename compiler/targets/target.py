@@ -58,6 +58,10 @@ class Target:
     def has_fma(self) -> bool:
         return "fma" in self.features
 
+    def multiply_adds(self, lanes: int) -> int:
+        """Multiply-adds on vectors of so many f32 that a core starts in a cycle."""
+        return self.core.multiply_adds[32 * lanes]
+
     def supported_by(self, features: set[str] | frozenset[str]) -> bool:
         """Whether a machine with these features can run the code."""
         return set(self.features) <= features

@@ -91,7 +91,7 @@ def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> Candidates:
     if narrow is not None and pays(narrow, ctx.target, best_lanes(ctx.target, wide.group_outputs), wide.merged):
         first = {"narrow": lambda c: lower_narrow(c, fusion, narrow)}
     quads = quads_of(fusion, s, ctx.target)
-    if quads is not None and quads.cycles(s) < WORTH * _cycles(wide, ctx.target, narrow if first else None):
+    if quads is not None and quads.cycles(s, ctx.target) < WORTH * _cycles(wide, ctx.target, narrow if first else None):
         first = {"quads": lambda c: lower_quads(c, fusion, s, quads), **first}
     if not indirect:
         return {**first, "gathered": lambda c: lower_gathered(c, fusion, own)}

@@ -60,7 +60,7 @@ def choose_tile(n: Narrow, target: Target) -> tuple[int, int, float]:
 
 def line_cycles(n: Narrow, target: Target, lanes: int, vectors: int) -> float:
     """Of a group's tiles of all phases of a line: multiply-adds, loads or latency, whichever holds them up."""
-    per_cycle = 1 if lanes == 16 else 2
+    per_cycle, latency = target.multiply_adds(lanes), target.core.latency
     crossing = 1 + lanes / 16  # loads of pixels that lie across two cache lines
     steps = n.inputs * sum(len(p.taps) for p in n.lines)
     total = 0.0
@@ -69,7 +69,7 @@ def line_cycles(n: Narrow, target: Target, lanes: int, vectors: int) -> float:
         reads = aligned + (len(chunk.reads) - aligned) * crossing
         for run, count in runs(n, lanes, vectors):
             loads = run * reads + 0.5 * per_cycle * len(chunk.feeds)
-            slots = max(run * len(chunk.feeds), CONTENTION * loads, 4 * per_cycle * len(chunk.reads))
+            slots = max(run * len(chunk.feeds), CONTENTION * loads, latency * per_cycle * len(chunk.reads))
             total += count * (slots / per_cycle * steps + TILE_CYCLES * len(n.lines))
     return total
 
@@ -134,7 +134,7 @@ def cycles_by_channels(
     kinds = panel_kinds(outputs, lanes, most_vectors(target, pixels))
     share = {kind.vectors: LONE_SHARE if kind.vectors == 1 and lanes < 16 else PANEL_SHARE for kind in kinds}
     filled = sum(kind.vectors * static(kind.count) / share[kind.vectors] for kind in kinds) * lanes / outputs
-    per_cycle = (1 if target.n_registers >= 32 else 2) * target.f32_lanes
+    per_cycle = target.multiply_adds(target.f32_lanes) * target.f32_lanes
     return multiply_adds * filled / per_cycle / (1 if alone else GROUP_SHARE)
 
 

@@ -33,9 +33,7 @@ from .tile import LINE
 QUAD = 4  # lanes: a shuffle within 128 bits is the cheapest
 MOST_QUADS = 5  # of a group: more fill registers well enough one group at a time
 ITEM_PIXELS = 48  # of a work item, or fewer where an image has fewer than MIN_ITEMS times as many
-LATENCY = 4  # cycles of a multiply-add
 SHUFFLES = 1.75  # of a vector of pixels and input: one that splats, three for four inputs that gather
-PIPES = 3  # that multiply, shuffle, or both
 EFFICIENCY = 0.95  # of the loop over inputs
 TILE_CYCLES, PIECE_CYCLES = 5, 0.6  # to start and end a tile; to store a piece of a pixel
 
@@ -61,12 +59,11 @@ class Quads:
     def pixels(self) -> int:
         return self.side * self.vectors
 
-    def cycles(self, s: ConvShape) -> float:
+    def cycles(self, s: ConvShape, target: Target) -> float:
         """Of one image."""
-        pipes_each = 2 if self.lanes == 16 else 1  # cycles for which an instruction holds its pipe
-        multiplied = self.vectors * self.quads * pipes_each / 2
-        held = self.vectors * (self.quads + SHUFFLES) * pipes_each / PIPES
-        per_input = max(multiplied, held, LATENCY) / EFFICIENCY
+        multiplied = self.vectors * self.quads / target.multiply_adds(self.lanes)
+        held = self.vectors * (self.quads + SHUFFLES) / target.core.vector_operations[32 * self.lanes]
+        per_input = max(multiplied, held, target.core.latency) / EFFICIENCY
         pieces = self.pixels * len(self.pieces(s.group_outputs))
         tiles = ceil_div(static(prod(s.geometry.output)), self.pixels) * s.groups
         return tiles * (s.group_inputs * per_input + TILE_CYCLES + PIECE_CYCLES * pieces)
@@ -94,7 +91,7 @@ def quads_of(fusion: Fusion, s: ConvShape, target: Target) -> Quads | None:
     fits = [v for v in range(1, 9) if v * quads + v + min(v, quads) + 1 <= target.n_registers]
     if not fits:
         return None
-    least = min(fits[-1], ceil_div(LATENCY * (1 if lanes == 16 else 2), quads))
+    least = min(fits[-1], ceil_div(target.core.latency * target.multiply_adds(lanes), quads))
     even = [v for v in fits if v >= least and pixels % (v * lanes // QUAD) == 0]
     return Quads(lanes, quads, (even or fits)[-1])
 
