@@ -29,10 +29,11 @@ from ...ir.loops import INDEX, KFunc, PtrType
 from ...ir.ops.attention import DotProductAttention
 from ...ir.types import Dim, TensorType, ceil_div, prod
 from ..lowering import KernelCall, LowerContext, Operand, Scratch, lowers
+from ..microkernels.table import tallest_tile, widest_tile
 from .blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
 from .pack import copy_function
 from .plain import decompose
-from .tile import LINE, most_rows, most_vectors
+from .tile import LINE
 
 TILES = 4  # of rows in a block of queries
 LOWEST = float(np.finfo(np.float32).min)  # of a finite number: where all of a block is -inf, nothing becomes NaN yet
@@ -99,8 +100,8 @@ class Heads:
 def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
     """Whole heads where there are enough of them for a few cores, else groups of queries."""
     rank, target = q.rank, ctx.target
-    vectors = most_vectors(target, 64)
-    tile, width = most_rows(target, vectors), vectors * ctx.lanes
+    vectors = widest_tile(target, 64)
+    tile, width = tallest_tile(target, vectors), vectors * ctx.lanes
     depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
     outer = tuple(range(rank - 2))
     n_outer = prod(q.dims[:-2])

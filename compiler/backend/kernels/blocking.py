@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from ...ir.types import Dim, SymDim, ceil_div
 from ...targets.target import Target
 from ..lowering import LowerContext
+from ..microkernels.table import tallest_tile, widest_tile
 from .balance import Shape, best_cut
-from .tile import best_unroll, most_rows, most_vectors
+from .tile import best_unroll
 
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
 FEWEST_ITERATIONS = 3  # to spread them over
@@ -187,9 +188,9 @@ def plan_product(
         kinds: the panels, if they are not simply the columns cut into equal widths.
     """
     lanes = lanes or ctx.lanes
-    kinds = kinds or tuple(panel_kinds(columns, lanes, most_vectors(ctx.target, rows)))
+    kinds = kinds or tuple(panel_kinds(columns, lanes, widest_tile(ctx.target, rows)))
     widest = max(kind.vectors for kind in kinds)
-    m = most_rows(ctx.target, widest)
+    m = tallest_tile(ctx.target, widest)
     half_l2 = ctx.target.l2_nbytes // 2
     k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (4 * (ROWS + widest * lanes)))
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
@@ -215,7 +216,7 @@ def plan_product(
 def product_shape(ctx: LowerContext, p: Product) -> Shape:
     """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
-    heights = tuple((vectors, most_rows(ctx.target, vectors)) for vectors in sorted(set(widths)))
+    heights = tuple((vectors, tallest_tile(ctx.target, vectors)) for vectors in sorted(set(widths)))
     rows = p.segment or static(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer))
 

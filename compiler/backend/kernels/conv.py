@@ -21,6 +21,7 @@ from ...ir.types import prod
 from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch, lowers
+from ..microkernels.table import tallest_tile
 from . import strassen, winograd
 from .blocking import LEAST_SEGMENT, PanelKind, Product, best_lanes, plan_product, static
 from .conv_gather import lower_gathered
@@ -47,7 +48,6 @@ from .inverted import lower_inverted
 from .narrow_shape import Narrow, narrow_conv
 from .separable import chained, lower_separable
 from .tail import tail_of
-from .tile import most_rows
 
 PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
 FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
@@ -198,7 +198,7 @@ def _with_blocks(ctx: LowerContext, p: Product, row_share: float) -> Product:
     """The product with work items of `row_share` times the rows: whole tiles, within an image where blocks are."""
     if row_share == 1 or not isinstance(p.row_block, int):
         return p
-    tallest = max(most_rows(ctx.target, kind.vectors) for kind in p.kinds)
+    tallest = max(tallest_tile(ctx.target, kind.vectors) for kind in p.kinds)
     block = max(1, round(p.row_block * row_share / tallest)) * tallest
     return replace(p, row_block=min(block, p.segment) if p.segment else block)
 

@@ -25,13 +25,13 @@ from ...ir.types import ceil_div
 from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch
+from ..microkernels.table import widest_tile
 from .blocking import MIN_ITEMS, panel_kinds, static
 from .conv_weights import NamedOperand
 from .narrow_lines import Lines, most_outputs, staged_nelements
 from .narrow_shape import Chunk, Narrow, Sizes
 from .spatial import run_lengths
 from .tail import tail_of
-from .tile import most_vectors
 
 L2_SHARE = 0.6  # of the second-level cache for the planes of a work item
 MOST_PLANES_NBYTES = 2 << 20  # under one output line: beyond L2, but read line after line
@@ -131,7 +131,7 @@ def cycles_by_channels(
         outputs: of a group as that kernel takes it. multiply_adds: with those of zeros between merged groups.
         alone: no group beside it.
     """
-    kinds = panel_kinds(outputs, lanes, most_vectors(target, pixels))
+    kinds = panel_kinds(outputs, lanes, widest_tile(target, pixels))
     share = {kind.vectors: LONE_SHARE if kind.vectors == 1 and lanes < 16 else PANEL_SHARE for kind in kinds}
     filled = sum(kind.vectors * static(kind.count) / share[kind.vectors] for kind in kinds) * lanes / outputs
     per_cycle = target.multiply_adds(target.f32_lanes) * target.f32_lanes

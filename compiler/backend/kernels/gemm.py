@@ -18,9 +18,10 @@ from ...ir.kernel_builder import Builder, KValue
 from ...ir.loops import KFunc
 from ...ir.types import Dim, SymDim, ceil_div
 from ..lowering import LowerContext
+from ..microkernels.table import tallest_tile
 from .blocking import PanelKind, Product, static
 from .tail import Tail
-from .tile import TileShape, most_rows, tile_function, tile_params
+from .tile import TileShape, tile_function, tile_params
 
 BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
 
@@ -226,7 +227,7 @@ class ProductEmitter:
     def tiles_of(self, rows: RowRange, known: int | None, kind: PanelKind, column: KValue, step: Step) -> None:
         """Tiles over `rows`: of balanced heights where their number is known, a ladder of heights otherwise."""
         k = self.k
-        m = most_rows(self.ctx.target, kind.vectors)
+        m = tallest_tile(self.ctx.target, kind.vectors)
         low = k.index(0)
         if known is None:
             for size in sizes_below(m):
@@ -250,7 +251,7 @@ class ProductEmitter:
     ) -> None:
         """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
-        width, m = kind.vectors * p.lanes, most_rows(self.ctx.target, kind.vectors)
+        width, m = kind.vectors * p.lanes, tallest_tile(self.ctx.target, kind.vectors)
         shape = TileShape(
             size,
             kind.vectors,

@@ -23,6 +23,7 @@ from ...ir.loops import KFunc
 from ...ir.types import ceil_div, prod
 from ..fusion import Fusion
 from ..lowering import KernelCall, LowerContext, Scratch
+from ..microkernels.table import tallest_tile
 from .balance import ITEM_CYCLES, TILE_CYCLES
 from .blocking import Product, best_lanes, plan_product, static
 from .conv_weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
@@ -32,7 +33,6 @@ from .pack import packed_panels
 from .separable import PAD, ScratchEpilogue
 from .spatial import Line, lines_of
 from .tail import tail_of
-from .tile import most_rows
 
 
 class RingDepthwise(Depthwise):
@@ -158,7 +158,7 @@ def band_rows(ctx: LowerContext, p: Product, rows: Line, line: Line, channels: t
     height, width, wide = static(rows.output), static(line.output), static(line.input)
     row = between * (wide * rows.stride * inputs + width * (rows.kernel * line.kernel + outputs)) / ctx.lanes
     again = between * wide * inputs * max(0, rows_under(rows, 1) - rows.stride) / ctx.lanes
-    tallest = most_rows(ctx.target, max(kind.vectors for kind in p.kinds))
+    tallest = tallest_tile(ctx.target, max(kind.vectors for kind in p.kinds))
     room = ctx.target.l2_nbytes // 4
 
     def cost(n: int) -> float:

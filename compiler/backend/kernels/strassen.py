@@ -24,13 +24,14 @@ from ...ir.loops import KFunc, PtrType
 from ...ir.types import ceil_div
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, Weight
+from ..microkernels.table import tallest_tile, widest_tile
 from .balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
 from .blocking import Product, panel_kinds, product_shape, static
 from .gemm import Operands
 from .pack import pad_vector
 from .strassen_kernel import MATRICES, N_SUMS, Halves, StrassenEmitter, Sums
 from .tail import Tail
-from .tile import LINE, most_rows, most_vectors
+from .tile import LINE
 
 ERROR_BOUND = 1e-5  # of the largest output, for operands of one magnitude and up to 4096 steps of k
 N_KEPT = 3  # blocks of sums
@@ -69,11 +70,11 @@ def left_columns(columns: int, lanes: int) -> int:
 def plan_halves(ctx: LowerContext, direct: Product) -> Product:
     """How a product of one tap is blocked: its kinds are pairs of panels, its `kc` one half of k."""
     columns, depth = static(direct.columns), static(direct.kc)
-    kinds = tuple(panel_kinds(left_columns(columns, ctx.lanes), ctx.lanes, most_vectors(ctx.target, direct.rows)))
+    kinds = tuple(panel_kinds(left_columns(columns, ctx.lanes), ctx.lanes, widest_tile(ctx.target, direct.rows)))
     n_rows = direct.segment
     p = replace(direct, kinds=kinds, lanes=ctx.lanes, row_block=n_rows, panels_per_item=1, k_block=depth)
     shape = HalvesShape(**vars(product_shape(ctx, p)))
-    n_panels, height = len(shape.widths), most_rows(ctx.target, max(shape.widths))
+    n_panels, height = len(shape.widths), tallest_tile(ctx.target, max(shape.widths))
     usual = ceil_div(n_rows, ceil_div(n_rows, MOST_ROWS))
     block, together = best_cut(shape, (usual, n_panels), n_panels, 4 * height)
     return replace(p, kc=depth // 2, row_block=block, panels_per_item=together)

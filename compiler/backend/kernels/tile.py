@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from ...ir.kernel_builder import F32PTR, I64PTR, Builder, KValue
 from ...ir.loops import INDEX, KFunc, KType, PtrType
 from ...ir.types import F32, Dim
-from ...targets.target import Target
 from .tail import Tail
 
 LINE = 16  # f32 elements of a cache line
@@ -63,11 +62,6 @@ class TileShape:
         return f"tile{self.rows}x{self.width}{'m' if self.masked else ''}{'i' if self.indexed else ''}"
 
 
-def most_vectors(target: Target, rows: Dim) -> int:
-    """Registers side by side in the widest tile: few rows need more columns to hide the latency of multiply-adds."""
-    return 4 if target.n_registers >= 32 or (isinstance(rows, int) and rows <= 2) else 2
-
-
 def best_unroll(depth: Dim) -> tuple[int, bool]:
     """Steps of k per iteration, and whether they divide `depth`."""
     if isinstance(depth, int):
@@ -75,18 +69,6 @@ def best_unroll(depth: Dim) -> tuple[int, bool]:
             if depth % n == 0:
                 return n, True
     return 4, False
-
-
-def most_rows(target: Target, vectors: int) -> int:
-    """The tile's height for a width in `vectors`.
-
-    Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
-    halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
-    the pointers of their rows, which outnumber the integer registers.
-    """
-    if target.n_registers >= 32:
-        return {4: 6, 3: 7, 2: 6, 1: 8}[vectors]
-    return {4: 2, 3: 4, 2: 6, 1: 8}[vectors] if target.has_fma else {4: 2, 3: 3, 2: 4, 1: 8}[vectors]
 
 
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:

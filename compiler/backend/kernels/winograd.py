@@ -43,10 +43,10 @@ from ...ir.types import ceil_div
 from ...targets.target import Target
 from ..fusion import Fusion
 from ..lowering import Candidates, KernelCall, LowerContext, Scratch
+from ..microkernels.table import tallest_tile, widest_tile
 from .blocking import size_hint, static
 from .conv_weights import ConvShape
 from .pack import pad_vector
-from .tile import most_rows
 from .winograd_axes import Axis, Matrix, as_array, axis_algorithm
 from .winograd_kernel import Plan, WinogradKernel
 
@@ -143,12 +143,12 @@ def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
     """Blocking of a layer."""
     target, lanes = ctx.target, ctx.lanes
     needed = ceil_div(s.group_outputs, lanes)
-    widest = 4 if target.n_registers >= 32 else 2
-    vectors = min(range(1, widest + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // widest])
+    most = widest_tile(target)
+    vectors = min(range(1, most + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // most])
     tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
     algorithm = counts.Algorithm((axes[0].outputs, axes[1].outputs), (axes[0].points, axes[1].points))
     block = counts.block_tiles(tuple(_layers(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
-    return Plan(axes, tiles, block, vectors, lanes, most_rows(target, vectors), ceil_div(needed, vectors))
+    return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), ceil_div(needed, vectors))
 
 
 def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:

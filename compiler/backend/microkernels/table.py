@@ -1,0 +1,74 @@
+"""The register tiles there are, a row each: what they multiply, their size, and what a target must have for them.
+
+A tile holds rows × vectors accumulators in registers, and for every step of k loads its vectors of B and splats one
+element (or pair, or quad) of each row of A. Which tile serves a product follows from the target's registers and
+features; how it is written, from the row's emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...ir.types import F32, Dim, DType
+from ...targets.target import Target
+
+FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A row of the table.
+
+    Attributes:
+        rows, vectors: its size (MR × NR, in vector registers). input, accumulator: element types.
+        k_step: elements of k that one multiply-add takes. registers: vector registers it needs.
+        features: of the target, by LLVM's names. usual: products of many rows take it.
+        emitter: the module that writes its code.
+    """
+
+    rows: int
+    vectors: int
+    input: DType = F32
+    accumulator: DType = F32
+    k_step: int = 1
+    registers: int = 16
+    features: frozenset[str] = frozenset()
+    usual: bool = False
+    emitter: str = "kernels.tile"
+
+    def runs_on(self, target: Target) -> bool:
+        """Whether a target has what it needs."""
+        return target.n_registers >= self.registers and self.features <= set(target.features)
+
+
+_FMA = frozenset({"fma"})
+# Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
+# halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
+# the pointers of their rows, which outnumber the integer registers.
+TABLE: tuple[Tile, ...] = (
+    Tile(8, 1),
+    Tile(4, 2, usual=True),
+    Tile(3, 3),
+    Tile(2, 4),
+    Tile(6, 2, features=_FMA, usual=True),
+    Tile(4, 3, features=_FMA),
+    Tile(6, 4, features=_FMA, registers=32, usual=True),
+    Tile(7, 3, features=_FMA, registers=32),
+)
+
+
+def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
+    """The rows for an element type that run on a target."""
+    return (tile for tile in TABLE if tile.input == input_type and tile.runs_on(target))
+
+
+def tallest_tile(target: Target, vectors: int) -> int:
+    """Rows of the tallest f32 tile of so many vectors."""
+    return max(tile.rows for tile in tiles(target) if tile.vectors == vectors)
+
+
+def widest_tile(target: Target, rows: Dim | None = None) -> int:
+    """Vectors side by side in the widest f32 tile for a product of so many rows; None: of many."""
+    few = isinstance(rows, int) and rows <= FEW_ROWS
+    return max(tile.vectors for tile in tiles(target) if few or tile.usual)

@@ -1,0 +1,42 @@
+"""The table of register tiles: every row fits the registers it asks for, and targets find what they run."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from parax.compiler.backend.microkernels.table import TABLE, Tile, tallest_tile, tiles, widest_tile
+from parax.compiler.ir.types import symbol
+from parax.compiler.targets.target import TARGETS
+
+SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 4: 2},
+         "x86-64-v2": {1: 8, 2: 4, 3: 3, 4: 2}}  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
+def test_a_tile_fits_its_registers(tile: Tile) -> None:
+    product = "fma" not in tile.features
+    assert tile.rows * tile.vectors + tile.vectors + 1 + product <= tile.registers
+
+
+@pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
+def test_its_emitter_is_there(tile: Tile) -> None:
+    importlib.import_module(f"parax.compiler.backend.{tile.emitter}")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_width_has_a_tile(name: str) -> None:
+    assert {vectors: tallest_tile(TARGETS[name], vectors) for vectors in SIZES[name]} == SIZES[name]
+
+
+@pytest.mark.parametrize(("name", "usual"), [("x86-64-v4", 4), ("x86-64-v3", 2), ("x86-64-v2", 2)])
+def test_few_rows_take_wide_tiles(name: str, usual: int) -> None:
+    widths = [widest_tile(TARGETS[name], rows) for rows in (1, 2, 3, 100, symbol("N"), None)]
+    assert widths == [4, 4, usual, usual, usual, usual]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_two_rows_are_the_same_size_for_one_target(name: str) -> None:
+    found = [(t.rows, t.vectors) for t in tiles(TARGETS[name])]
+    assert len(found) == len(set(found))
