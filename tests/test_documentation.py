@@ -61,12 +61,13 @@ def code_of(heading: str) -> str:
 
 
 def test_the_example_pass_does_what_it_says() -> None:
+    from parax.compiler.ir.ops.arithmetic import Neg
     from parax.compiler.ir.ops.base import CATALOGUE
     from parax.compiler.ir.text import parse_graph, print_graph
     from parax.compiler.passes import base
     from parax.compiler.passes.rewrite import Rewriter
 
-    names: dict[str, Any] = {**vars(base), "Rewriter": Rewriter}
+    names: dict[str, Any] = {**vars(base), "Rewriter": Rewriter, "Neg": Neg}
     exec(code_of("Add a pass"), names)
     before = "graph @g(%x: f32[N]) {\n  %1 = Neg(%x)\n  %2 = Neg(%1)\n  %3 = Relu(%2)\n  return %3\n}"
     graph = parse_graph(before)
