@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any as PyAny
 
 from ..types import F32, F64, Type
-from .base import Attr, Effort, Elementwise, Float, In, InferContext, Numeric, op
+from .base import Attr, Composite, Effort, Elementwise, Float, In, InferContext, Numeric, op
+from .casting import as_float, cast_to
 
 
 def _exp_minus_1(e: PyAny, x: PyAny) -> PyAny:
@@ -143,13 +144,15 @@ class Swish(Elementwise):
 
 
 @op(since=28)
-class SwiGLU(Elementwise):
-    """Swish of the gate a, times b; nothing is broadcast (Shazeer, "GLU variants improve Transformer", 2020)."""
+class SwiGLU(Composite):
+    """Swish of the gate a, times b (Shazeer, "GLU variants improve Transformer", 2020).
+
+    Nothing is broadcast, which no element-wise operator could insist on: passes give those a number for a constant.
+    """
 
     a: In[Float]
     b: In[Float]
     alpha: Attr[float] = 1.0
-    effort = Effort.FUNCTION
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         a, b = ctx.shape(0), ctx.shape(1)
@@ -157,10 +160,11 @@ class SwiGLU(Elementwise):
             ctx.fail("the gate and the values must have the same shape", expected=ctx.types[0], found=ctx.types[1])
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             ctx.equal(x, y, f"dimension {i} of the gate and the values must agree")
-        return super().infer(ctx)
+        return [ctx.tensor(0)]
 
-    def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
-        return a * e.sigmoid(a * self.alpha) * b
+    def expand(self, g: PyAny, a: PyAny, b: PyAny) -> PyAny:
+        gate = g.Swish(as_float(g, a), alpha=self.alpha)
+        return cast_to(g, g.Mul(gate, as_float(g, b)), a.type.dtype)
 
 
 @op(since=22)

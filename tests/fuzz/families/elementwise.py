@@ -78,6 +78,14 @@ def _small(m: Maker, x: Value) -> Value:
     return m.input(x.dtype, tuple(s if s.is_static or s.symbol else m.size(0) for s in x.shape), low, 50)
 
 
+@family("SwiGLU")
+def gated(m: Maker, op: str) -> None:
+    """Two of one shape."""
+    a = m.pick(FLOATS, where=lambda v: all(s.is_static or s.symbol for s in v.shape))
+    b = m.input(a.dtype, a.shape, -3, 3)
+    m.one(op, [a, b], a.dtype, a.shape, 3 * a.bound, alpha=m.choose([None, 0.5, 1.7]))
+
+
 @family("IsNaN", "IsInf")
 def classified(m: Maker, op: str) -> None:
     x = m.pick(allowed_types(op, m.opset)[0])

@@ -14,6 +14,11 @@ def some_axes(m: Maker, rank: int) -> list[int]:
     return [a - rank if m.chance(0.4) else a for a in axes]
 
 
+def declared(m: Maker, shape: Shape) -> Shape:
+    """As near to the shape as an input's may be: sizes that only a run decides are others."""
+    return tuple(s if s.is_static or s.symbol else m.size(0) for s in shape)
+
+
 def reduced(shape: Shape, axes: list[int], keep: bool) -> Shape:
     """The shape without the axes, or with size 1 there."""
     positive = {a % len(shape) for a in axes} if shape else set()
@@ -99,9 +104,11 @@ def arg_extreme(m: Maker, op: str) -> None:
     )
 
 
-@family("CumSum")
+@family("CumSum", "CumProd")
 def cumulative(m: Maker, op: str) -> None:
     x = m.pick([t for t in allowed_types(op, m.opset)[0]], range(1, 6))
+    if op == "CumProd":
+        x = m.within(x, -1.0, 1.0) if x.is_float else m.input(x.dtype, declared(m, x.shape), 0, 1)
     axis = m.rng.randrange(x.rank)
     index = m.ints(axis - x.rank if m.chance(0.3) else axis, m.choose([I32, I64]), runtime=m.chance(0.1))
     m.one(
@@ -109,7 +116,7 @@ def cumulative(m: Maker, op: str) -> None:
         [x, index],
         x.dtype,
         x.shape,
-        x.bound * max(1, x.shape[axis].most),
+        1.0 if op == "CumProd" else x.bound * max(1, x.shape[axis].most),
         exclusive=m.choose([None, 1]),
         reverse=m.choose([None, 1]),
     )
