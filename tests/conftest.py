@@ -71,6 +71,12 @@ def _crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield
 
 
+@pytest.fixture
+def any_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that choose targets themselves, also where all are run for one (PARAX_TARGET)."""
+    monkeypatch.delenv("PARAX_TARGET", raising=False)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

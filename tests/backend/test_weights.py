@@ -63,6 +63,7 @@ def test_an_empty_store() -> None:
     assert bytes(WeightStore().to_bytes()) == b""
 
 
+@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("targets", [("native",), ("x86-64-v2", "x86-64-v3")])
 def test_constants_go_once_no_kernel_needs_them(targets: tuple[str, ...]) -> None:
     rng = np.random.default_rng(0)

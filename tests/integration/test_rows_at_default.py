@@ -29,6 +29,7 @@ def model(pointwise: bool) -> bytes:
     return bytes(made.SerializeToString())
 
 
+@pytest.mark.usefixtures("any_target")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("options", [
     {"targets": ("x86-64-v2",)}, {"hint": "latency", "mode": "sequential"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backend.harness import host_targets
 from parax import CompileOptions
 from parax.compiler import driver
 from parax.compiler.compilation import Compilation
@@ -82,7 +83,8 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("target", sampled(["x86-64-v4", "x86-64-v3", "x86-64-v2"], 3))
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("target", sampled([target.name for target in host_targets()], 3))
 @pytest.mark.parametrize("name", sampled(BLOCKS, 2))
 def test_windows_hold_what_copies_would(name: str, target: str) -> None:
     text = BLOCKS[name].replace("POINTWISE", POINTWISE).replace("TAPS", TAPS)

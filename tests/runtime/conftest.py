@@ -21,6 +21,11 @@ def most_brief_nbytes() -> int:
 
 
 @pytest.fixture(autouse=True)
+def _made_up_targets(any_target: None) -> None:
+    """Those of made-up plans."""
+
+
+@pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch, most_brief_nbytes: int) -> None:
     monkeypatch.setattr("parax.runtime.router.MOST_BRIEF_NBYTES", most_brief_nbytes)
 
