@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backend.harness import host_targets
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import load_function
+from parax.compiler.backend.kernel_interpreter import Pointer, interpret
 from parax.compiler.ir.kernel_builder import Builder, KValue
 from parax.compiler.ir.loops import PtrType, verify_function
 from parax.compiler.ir.types import DType
 from parax.compiler.targets.target import TARGETS, Target
 
+MOST_INTERPRETED = 1024  # elements of a call that the interpreter does, too
 _NUMBERS = count()
 
 
@@ -28,6 +31,15 @@ def target(request: pytest.FixtureRequest) -> Target:
     return chosen
 
 
+def assert_as_near(interpreted: np.ndarray, native: np.ndarray) -> None:
+    """The interpreter gives what native code does, but for roundings on the way."""
+    if native.dtype.kind != "f":
+        np.testing.assert_array_equal(interpreted, native)
+        return
+    info = np.finfo(native.dtype)
+    np.testing.assert_allclose(interpreted, native, rtol=64 * info.eps, atol=64 * info.smallest_subnormal)
+
+
 @pytest.fixture
 def call(target: Target) -> Callable[..., None]:
     """call(body, *arrays): builds a kernel whose pointers are the arrays, runs it; results are left in the arrays."""
@@ -37,7 +49,12 @@ def call(target: Target) -> Callable[..., None]:
         k = Builder(f"case_{next(_NUMBERS)}", [(f"a{i}", t) for i, t in enumerate(types)])
         body(k, *(k[f"a{i}"] for i in range(len(arrays))))
         verify_function(k.func)
+        copies = [a.copy() for a in arrays]
         load_function(k.func, target, opt_level=1)(*(a.ctypes.data for a in arrays))
+        if target is host_targets()[0] and sum(a.size for a in arrays) <= MOST_INTERPRETED:
+            interpret(k.func, [Pointer(c.reshape(-1).view(np.uint8)) for c in copies])
+            for native, interpreted in zip(arrays, copies, strict=True):
+                assert_as_near(interpreted, native)
 
     return run
 
