@@ -31,7 +31,8 @@ class DotProductAttention(Composite):
 
     def row_axis(self, rows: Rows) -> int:
         """Rows count heads, or batches of them, in queries, keys, values and, where it has them, the mask."""
-        rank, a, mask = rows.result.rank, rows.given[0], dict(enumerate(rows.given)).get(3)
+        rank, a = rows.result.rank, rows.given[0]
+        mask = rows.given[3] if len(rows.given) > 3 else None
         if a is None or a >= rank - 2 or rows.given[1] != a or rows.given[2] != a:
             raise rows.interact("rows attend to each other")
         if mask is not None and mask + rank - rows.ctx.rank(3) != a:
