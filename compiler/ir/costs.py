@@ -64,10 +64,11 @@ def node_cost(
     root = node
     if node.body is not None and not isinstance(node.op, Control):
         root, *tail = node.body
-    read, weights = _traffic(node, root, sizes)
-    flops, items, kind = _count(root, sizes)
+    work = _work(root, sizes)
+    read, weights = _traffic(node, root, work.selects, sizes)
+    flops, items, kind = _count(root, work, sizes)
     after = sum(_work(n, sizes).flops for n in tail if isinstance(n.op, Elementwise))
-    inner = [_count(n, sizes) for n in tail if not isinstance(n.op, Elementwise)]
+    inner = [_count(n, _work(n, sizes), sizes) for n in tail if not isinstance(n.op, Elementwise)]
     if inner:  # several contractions in one kernel: it is of the heaviest's kind
         heaviest = max([(flops, items, kind), *inner], key=lambda counted: counted[0])
         flops, (_, items, kind) = flops + sum(counted[0] for counted in inner), heaviest
@@ -80,12 +81,11 @@ def node_cost(
     return as_the_kernel(cost, root, sizes, after, fp, pace, calls)
 
 
-def _count(node: Node, sizes: Sizes) -> Counted:
-    """What the operator says that it computes, and into how many pieces kernels of that kind cut it."""
-    work = _work(node, sizes)
-    items, kind = PIECES[work.kind](node, sizes)
+def _count(node: Node, work: Work, sizes: Sizes) -> Counted:
+    """What the operator says that it computes, and into how many pieces kernels of its kind cut it."""
+    kind = KERNEL_KINDS[work.kind](node, sizes) if work.kind in KERNEL_KINDS else work.kind
     inside = sum(node_cost(n, sizes.symbols).flops for body in node.bodies.values() for n in body)  # once each
-    return work.flops + inside, items, kind
+    return work.flops + inside, ITEMS[kind](node, sizes), kind
 
 
 def _work(node: Node, sizes: Sizes) -> Work:
@@ -93,9 +93,8 @@ def _work(node: Node, sizes: Sizes) -> Work:
     return node.op.work(Shapes(operands, [sizes.shape(v) for v in node.outputs]))
 
 
-def _traffic(node: Node, root: Node, sizes: Sizes) -> tuple[float, float]:
+def _traffic(node: Node, root: Node, selects: bool, sizes: Sizes) -> tuple[float, float]:
     """Bytes of activations and of constants that the node reads; `root` is its first operation."""
-    selects = _work(root, sizes).selects
     whole = sum(sizes.nbytes(v) for v in node.outputs)
     read, weights, steps = 0.0, 0.0, _steps(root, sizes)
     for i, v in enumerate(dict.fromkeys(node.operands)):
@@ -125,17 +124,11 @@ def product_items(outer: int, rows: int, columns: int) -> int:
     return outer * -(-rows // (2 * TILE_ROWS)) * -(-columns // PANEL)
 
 
-def _conv(node: Node, sizes: Sizes) -> Pieces:
-    op, w, y = node.op, sizes.shape(node.operands[1]), sizes.shape(node.output)
+# -- kinds: which family of kernels serves a node, where the operator leaves that open
+def _conv_kind(node: Node, sizes: Sizes) -> str:
+    op, w = node.op, sizes.shape(node.operands[1])
     assert isinstance(op, Conv)
-    kind = _conv_kind(op, w[1], w[0] // op.group, w[2:])
-    pixels = y[0] * math.prod(y[2:])
-    by_rows = kind == "depthwise" or groups_share_vectors(op, w)
-    return pixels // max(1, y[-1]) if by_rows else product_items(op.group, pixels, w[0] // op.group), kind
-
-
-def _conv_kind(op: Conv, inputs: int, outputs: int, kernel: tuple[int, ...]) -> str:
-    """Which family of kernels serves it; `inputs` and `outputs` are a group's channels."""
+    inputs, outputs, kernel = w[1], w[0] // op.group, w[2:]  # channels are a group's
     if op.group > 1:
         return "depthwise" if inputs == 1 and outputs == 1 else "grouped"
     if inputs < FEW_CHANNELS:
@@ -146,59 +139,80 @@ def _conv_kind(op: Conv, inputs: int, outputs: int, kernel: tuple[int, ...]) -> 
     return "winograd" if plane and inputs % LANES == 0 and outputs % LANES == 0 else "conv"
 
 
-def _conv_transpose(node: Node, sizes: Sizes) -> Pieces:
+def _matmul_kind(node: Node, sizes: Sizes) -> str:
+    return "matmul" if math.prod(sizes.shape(node.operands[1])[:-2]) == 1 else "batched-matmul"
+
+
+KERNEL_KINDS: dict[str, Callable[[Node, Sizes], str]] = {"conv": _conv_kind, "matmul": _matmul_kind}
+
+
+# -- items: pieces that cores can share
+def _conv(node: Node, sizes: Sizes) -> int:
+    op, w, y = node.op, sizes.shape(node.operands[1]), sizes.shape(node.output)
+    assert isinstance(op, Conv)
+    return product_items(op.group, y[0] * math.prod(y[2:]), w[0] // op.group)
+
+
+def _image_rows(node: Node, sizes: Sizes) -> int:
+    y = sizes.shape(node.output)
+    return y[0] * math.prod(y[2:]) // max(1, y[-1])
+
+
+def _grouped(node: Node, sizes: Sizes) -> int:
+    assert isinstance(node.op, Conv)
+    shared = groups_share_vectors(node.op, sizes.shape(node.operands[1]))
+    return _image_rows(node, sizes) if shared else _conv(node, sizes)
+
+
+def _conv_transpose(node: Node, sizes: Sizes) -> int:
     x, w = sizes.shape(node.operands[0]), sizes.shape(node.operands[1])
-    return product_items(1, x[0] * math.prod(x[2:]), math.prod(w[1:])), "conv-transpose"
+    return product_items(1, x[0] * math.prod(x[2:]), math.prod(w[1:]))
 
 
-def _matmul(node: Node, sizes: Sizes) -> Pieces:
+def _matmul(node: Node, sizes: Sizes) -> int:
     outer, columns = math.prod(sizes.shape(node.operands[1])[:-2]), product_columns(node, sizes)
-    rows = max(1, sizes.numel(node.output) // max(1, columns * outer))
-    return product_items(outer, rows, columns), "matmul" if outer == 1 else "batched-matmul"
+    return product_items(outer, max(1, sizes.numel(node.output) // max(1, columns * outer)), columns)
 
 
-def _attention(node: Node, sizes: Sizes) -> Pieces:
-    return math.prod(sizes.shape(node.operands[0])[:-2]), "attention"
+def _attention(node: Node, sizes: Sizes) -> int:
+    return math.prod(sizes.shape(node.operands[0])[:-2])
 
 
-def _recurrent(node: Node, sizes: Sizes) -> Pieces:
-    return -(-sizes.shape(node.operands[2])[2] // LANES), "recurrent"
+def _recurrent(node: Node, sizes: Sizes) -> int:
+    return -(-sizes.shape(node.operands[2])[2] // LANES)
 
 
-def _rows(kind: str) -> PieceRule:
-    """Lines of the result along its innermost axis in memory; pieces of the only one."""
-
-    def count(node: Node, sizes: Sizes) -> Pieces:
-        shape = sizes.shape(node.output)
-        if len(shape) < 2:
-            return sizes.numel(node.output) // ITEM_ELEMENTS, kind
-        inner = shape[node.output.tensor.axis_order[-1]]
-        return math.prod(shape) // max(1, inner), kind
-
-    return count
+def _lines(node: Node, sizes: Sizes) -> int:
+    """Along the innermost axis of the result in memory; pieces of the only one."""
+    shape = sizes.shape(node.output)
+    if len(shape) < 2:
+        return sizes.numel(node.output) // ITEM_ELEMENTS
+    inner = shape[node.output.tensor.axis_order[-1]]
+    return math.prod(shape) // max(1, inner)
 
 
-def _reduce(node: Node, sizes: Sizes) -> Pieces:
-    return max(1, sizes.numel(node.output) // 64), "reduce"
+def _reduce(node: Node, sizes: Sizes) -> int:
+    return max(1, sizes.numel(node.output) // 64)
 
 
-def _of_first_operand(kind: str) -> PieceRule:
-    return lambda node, sizes: (sizes.numel(node.operands[0]) // ITEM_ELEMENTS, kind)
+def _of_first_operand(node: Node, sizes: Sizes) -> int:
+    return sizes.numel(node.operands[0]) // ITEM_ELEMENTS
 
 
-def _of_results(kind: str) -> PieceRule:
-    return lambda node, sizes: (sum(map(sizes.numel, node.outputs)) // ITEM_ELEMENTS, kind)
+def _of_results(node: Node, sizes: Sizes) -> int:
+    return sum(map(sizes.numel, node.outputs)) // ITEM_ELEMENTS
 
 
-Pieces = tuple[int, str]
-"""Parallel items, and the kind that kernels make of it."""
-PieceRule = Callable[[Node, Sizes], Pieces]
-PIECES: dict[str, PieceRule] = {
-    "conv": _conv, "conv-transpose": _conv_transpose, "matmul": _matmul, "attention": _attention,
-    "recurrent": _recurrent, "norm": _of_first_operand("norm"), "softmax": _of_first_operand("softmax"),
-    "elementwise": _rows("elementwise"), "pool": _rows("pool"), "reduce": _reduce, "lookup": _of_results("lookup"),
-    "movement": _of_results("movement"), "host": lambda node, sizes: (1, "host"),
-    "view": lambda node, sizes: (1, "view"),
+def _one(node: Node, sizes: Sizes) -> int:
+    return 1
+
+
+ITEMS: dict[str, Callable[[Node, Sizes], int]] = {
+    **dict.fromkeys(("conv", "conv1x1", "winograd", "few-channels"), _conv), "grouped": _grouped,
+    "depthwise": _image_rows, "conv-transpose": _conv_transpose, **dict.fromkeys(("matmul", "batched-matmul"), _matmul),
+    "attention": _attention, "recurrent": _recurrent, **dict.fromkeys(("pool", "elementwise"), _lines),
+    "reduce": _reduce, **dict.fromkeys(("norm", "softmax"), _of_first_operand),
+    **dict.fromkeys(("movement", "lookup"), _of_results), **dict.fromkeys(("host", "view"), _one),
 }  # fmt: skip
 
 
