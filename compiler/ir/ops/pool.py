@@ -11,7 +11,7 @@ from ..types import I8, I64, U8, DType, TensorType, Type
 from . import layout_policies
 from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Shapes, Window, Work, op
 from .geometry import WindowGeometry, require_windows, window_geometry
-from .reduce import lowest
+from .reduce import Summing, lowest
 from .signature import TypeGroup
 
 
@@ -86,37 +86,25 @@ class MaxPool(Pool):
 
 
 @op(since=19)
-class AveragePool(Pool):
+class AveragePool(Summing, Pool):
     """The mean of each window, over the elements inside the input, or over the padding too (count_include_pad)."""
 
     x: In[Float]
     count_include_pad: Attr[int] = 0
-
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 0
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc + x
 
     def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
         return acc / count
 
 
 @op(since=18)
-class LpPool(Pool):
+class LpPool(Summing, Pool):
     """(sum |x|^p)^(1/p) of each window."""
 
     x: In[Float]
     p: Attr[int] = 2
 
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 0
-
     def map(self, e: PyAny, x: PyAny) -> PyAny:
         return power(e, x, self.p)
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc + x
 
     def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
         return root(e, acc, self.p)
@@ -132,7 +120,7 @@ def root(e: PyAny, x: PyAny, p: int) -> PyAny:
     return x if p == 1 else e.sqrt(x) if p == 2 else e.pow(x, 1.0 / p)
 
 
-class GlobalPool(Reduce):
+class GlobalPool(Summing, Reduce):
     """Reduces all spatial axes of [N, C, spatial...] to size 1."""
 
     keepdims: ClassVar[int] = 1  # type: ignore[misc]
@@ -143,11 +131,6 @@ class GlobalPool(Reduce):
             ctx.fail("a pool needs [N, C, spatial...]", found=ctx.tensor(0))
         return tuple(range(2, ctx.rank(0)))
 
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 0
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc + x
 
 
 @op(since=1)

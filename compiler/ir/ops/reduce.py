@@ -52,7 +52,7 @@ def through_float(e: PyAny, x: PyAny, fn: str) -> PyAny:
     return e.cast(getattr(e, fn)(e.cast(x, DType.from_name("f64"))), x.dtype)
 
 
-class _Sum(Reduce):
+class Summing(Accumulation):
     """Adds `map` of the elements."""
 
     def init(self, e: PyAny, dtype: DType) -> PyAny:
@@ -62,8 +62,18 @@ class _Sum(Reduce):
         return acc + x
 
 
+class Multiplying(Accumulation):
+    """Multiplies `map` of the elements."""
+
+    def init(self, e: PyAny, dtype: DType) -> PyAny:
+        return 1
+
+    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
+        return acc * x
+
+
 @op(since=13)
-class ReduceSum(_Sum):
+class ReduceSum(Summing, Reduce):
     """sum x."""
 
     x: In[Numeric]
@@ -72,7 +82,7 @@ class ReduceSum(_Sum):
 
 
 @op(since=18)
-class ReduceMean(_Sum):
+class ReduceMean(Summing, Reduce):
     """sum x / count; integers round towards zero."""
 
     x: In[Numeric]
@@ -84,7 +94,7 @@ class ReduceMean(_Sum):
 
 
 @op(since=18)
-class ReduceL1(_Sum):
+class ReduceL1(Summing, Reduce):
     """sum |x|."""
 
     x: In[Numeric]
@@ -96,7 +106,7 @@ class ReduceL1(_Sum):
 
 
 @op(since=18)
-class ReduceSumSquare(_Sum):
+class ReduceSumSquare(Summing, Reduce):
     """sum x²."""
 
     x: In[Numeric]
@@ -108,7 +118,7 @@ class ReduceSumSquare(_Sum):
 
 
 @op(since=18)
-class ReduceL2(_Sum):
+class ReduceL2(Summing, Reduce):
     """sqrt(sum x²)."""
 
     x: In[Numeric]
@@ -123,7 +133,7 @@ class ReduceL2(_Sum):
 
 
 @op(since=18)
-class ReduceLogSum(_Sum):
+class ReduceLogSum(Summing, Reduce):
     """log(sum x)."""
 
     x: In[Numeric]
@@ -135,18 +145,12 @@ class ReduceLogSum(_Sum):
 
 
 @op(since=18)
-class ReduceProd(Reduce):
+class ReduceProd(Multiplying, Reduce):
     """The product."""
 
     x: In[Numeric]
     axes: Opt[Int64]
     noop_with_empty_axes: Attr[int] = 0
-
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 1
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc * x
 
     def known(self, ctx: InferContext) -> np.ndarray | None:
         content = ctx.known(0)
@@ -317,31 +321,19 @@ class Cumulative(Accumulation):
 
 
 @op(since=14)
-class CumSum(Cumulative):
+class CumSum(Summing, Cumulative):
     """Running sums."""
 
     x: In[Numeric]
     axis: In[Index]
 
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 0
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc + x
-
 
 @op(since=26)
-class CumProd(Cumulative):
+class CumProd(Multiplying, Cumulative):
     """Running products."""
 
     x: In[Numeric]
     axis: In[Index]
-
-    def init(self, e: PyAny, dtype: DType) -> PyAny:
-        return 1
-
-    def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
-        return acc * x
 
 
 @op(domain="parax")
