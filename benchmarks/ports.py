@@ -34,6 +34,7 @@ from parax.compiler.backend.microkernels.table import Tile, tallest_tile, tiles
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.types import F32, TensorType
+from parax.compiler.targets.core import core_of
 from parax.compiler.targets.target import TARGETS, Target
 from parax.errors import UsageError
 
@@ -41,8 +42,7 @@ from .command import command_line, finish
 from .kernels import node_case, peak_case
 from .warm_cold import measure
 
-CPUS = {"skylake-avx512": "x86-64-v4", "sapphirerapids": "x86-64-v4", "znver4": "x86-64-v4", "znver3": "x86-64-v3",
-        "alderlake": "x86-64-v3"}  # fmt: skip
+CPUS = ("skylake-avx512", "sapphirerapids", "znver4", "znver3", "alderlake")
 # LLVM 19 schedules these as Alder Lake with 512-bit multiply-adds on port 0 alone, which predicts half of what an
 # Emerald Rapids runs (96.6 % of its peak with tiles of 6 × 4; --measure, 2026-11-25): Skylake's model has both ports.
 MODELS = dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), "skylake-avx512")
@@ -62,6 +62,12 @@ class Prediction:
     def share(self) -> float:
         """Of the peak, at most."""
         return self.ports / max(self.ports, self.mca, self.l2)
+
+
+def target_of(cpu: str) -> Target:
+    """The target of the widest registers that a CPU is described with, tuned for it."""
+    widest = max(core_of(cpu, resolve_target("native").name).multiply_adds)
+    return replace(next(target for target in TARGETS.values() if target.vector_bits == widest), tune=cpu)
 
 
 def assembly(tile: Tile, target: Target) -> str:
@@ -155,7 +161,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, metavar="R", help="turns of each measurement (default 15)")
     args = parser.parse_args()
     native = resolve_target("native")
-    targets = [replace(TARGETS[CPUS.get(cpu, native.name)], tune=cpu) for cpu in args.cpus or CPUS]
+    targets = [target_of(cpu) for cpu in args.cpus or CPUS]
     here = {}
     if args.measure:
         here = measured(native, args.repeats)
