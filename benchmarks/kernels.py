@@ -29,10 +29,10 @@ from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import Common, LowerContext, Meeting, Scratch, Weight, WeightStore, lowering_of
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.kernel_builder import F32, F32PTR, kernel
-from parax.compiler.ir.loops import KFunc
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.types import TensorType
+from parax.compiler.kernel_ir.builder import F32, F32PTR, kernel
+from parax.compiler.kernel_ir.loops import KFunc
 from parax.compiler.targets.target import Target
 
 from .command import command_line, finish

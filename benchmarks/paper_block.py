@@ -20,12 +20,12 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import import_graph, optimise
 from parax.compiler.frontend.parse import Source
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.machine import Machine
 from parax.compiler.options import CompileOptions
 from parax.compiler.passes.partition.branches import Branches, Prices
 from parax.compiler.passes.partition.dag import bits, contract_views
 from parax.compiler.passes.partition.layers import LayerOptions, layer_partition, pieces
 from parax.compiler.passes.partition.simulate import Layers, Part, Sequential, Timeline, Work, simulate
+from parax.compiler.targets.machine import Machine
 
 from .plot import lines
 

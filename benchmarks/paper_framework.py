@@ -32,11 +32,11 @@ from dataclasses import dataclass, field, replace
 from parax.compiler.ir.cost import Cost, Sizes
 from parax.compiler.ir.costs import node_cost, product_items
 from parax.compiler.ir.graph import Graph, Node, Value
-from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops.recurrent import Recurrent
 from parax.compiler.ir.views import roots
 from parax.compiler.passes.partition.residency import Cache
 from parax.compiler.passes.partition.simulate import Work
+from parax.compiler.targets.machine import Machine
 
 OPERATOR_SECONDS = 15e-6
 FORK_SECONDS = 1.5e-6

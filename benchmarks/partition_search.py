@@ -20,11 +20,11 @@ from rich.table import Table
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import import_graph, optimise, work_in_place
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.machine import Machine, load_machine
 from parax.compiler.options import CompileOptions
 from parax.compiler.passes.partition.greedy import Latencies
 from parax.compiler.passes.partition.schedules import plan_layers
 from parax.compiler.passes.partition.works import graph_works
+from parax.compiler.targets.machine import Machine, load_machine
 
 from .cases import model_file
 from .command import command_line, finish

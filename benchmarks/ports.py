@@ -28,8 +28,8 @@ from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import compile_assembly
+from parax.compiler.backend.kernels.matmul.tile import TileShape, tile_function
 from parax.compiler.backend.kernels.tail import tail_of
-from parax.compiler.backend.kernels.tile import TileShape, tile_function
 from parax.compiler.backend.microkernels.table import Tile, tallest_tile, tiles
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup

@@ -14,8 +14,8 @@ import numpy as np
 
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import load_function
-from parax.compiler.ir.kernel_builder import F32PTR, Builder
-from parax.compiler.ir.loops import INDEX, KFunc
+from parax.compiler.kernel_ir.builder import F32PTR, Builder
+from parax.compiler.kernel_ir.loops import INDEX, KFunc
 from parax.compiler.targets.target import TARGETS, Target
 
 from .command import command_line, finish

@@ -16,13 +16,13 @@ from ..files import write_whole
 from ..log import EVERYTHING_DONE, GRAPHS, PHASES, REFUSALS, tell, tells
 from .frontend.evaluate import Evaluator
 from .ir.graph import Graph
-from .ir.machine import Machine
 from .ir.schedule import Schedule
 from .ir.text import print_graph
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
 from .passes.dataflow.index_ranges import Indexing
 from .planner.decide import Decision
+from .targets.machine import Machine
 
 Progress = Callable[[str, float], None]
 Scheduler = Callable[[Graph], Schedule | None]

@@ -29,7 +29,6 @@ from .host_work import OUTSIDE, HostWork, host_work
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
-from .ir.machine import Machine
 from .ir.schedule import Schedule, print_schedule
 from .ir.text import print_graph
 from .ir.types import noting_positive
@@ -47,6 +46,7 @@ from .passes.pipelines import pipeline
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
 from .profiling import PROFILE, notes
+from .targets.machine import Machine
 from .targets.target import Target
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused

@@ -17,12 +17,12 @@ from typing import Any
 from ..runtime.profiling.notes import PROFILE
 from .backend.lower import Segment
 from .ir.graph import Graph, Node, Value
-from .ir.machine import Machine
 from .ir.ops.base import Control
 from .ir.types import STR, Dim, TensorType, dim_to_json
 from .ir.views import Home, MemoryPlan, computes, homes
 from .manifest_steps import all_blocks
 from .passes.dataflow.split_steps import Block, HostStep, native_steps
+from .targets.machine import Machine
 
 MACHINE_FIELDS = ("name", "flops_per_core", "bandwidth_per_core", "bandwidth_per_socket", "l2_bandwidth_per_core")
 

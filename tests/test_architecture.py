@@ -36,9 +36,12 @@ MAY_IMPORT = {
     "compiler/options": BASE,
     "compiler/targets": BASE | {"compiler/targets"},
     "compiler/ir": BASE | {"compiler/ir"},
+    "compiler/kernel_ir": BASE | {"compiler/ir", "compiler/kernel_ir", "runtime/sync"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
-    "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/passes"},
-    "compiler/backend": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/backend", "runtime"},
+    "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/passes"},
+    "compiler/backend": BASE | {
+        "compiler/options", "compiler/ir", "compiler/kernel_ir", "compiler/targets", "compiler/backend", "runtime",
+    },
     "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
     "runtime": BASE | {"runtime"},
 }

@@ -1,4 +1,4 @@
-"""The running machine as a description (ir.machine): measured once, kept as TOML, read by who predicts.
+"""The running machine as a description (targets.machine): measured once, kept as TOML, read by who predicts.
 
 Owns what is measured: the peak, the bandwidth of each level of the memory, a barrier, and the share of the peak that
 each kind of work gets (reference_kernels); and where it is kept. Nothing is fitted to the models that are predicted.
@@ -31,9 +31,9 @@ from ...files import keep
 from ...runtime.cpu import cpu_identity, cpu_name
 from ...runtime.topology import machine as topology
 from ..ir.cost import Cost
-from ..ir.kernel_builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
-from ..ir.loops import INDEX
-from ..ir.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
+from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
+from ..kernel_ir.loops import INDEX
+from ..targets.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import resolve_target

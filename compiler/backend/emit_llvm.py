@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InternalError
-from ..ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
+from ..kernel_ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..targets.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from ...errors import InternalError
 from ..ir.graph import Graph, Node, Value
-from ..ir.kernel_builder import Builder, KValue
-from ..ir.loops import PtrType
 from ..ir.ops.base import Elementwise, Fused
 from ..ir.types import BF16, F16, F32, Dim, DType, TensorType
+from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.loops import PtrType
 
 
 def register_dtype(dtype: DType) -> DType:

@@ -14,7 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from ...errors import InternalError, UsageError
-from ..ir.loops import KFunc
+from ..kernel_ir.loops import KFunc
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ...runtime.interface import interface_text
 from ...runtime.stamps import MAX_CALLS, stamp_text, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
-from ..ir.loops import KFunc
+from ..kernel_ir.loops import KFunc
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .link_calls import run_call, segment_builder, share_of

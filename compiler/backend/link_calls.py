@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.sync import MEETING_OFFSET
-from ..ir.kernel_builder import BYTES, I64PTR, Builder, KValue
-from ..ir.loops import INDEX, KType, PtrType
 from ..ir.types import ceil_div
+from ..kernel_ir.builder import BYTES, I64PTR, Builder, KValue
+from ..kernel_ir.loops import INDEX, KType, PtrType
 from .lower import (
     ALIGN,
     Arena,

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from ...runtime.lanes import Piece
 from ...runtime.stamps import MAX_CALLS, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
-from ..ir.kernel_builder import Builder
-from ..ir.loops import KFunc
+from ..kernel_ir.builder import Builder
+from ..kernel_ir.loops import KFunc
 from .link_calls import segment_builder, share_of
 from .link_waves import Group, run_waves, waves_of
 from .llvm_meeting import waiting_text

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ...runtime.sync import CLAIMS_OFFSET, N_CLAIMS, SLOT_NBYTES
-from ..ir.kernel_builder import Builder, KValue
 from ..ir.types import Dim, evaluate, symbols_of
+from ..kernel_ir.builder import Builder, KValue
 from .link_calls import Share, pointers, run_call, run_items
 from .lower import PlacedBranch, PlacedCall
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import InternalError
-from ..ir.loops import KFunc, KOp, KType
 from ..ir.types import BOOL, F32, F64, I32, DType
+from ..kernel_ir.loops import KFunc, KOp, KType
 from .llvm_fence import fenced
 from .llvm_types import constant, llvm_type, mask_type, scalar_type, suffix
 from .narrow_float import narrow, to_odd_f32, widen_bf16, widen_f16

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.sync import ERROR_OFFSET
-from ..ir.loops import KOp, KType
 from ..ir.types import BOOL, F16, DType
+from ..kernel_ir.loops import KOp, KType
 from .llvm_arith import is_signed
 from .llvm_fence import fenced
 from .llvm_types import constant, literal, llvm_type, mask_type, memory_scalar, memory_suffix, memory_type, scalar_type

@@ -7,8 +7,8 @@ import struct
 from typing import Any
 
 from ...errors import InternalError
-from ..ir.loops import KType, PtrType
 from ..ir.types import BOOL, F16, F64, DType
+from ..kernel_ir.loops import KType, PtrType
 
 # 16-bit floats are kept as their bits: LLVM turns bfloat into calls of a runtime library where the CPU lacks
 # AVX512-BF16, and LLVM 20 (llvmlite up to 0.47) even moves of half where it lacks F16C

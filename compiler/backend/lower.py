@@ -27,8 +27,8 @@ from . import kernels
 from .kernels.known import is_known, lower_known
 from .lowering import Common, KernelCall, LowerContext, Meeting, Scratch, Shifted, Weight, lowering_of
 
-for _module in pkgutil.iter_modules(kernels.__path__):  # every kernel file registers itself
-    importlib.import_module(f"{kernels.__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):  # every kernel file registers itself
+    importlib.import_module(_module.name)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from ..ir import bands
 from ..ir.call_rows import ANY, CallRows
 from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
-from ..ir.kernel_builder import Builder, kernel
-from ..ir.loops import KFunc, PtrType
-from ..ir.machine import Machine
 from ..ir.open_sums import is_open_sum
 from ..ir.ops.base import Contraction, Operator
 from ..ir.types import Dim, TensorType
+from ..kernel_ir.builder import Builder, kernel
+from ..kernel_ir.loops import KFunc, PtrType
+from ..targets.machine import Machine
 from ..targets.target import Target
 
 _HUGE_NBYTES = 4 << 20  # of memory from which on large pages are asked for

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.cpu import cpu_name
-from ..ir.kernel_builder import F32PTR, kernel
-from ..ir.loops import KFunc
+from ..kernel_ir.builder import F32PTR, kernel
+from ..kernel_ir.loops import KFunc
 from ..targets.target import Target
 from .host import resolve_target
 from .jit import load_function

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import cache
 
 from ...errors import InternalError
-from ..ir.kernel_builder import Builder, KValue
-from ..ir.loops import KFunc, KType
 from ..ir.types import F32, F64, U16, U32
+from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.loops import KFunc, KType
 
 
 @cache

@@ -24,12 +24,12 @@ from ... import __version__
 from ...files import keep
 from ...runtime.cpu import cpu_identity
 from ..ir.graph import Node
-from . import kernels
 from .host import host_features
 from .lowering import Candidates, LowerContext, node_signature
 from .measuring import can_measure, measure
 
 FORMAT = 2
+COMPILER = Path(__file__).parents[1]
 MOST_CACHED = 4096
 MARGIN = 0.02
 Measure = Callable[[LowerContext, Node, Candidates], dict[str, float]]
@@ -108,10 +108,10 @@ def key_of(ctx: LowerContext, node: Node, names: Sequence[str]) -> str:
 
 @cache
 def kernels_digest() -> str:
-    """Of the kernels' source: another text may have other times."""
+    """Of the source of all that a kernel's code follows from: another text may have other times."""
     digest = hashlib.sha256()
-    for folder in kernels.__path__:
-        for file in sorted(Path(folder).glob("*.py")):
+    for room in ("backend", "ir", "kernel_ir", "passes", "targets"):
+        for file in sorted((COMPILER / room).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
 

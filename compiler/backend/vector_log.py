@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..ir.kernel_builder import Builder, KValue
-from ..ir.loops import KType
 from ..ir.types import F32, F64, I32, I64
+from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.loops import KType
 from .vector_polynomial import copy_sign, horner
 
 LN2 = math.log(2.0)

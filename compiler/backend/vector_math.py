@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from ..ir.kernel_builder import Builder, KValue
-from ..ir.loops import KFunc, KType
 from ..ir.types import F32, F64, I32
+from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.loops import KFunc, KType
 from . import vector_log, vector_trigonometry
 from .vector_polynomial import copy_sign, horner
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.kernel_builder import Builder, KValue
 from ..ir.types import F32, I32
+from ..kernel_ir.builder import Builder, KValue
 
 SIGN = -(2**31)
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from ..ir.kernel_builder import Builder, KValue
-from ..ir.loops import KFunc, KType
 from ..ir.types import F32, F64, I32
+from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.loops import KFunc, KType
 from .vector_polynomial import copy_sign, horner
 
 # pi/2 in three parts (Cody, Waite 1980) of 26, 26 and 53 bits: a whole number below 2^27 times the first is exact, with

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..targets.machine import Machine
 from .graph import Node, Value
-from .machine import Machine
 from .types import Dim, SymDim, TensorType
 
 TYPICAL = 32  # what a symbol without a given size is taken to be

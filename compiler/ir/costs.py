@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from ..targets.machine import Machine
 from .call_rows import ANY, CallRows
 from .cost import Cost, CostRule, Sizes
 from .fp import Fp
 from .graph import Node
 from .kernel_costs import LANES, as_the_kernel, groups_share_vectors, product_columns
-from .machine import Machine
 from .ops.base import Control, Elementwise
 from .ops.contraction import Conv
 from .ops.filling import Size

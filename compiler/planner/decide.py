@@ -15,9 +15,9 @@ from ..ir.call_rows import call_rows
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.graph import Graph
-from ..ir.machine import Machine
 from ..ir.schedule import Schedule
 from ..options import CompileOptions
+from ..targets.machine import Machine
 from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
 from .choice import EVEN, Choice, Row
 from .for_rows import others_for_rows

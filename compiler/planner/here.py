@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ...log import CALIBRATION, inform
 from ..backend.calibration import running_machine
 from ..backend.host import resolve_target
-from ..ir.machine import Machine
 from ..options import CompileOptions
+from ..targets.machine import Machine
 
 WIDEST_LANES = 8  # of f32 that most CPUs multiply at once in each of two units, however wide their registers
 

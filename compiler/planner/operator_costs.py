@@ -13,8 +13,8 @@ from ...errors import UsageError
 from ..frontend.parse import Source
 from ..ir.cost import Cost
 from ..ir.costs import total_cost
-from ..ir.machine import Machine
 from ..options import CompileOptions
+from ..targets.machine import Machine
 from .candidate import LATENCY
 from .prepared import prepare
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..ir.call_rows import ANY
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
-from ..ir.machine import Machine
 from ..ir.text import parse_graph
 from ..passes.partition.works import graph_works, seconds_alone
+from ..targets.machine import Machine
 
 if TYPE_CHECKING:
     from ...runtime.plan import Plan

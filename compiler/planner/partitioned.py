@@ -13,12 +13,12 @@ from ...errors import UnsupportedOp, UsageError
 from ..frontend.parse import Source
 from ..ir.cost import CostRule
 from ..ir.graph import Graph, Node
-from ..ir.machine import Machine
 from ..ir.schedule import Layer, Schedule, check_schedule
 from ..options import CompileOptions
 from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
 from ..passes.partition.simulate import Sequential, simulate
 from ..passes.partition.works import Work, graph_works
+from ..targets.machine import Machine
 from .candidate import LATENCY
 from .planner import runs_in_steps
 from .prepared import prepare

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from ..ir.cost import CostRule
 from ..ir.costs import node_cost
 from ..ir.graph import Graph
-from ..ir.machine import Machine
 from ..ir.ops.base import Control, Host
 from ..ir.schedule import Schedule
 from ..ir.types import Dim, SymDim, TensorType, evaluate
@@ -20,6 +19,7 @@ from ..options import CompileOptions
 from ..passes.dataflow.batch_rows import batch_rows
 from ..passes.dataflow.memory_planning import plan_memory
 from ..passes.partition.schedules import plan_pipeline
+from ..targets.machine import Machine
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load, sequential_candidates
 from .choice import Choice, Row, choose
 from .predict import Predictor, fewest_rows

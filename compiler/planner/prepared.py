@@ -12,9 +12,9 @@ from ..frontend.parse import Source
 from ..ir.call_rows import call_rows
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
-from ..ir.machine import load_machine
 from ..options import CompileOptions
 from ..passes.dataflow.split_steps import is_one_step
+from ..targets.machine import load_machine
 from .candidate import LATENCY
 from .here import machine_here
 from .planner import Planner, fixed_sizes
@@ -30,7 +30,7 @@ def prepare(
             did before.
 
     Raises:
-        ParaxError: see parax.compile. UsageError: see ir.machine.load_machine.
+        ParaxError: see parax.compile. UsageError: see targets.machine.load_machine.
     """
     described = load_machine(machine) if machine is not None else None
     cores = tuple(options.cores or choose_cores(None)) if described is None else ()

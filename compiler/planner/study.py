@@ -54,7 +54,7 @@ class Study:
             machine: a described machine to plan for, a file or a shipped name; None: this one.
 
         Raises:
-            ParaxError: see parax.compile; UsageError: see ir.machine.load_machine.
+            ParaxError: see parax.compile; UsageError: see targets.machine.load_machine.
         """
         self.model, self.options, self.progress = model, options, progress
         self._inputs: dict[int, Inputs] = {}

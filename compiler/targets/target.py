@@ -1,7 +1,7 @@
 """What code is made for: features, vector registers, and the CPU whose speeds it is arranged for.
 
 Owns the named targets. The host's own facts are filled in by the caller (backend.host asks LLVM, so that this file
-need not); measured peaks live in `ir/machine`.
+need not); measured peaks live in `targets/machine`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Resize where only the run knows sizes or scales: step by step as the kernels (kernels/resize.py), so that integers
-are cut off at the same places; where antialias is asked for, which no kernel does, by the weights of onnx.reference and
-with its rounding.
+"""Resize where only the run knows sizes or scales: step by step as the kernels (kernels/movement/resize.py), so that
+integers are cut off at the same places; where antialias is asked for, which no kernel does, by the weights of
+onnx.reference and with its rounding.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _factors(settings: Mapping[str, Any], have: list[int], given: np.ndarray, ar
 
 def _positions(settings: Mapping[str, Any], size: int, length: int, scale: Any, roi: np.ndarray, real: Real
                ) -> np.ndarray:  # fmt: skip
-    """The coordinate in x of every output position; step by step as the kernels (kernels/resize.py) and in their type,
-    so that ties fall to the same side."""
+    """The coordinate in x of every output position; step by step as the kernels
+    (kernels/movement/resize.py) and in their type, so that ties fall to the same side."""
     i, n, resized, one, half = np.arange(length, dtype=real), real(size), real(length), real(1), real(0.5)
     mode = settings.get("coordinate_transformation_mode", "half_pixel")
     centred = (i + half) / scale - half

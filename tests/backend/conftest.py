@@ -12,10 +12,10 @@ import pytest
 from backend.harness import host_targets
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import load_function
-from parax.compiler.backend.kernel_interpreter import Pointer, interpret
-from parax.compiler.ir.kernel_builder import Builder, KValue
-from parax.compiler.ir.loops import PtrType, verify_function
 from parax.compiler.ir.types import DType
+from parax.compiler.kernel_ir.builder import Builder, KValue
+from parax.compiler.kernel_ir.interpreter import Pointer, interpret
+from parax.compiler.kernel_ir.loops import PtrType, verify_function
 from parax.compiler.targets.target import TARGETS, Target
 
 MOST_INTERPRETED = 1024  # elements of a call that the interpreter does, too

@@ -46,11 +46,11 @@ from parax.compiler.backend.lowering import (
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node, Value
-from parax.compiler.ir.loops import KFunc, verify_function
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Composite, Operator
 from parax.compiler.ir.types import Dim, DType, TensorType, evaluate, symbol
 from parax.compiler.ir.views import roots, view_source
+from parax.compiler.kernel_ir.loops import KFunc, verify_function
 from parax.compiler.targets.target import TARGETS, Target
 
 Feeds = Mapping[str, np.ndarray]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from parax.compiler.ir.kernel_builder import Builder, KValue
-from parax.compiler.ir.loops import INDEX, KFunc, PtrType, verify_function
 from parax.compiler.ir.types import BOOL, I64, DType
+from parax.compiler.kernel_ir.builder import Builder, KValue
+from parax.compiler.kernel_ir.loops import INDEX, KFunc, PtrType, verify_function
 
 _NUMBERS = count()
 

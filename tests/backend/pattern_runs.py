@@ -29,8 +29,8 @@ from backend.pattern_families import FAMILIES
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
-from parax.compiler.ir.loops import KFunc, KType
 from parax.compiler.ir.types import BF16, BOOL, F16, DType
+from parax.compiler.kernel_ir.loops import KFunc, KType
 from parax.compiler.targets.target import TARGETS, Target
 
 PAGE = mmap.PAGESIZE

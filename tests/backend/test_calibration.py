@@ -20,8 +20,8 @@ from parax.compiler.backend import calibration, machine
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.reference_kernels import FAR_REFERENCES, REFERENCES, References
 from parax.compiler.ir.costs import KINDS
-from parax.compiler.ir.machine import Machine
 from parax.compiler.options import CompileOptions
+from parax.compiler.targets.machine import Machine
 from parax.runtime.topology import Core, Topology, choose_cores
 from parax.runtime.topology import machine as topology
 

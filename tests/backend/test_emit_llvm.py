@@ -11,9 +11,9 @@ import pytest
 
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.jit import Loaded, compile_assembly, compile_object, load_function
-from parax.compiler.ir.kernel_builder import BOOL, F32, F64, I32, I64, Builder
-from parax.compiler.ir.loops import INDEX, KFunc, KType, PtrType
 from parax.compiler.ir.types import BF16, F16, I8, I16, U8, U16, U32, U64, DType
+from parax.compiler.kernel_ir.builder import BOOL, F32, F64, I32, I64, Builder
+from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from parax.compiler.targets.target import TARGETS
 from parax.errors import InternalError, UsageError
 

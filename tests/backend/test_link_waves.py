@@ -18,8 +18,8 @@ from parax.compiler.backend.link_waves import Group, is_open, run_waves, waves_o
 from parax.compiler.backend.llvm_meeting import declare_waiting
 from parax.compiler.backend.lower import Input, MeetingWord, PlacedBranch, PlacedCall, Segment
 from parax.compiler.backend.lowering import KernelCall, Meeting
-from parax.compiler.ir.kernel_builder import F32PTR, kernel
-from parax.compiler.ir.loops import KFunc
+from parax.compiler.kernel_ir.builder import F32PTR, kernel
+from parax.compiler.kernel_ir.loops import KFunc
 from parax.runtime.sync import N_CLAIMS, branch_slot, stage_slot, sync_nbytes
 
 TARGET = resolve_target("native")

@@ -22,9 +22,9 @@ from backend.pattern_runs import Runner, load
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features
 from parax.compiler.backend.jit import compile_assembly
-from parax.compiler.ir.kernel_builder import Builder
-from parax.compiler.ir.loops import INDEX, PtrType
 from parax.compiler.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, DType
+from parax.compiler.kernel_ir.builder import Builder
+from parax.compiler.kernel_ir.loops import INDEX, PtrType
 from parax.compiler.targets.target import TARGETS, best_target
 from sampling import sampled
 
@@ -97,8 +97,8 @@ def test_an_element_beyond_ends_the_process(what: str, at_end: bool) -> None:
     store, load = (1 if at_end else -1) * (what == "stores"), (1 if at_end else -1) * (what == "loads")
     program = (
         "from backend.pattern_runs import *\n"
-        "from parax.compiler.ir.kernel_builder import Builder\n"
-        "from parax.compiler.ir.loops import PtrType\nfrom parax.compiler.ir.types import I8\n"
+        "from parax.compiler.kernel_ir.builder import Builder\n"
+        "from parax.compiler.kernel_ir.loops import PtrType\nfrom parax.compiler.ir.types import I8\n"
         "k = Builder('beyond', [('a', PtrType(I8)), ('b', PtrType(I8))])\n"
         f"k.store(k['b'], {store}, k.load(k['a'], {load}))\n"
         f"pages, at = Pages(2), {at_end} * (PAGE - 1)\n"

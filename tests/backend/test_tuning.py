@@ -15,7 +15,7 @@ import pytest
 from backend.harness import host_targets
 from backend.kernels.naive import normal
 from parax.compiler.backend import tuning
-from parax.compiler.backend.kernels.conv import lower_conv
+from parax.compiler.backend.kernels.conv.conv import lower_conv
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
 from parax.compiler.backend.measuring import can_measure, measure
 from parax.compiler.backend.tuning import Tuner, key_of, read_entry, write_entry

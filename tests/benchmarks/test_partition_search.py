@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.partition_search import optimised, search_cost
 from examples.models import build
-from parax.compiler.ir.machine import load_machine
+from parax.compiler.targets.machine import load_machine
 
 MOST_SECONDS, MOST_NBYTES = 5.0, 64 << 20
 N_CORES = 28  # of a socket

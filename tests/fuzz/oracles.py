@@ -30,7 +30,7 @@ from .widening import SECONDS, Unknown, types_of, widened
 MIXING = 8.0
 """Units of rounding of the sum of magnitudes by which one noise of a fast product is off."""
 TILE_ERROR = 2e-5
-"""What kernels/winograd.py promises of a tile, times its greatest element and the norm of the weights."""
+"""What kernels/conv/winograd/lower.py promises of a tile, times its greatest element and the norm of the weights."""
 TILE_MOST = 1e33
 """Beyond it the transforms of a tile may overflow."""
 TIE_UNITS = 6.0

@@ -11,11 +11,11 @@ from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.costs import ITEMS, KERNEL_KINDS, KINDS, costs_at, node_cost
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
-from parax.compiler.ir.machine import load_machine
 from parax.compiler.ir.ops import lookup, work_rules
 from parax.compiler.ir.ops.base import CATALOGUE
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, I64, TensorType, symbol
+from parax.compiler.targets.machine import load_machine
 
 
 def conv(batch: int, ci: int, co: int, size: int, kernel: int, group: int = 1) -> Node:

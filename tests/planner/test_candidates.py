@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.planner.candidate import (
     PIPELINED,
@@ -17,6 +16,7 @@ from parax.compiler.planner.candidate import (
 )
 from parax.compiler.planner.planner import Planner, worth_running
 from parax.compiler.planner.predict import CUT_SECONDS, JOIN_SECONDS, Predictor, fewest_rows
+from parax.compiler.targets.machine import Machine
 from parax.runtime.cut import row_ranges
 
 MACHINE = Machine("four", 4, 100e9, 10e9, 20e9, l2_nbytes=1 << 20, l3_nbytes=8 << 20)

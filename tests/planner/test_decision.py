@@ -21,7 +21,6 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import compile_model, import_graph, optimise
 from parax.compiler.ir.costs import node_cost
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.schedule import print_schedule
 from parax.compiler.ir.views import is_window
 from parax.compiler.planner import predict
@@ -30,6 +29,7 @@ from parax.compiler.planner.decide import Decision, decide, options_load, rows_a
 from parax.compiler.planner.planner import Planner
 from parax.compiler.planner.study import Study
 from parax.compiler.planner.timeline import recorded_spans
+from parax.compiler.targets.machine import Machine
 from parax.errors import CorruptPlan
 from parax.runtime.interface import interface_digests
 from parax.runtime.plan import Plan

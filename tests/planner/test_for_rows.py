@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import parax
-from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.planner.candidate import PIPELINED, Candidate, Load
 from parax.compiler.planner.choice import Choice
@@ -16,6 +15,7 @@ from parax.compiler.planner.decide import decide
 from parax.compiler.planner.delays import delayed
 from parax.compiler.planner.for_rows import others_for_rows
 from parax.compiler.planner.planner import Planner
+from parax.compiler.targets.machine import Machine
 from parax.runtime.manifest import ForRows
 
 TWO = Machine("two", 2, 1e9, 10e9, 20e9, barrier_seconds=1e-6)

@@ -1,1 +1,1 @@
-"""Kernels in kernel IR, one family per module. Must not know LLVM."""
+"""Kernels in kernel IR, a folder for each family. Must not know LLVM."""

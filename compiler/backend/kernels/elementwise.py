@@ -6,9 +6,9 @@ Loops: see `nest`. Each output vector evaluates the whole fused expression in re
 from __future__ import annotations
 
 from ...ir.graph import Node
-from ...ir.loops import KFunc, PtrType
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.types import TensorType
+from ...kernel_ir.loops import KFunc, PtrType
 from ..fusion import constant_value, evaluate_body, scalar_constant, widen
 from ..llvm_types import has_register
 from ..lowering import KernelCall, LowerContext, lowers, unsupported

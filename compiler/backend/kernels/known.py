@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.graph import Node, Value
-from ...ir.kernel_builder import KValue
-from ...ir.loops import KFunc, PtrType
 from ...ir.types import BOOL, SymDim
+from ...kernel_ir.builder import KValue
+from ...kernel_ir.loops import KFunc, PtrType
 from ..lowering import KernelCall, LowerContext
 
 LIMIT = 64  # elements; longer contents are worth the operator's own kernel

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import Dim, TensorType, ceil_div, prod
+from ...kernel_ir.builder import Builder, KValue
 
 CHUNK = 4096  # elements of one work item of a one-dimensional nest
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...ir.kernel_builder import Builder, KValue
 from ...ir.types import Dim, DType
+from ...kernel_ir.builder import Builder, KValue
 from ..fusion import Epilogue, Fusion
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Value
-from ...ir.kernel_builder import Builder, KValue
-from ...ir.loops import PtrType
 from ...ir.ops.base import Elementwise
 from ...ir.types import Dim, DType
+from ...kernel_ir.builder import Builder, KValue
+from ...kernel_ir.loops import PtrType
 from ..fusion import Epilogue, Fusion, evaluate_body, load, scalar_constant, store, widen
 from ..lowering import node_signature
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.machine import Machine
+from ...targets.machine import Machine
 from .dag import Dag, Mask, bits
 from .works import BESIDE, WAITING, Work, seconds_alone
 

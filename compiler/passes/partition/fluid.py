@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....errors import InternalError
-from ...ir.machine import Machine
+from ...targets.machine import Machine
 from .works import SPREAD
 
 EPSILON = 1e-9  # rounding: of a task left, of cores on a link

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ...ir.machine import Machine
+from ...targets.machine import Machine
 from .works import Work, seconds_alone
 
 AT_ONCE = 1e15  # progress per second of what takes no time

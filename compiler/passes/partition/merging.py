@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...ir.cost import Cost, CostRule
 from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
-from ...ir.machine import Machine
+from ...targets.machine import Machine
 from ..block.merge_convolutions import MergeConvolutions
 from ..rewrite import Rewriter
 from .branches import Branches, Prices

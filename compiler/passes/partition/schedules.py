@@ -14,9 +14,9 @@ from itertools import accumulate
 from ...ir.cost import CostRule
 from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
-from ...ir.machine import Machine
 from ...ir.ops.internal import Result
 from ...ir.schedule import Branch, Layer, Schedule, Stage, sequential_schedule
+from ...targets.machine import Machine
 from ..rewrite import Rewriter
 from .branches import Branches, Prices
 from .dag import Dag, Mask, bits, contract_views, mask_of

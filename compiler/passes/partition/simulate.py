@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ....errors import UsageError
 from ...ir.cost import Cost
-from ...ir.machine import Machine
+from ...targets.machine import Machine
 from .fluid import Task, capacities, links_of, run_tasks
 from .greedy import Latencies, Span
 from .works import BESIDE, SPREAD, WAITING, Work, graph_works, seconds_alone, seconds_on

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ...ir.cost import Cost, CostRule
 from ...ir.costs import node_cost
 from ...ir.graph import Graph
-from ...ir.machine import Machine
 from ...ir.views import MemoryPlan
+from ...targets.machine import Machine
 from .residency import memory_of, with_caches
 
 SPREAD = -1

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parax.compiler.backend.kernels.balance import Shape, best_cut
-from parax.compiler.backend.kernels.blocking import Product, plan_product
+from parax.compiler.backend.kernels.matmul.balance import Shape, best_cut
+from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.types import ceil_div, symbol
 from parax.compiler.targets.target import TARGETS

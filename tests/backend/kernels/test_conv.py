@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
-from parax.compiler.backend.kernels import winograd
-from parax.compiler.backend.kernels.depthwise import walk_length
-from parax.compiler.backend.kernels.spatial import Line
+from parax.compiler.backend.kernels.conv.depthwise import walk_length
+from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.ir.types import symbol
 from parax.compiler.targets.target import Target
 from sampling import thorough

@@ -16,9 +16,9 @@ from backend.kernels.test_conv import run_conv
 from backend.kernels.test_conv_transpose import SYMBOLS, run_transposed, transposed
 from backend.kernels.test_fused_tails import fused
 from parax.compiler.backend.fusion import Fusion
-from parax.compiler.backend.kernels import conv, conv_narrow, conv_transpose
-from parax.compiler.backend.kernels.conv_weights import ConvShape
-from parax.compiler.backend.kernels.narrow_shape import Narrow, narrow_conv, transposed_phases
+from parax.compiler.backend.kernels.conv import conv, pixel_vectorised, transpose
+from parax.compiler.backend.kernels.conv.pixel_shape import Narrow, narrow_conv, transposed_phases
+from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
@@ -37,11 +37,11 @@ def always() -> Iterator[list[Narrow]]:
 
     def serve(n: Narrow, target: Target, lanes: int, merged: int = 1) -> bool:
         served.append(n)
-        return conv_narrow.plan(n, target) is not None
+        return pixel_vectorised.plan(n, target) is not None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv, "pays", serve)
-        patch.setattr(conv_transpose, "pays", serve)
+        patch.setattr(transpose, "pays", serve)
         yield served
 
 
@@ -69,7 +69,7 @@ def test_any_convolution(
     target: Target,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv, "pays", lambda n, target, lanes, merged: conv_narrow.plan(n, target) is not None)
+        patch.setattr(conv, "pays", lambda n, target, lanes, merged: pixel_vectorised.plan(n, target) is not None)
         h, w = data.draw(st.integers(8, 12)), data.draw(st.integers(10, 40))
         run_conv(
             (n, group * cin, h, w),
@@ -90,7 +90,7 @@ def test_any_convolution(
 )
 def test_any_transposed_convolution(case: dict[str, Any], target: Target) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_transpose, "pays", lambda n, target, lanes: conv_narrow.plan(n, target) is not None)
+        patch.setattr(transpose, "pays", lambda n, target, lanes: pixel_vectorised.plan(n, target) is not None)
         run_transposed(**case, target=target)
 
 
@@ -141,7 +141,7 @@ def choice(operator: Operator, x: tuple[int, ...], w: tuple[int, ...], target: T
     ctx = LowerContext(target, (), WeightStore())
     if operator.name == "Conv":
         return next(iter(conv.candidates(ctx, fusion, ConvShape.of(fusion))))
-    return next(iter(conv_transpose.candidates(ctx, fusion, conv_transpose.Transposed.of(fusion))))
+    return next(iter(transpose.candidates(ctx, fusion, transpose.Transposed.of(fusion))))
 
 
 SAME = {"pads": [1, 1, 1, 1]}

@@ -13,8 +13,8 @@ from backend.kernels.test_conv import run_conv
 from backend.kernels.test_conv_narrow import choice, layer
 from backend.kernels.test_fused_tails import fused
 from parax.compiler.backend.fusion import Fusion
-from parax.compiler.backend.kernels import conv, conv_quads
-from parax.compiler.backend.kernels.conv_weights import ConvShape
+from parax.compiler.backend.kernels.conv import conv, quads
+from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.lowering import KernelCall, LowerContext
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
@@ -54,13 +54,13 @@ def test_any_groups(
         assert len(served) == (target.f32_lanes >= 8)
 
 
-def patched(patch: pytest.MonkeyPatch) -> list[conv_quads.Quads]:
+def patched(patch: pytest.MonkeyPatch) -> list[quads.Quads]:
     """A list that is filled with the tiles of the layers that are served."""
-    served: list[conv_quads.Quads] = []
+    served: list[quads.Quads] = []
 
-    def lower(ctx: LowerContext, fusion: Fusion, s: ConvShape, q: conv_quads.Quads) -> KernelCall:
+    def lower(ctx: LowerContext, fusion: Fusion, s: ConvShape, q: quads.Quads) -> KernelCall:
         served.append(q)
-        return conv_quads.lower_quads(ctx, fusion, s, q)
+        return quads.lower_quads(ctx, fusion, s, q)
 
     patch.setattr(conv, "lower_quads", lower)
     return served

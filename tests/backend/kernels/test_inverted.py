@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from backend.kernels.test_separable import LAST, last
-from parax.compiler.backend.kernels.blocking import plan_product
-from parax.compiler.backend.kernels.inverted import band_rows, rows_under
-from parax.compiler.backend.kernels.spatial import Line
+from parax.compiler.backend.kernels.conv.inverted import band_rows, rows_under
+from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.matmul.blocking import plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backend.harness import host_targets, op, run_node
-from parax.compiler.backend.kernels import line_blocks
+from parax.compiler.backend.kernels.reduction import line_blocks
 from parax.compiler.targets.target import Target
 
 LAST = (0, 2, 3, 1)

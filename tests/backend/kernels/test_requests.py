@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parax.compiler.backend.kernels.blocking import plan_product
+from parax.compiler.backend.kernels.matmul.blocking import plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.types import symbol
 from parax.compiler.targets.target import TARGETS

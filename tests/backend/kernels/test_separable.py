@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
-from parax.compiler.backend.kernels import strassen
-from parax.compiler.backend.kernels.blocking import Product, plan_product
-from parax.compiler.backend.kernels.separable import MOST_PIXELS, band_rows
-from parax.compiler.backend.kernels.spatial import Line
+from parax.compiler.backend.kernels.conv.separable import MOST_PIXELS, band_rows
+from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
+from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.builder import GraphBuilder

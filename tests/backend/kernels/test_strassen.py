@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
 from backend.kernels.naive import normal
-from parax.compiler.backend.kernels import strassen
-from parax.compiler.backend.kernels.blocking import Product, plan_product
-from parax.compiler.backend.kernels.conv import lower_conv
-from parax.compiler.backend.kernels.matmul import lower_matmul
+from parax.compiler.backend.kernels.conv.conv import lower_conv
+from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
+from parax.compiler.backend.kernels.matmul.matmul import lower_matmul
+from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
 from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext, WeightStore
 from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.fp import Fp

@@ -13,11 +13,11 @@ from backend.harness import Program, host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import normal
 from parax.compiler.backend.fusion import Fusion
-from parax.compiler.backend.kernels import winograd
-from parax.compiler.backend.kernels.conv import lower_conv
-from parax.compiler.backend.kernels.conv_weights import ConvShape
-from parax.compiler.backend.kernels.winograd_axes import axis_algorithm
-from parax.compiler.backend.kernels.winograd_kernel import Plan
+from parax.compiler.backend.kernels.conv.conv import lower_conv
+from parax.compiler.backend.kernels.conv.weights import ConvShape
+from parax.compiler.backend.kernels.conv.winograd import lower as winograd
+from parax.compiler.backend.kernels.conv.winograd.axes import axis_algorithm
+from parax.compiler.backend.kernels.conv.winograd.emit import Plan
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph

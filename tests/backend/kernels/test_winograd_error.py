@@ -16,9 +16,9 @@ from backend.harness import Program, host_targets
 from backend.kernels import naive
 from backend.kernels.naive import normal
 from parax.compiler.backend.fusion import Fusion
-from parax.compiler.backend.kernels import winograd
-from parax.compiler.backend.kernels.conv_weights import ConvShape
-from parax.compiler.backend.kernels.winograd_axes import Axis, axis_algorithm, emit_product
+from parax.compiler.backend.kernels.conv.weights import ConvShape
+from parax.compiler.backend.kernels.conv.winograd import lower as winograd
+from parax.compiler.backend.kernels.conv.winograd.axes import Axis, axis_algorithm, emit_product
 from parax.compiler.backend.lowering import Candidates, LowerContext
 from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.graph import Graph

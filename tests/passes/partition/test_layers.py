@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.branches import Branches, Prices, share_cores
 from parax.compiler.passes.partition.dag import Dag, bits, mask_of
 from parax.compiler.passes.partition.layers import LayerOptions, _Search, imbalance, layer_partition, pieces
 from parax.compiler.passes.partition.optimal import closed_sets, optimal_layers
 from parax.compiler.passes.partition.works import Work
+from parax.compiler.targets.machine import Machine
 from parax.errors import ResourceLimit
 from passes.partition.random_dags import inception_block, random_cost, random_dag
 

@@ -14,7 +14,6 @@ from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph, Value
-from parax.compiler.ir.machine import Machine
 from parax.compiler.ir.ops.internal import Result
 from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
 from parax.compiler.ir.text import parse_graph
@@ -25,6 +24,7 @@ from parax.compiler.passes.partition.micro_batches import micro_batch_sizes
 from parax.compiler.passes.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
 from parax.compiler.passes.partition.simulate import Sequential, simulate
 from parax.compiler.passes.partition.works import Work, graph_works
+from parax.compiler.targets.machine import Machine
 
 SLOW = Machine("slow", cores_per_socket=4, flops_per_core=1e6, bandwidth_per_core=1e6, bandwidth_per_socket=4e6,
                l2_bandwidth_per_core=1e6, l3_bandwidth_per_core=1e6, barrier_seconds=1e-6)  # fmt: skip

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parax.compiler.ir.cost import Cost
-from parax.compiler.ir.machine import Machine
 from parax.compiler.passes.partition.simulate import (
     SPREAD,
     Greedy,
@@ -27,6 +26,7 @@ from parax.compiler.passes.partition.simulate import (
     seconds_alone,
     simulate,
 )
+from parax.compiler.targets.machine import Machine
 from parax.errors import UsageError
 from sampling import thorough
 

@@ -1,0 +1,382 @@
+"""Attention without a matrix of scores in memory: the online softmax of Milakov and Gimelshein (2018), tiled as in
+FlashAttention (Dao et al., 2022), on the register tile's loop.
+
+    for (head, group of queries) in work items:
+        pack k [panels of keys][D][width] and v [panels of columns][S][width]
+        for block of queries:                                  # copied side by side, times scale
+            for block of keys:                                 # at most KEYS; few heads see more than one
+                p = q kᵀ;  p += mask;  top' = max(top, max p)
+                p = e^(p - top');  sum = sum · e^(top - top') + Σ p;  out *= e^(top - top')
+                out += p v
+            y = out / sum
+
+Scores and masks are never larger than the model makes them: many masks are the lowest number there is, and rows may be
+masked whole. A block of scores stays in L2 together with k and v of its head. The plain form is
+`DotProductAttention.expand`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....ir.graph import Node
+from ....ir.ops.attention import DotProductAttention
+from ....ir.types import Dim, TensorType, ceil_div, prod
+from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
+from ....kernel_ir.loops import INDEX, KFunc, PtrType
+from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
+from ...microkernels.table import tallest_tile, widest_tile
+from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
+from ..matmul.pack import copy_function
+from ..matmul.tile import LINE
+from ..plain import decompose
+
+TILES = 4  # of rows in a block of queries
+LOWEST = float(np.finfo(np.float32).min)  # of a finite number: where all of a block is -inf, nothing becomes NaN yet
+LOG2E = math.log2(math.e)  # powers of two are cheaper than of e
+KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Sizes and blocking of one call.
+
+    Attributes:
+        queries, keys, depth, columns: M, S, D and E. outer: axes of the result that count heads.
+        group: queries of a work item. tile: rows of a register tile. width: columns of a panel of keys.
+        block: keys of a block. kinds: the panels of v.
+    """
+
+    outer: tuple[int, ...]
+    n_outer: Dim
+    queries: Dim
+    keys: Dim
+    depth: int
+    columns: int
+    lanes: int
+    tile: int
+    width: int
+    group: Dim
+    block: int
+    kinds: tuple[PanelKind, ...]
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+        return self.tile * TILES
+
+    @property
+    def together(self) -> int:
+        """Rows whose exponentials are computed together, to hide latencies; a register tile is a multiple."""
+        return next(n for n in (3, 2, 1) if self.tile % n == 0)
+
+    @property
+    def q_pitch(self) -> int:
+        return padded_columns(self.depth, self.lanes)
+
+    @property
+    def score_pitch(self) -> int:
+        """A cache line more than a power of two, so that rows do not meet in one set of the cache."""
+        return self.block + LINE
+
+    @property
+    def out_pitch(self) -> int:
+        return padded_columns(self.columns, self.lanes)
+
+    @property
+    def n_groups(self) -> Dim:
+        return 1 if self.group == self.queries else ceil_div(self.queries, self.group)
+
+    @property
+    def n_panels(self) -> Dim:
+        """Panels of keys."""
+        return ceil_div(self.keys, self.width)
+
+
+def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
+    """Whole heads where there are enough of them for a few cores, else groups of queries."""
+    rank, target = q.rank, ctx.target
+    vectors = widest_tile(target, 64)
+    tile, width = tallest_tile(target, vectors), vectors * ctx.lanes
+    depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
+    outer = tuple(range(rank - 2))
+    n_outer = prod(q.dims[:-2])
+    group: Dim = queries
+    if isinstance(n_outer, int) and isinstance(queries, int) and n_outer < MIN_ITEMS:
+        pieces = min(ceil_div(MIN_ITEMS, max(n_outer, 1)), ceil_div(queries, tile * TILES))
+        group = ceil_div(ceil_div(queries, max(pieces, 1)), tile) * tile
+    block = min(KEYS, ceil_div(keys, width) * width) if isinstance(keys, int) else KEYS
+    kinds = tuple(panel_kinds(columns, ctx.lanes, vectors))
+    return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds)
+
+
+@lowers(DotProductAttention)
+def lower_attention(ctx: LowerContext, node: Node) -> KernelCall:
+    """The kernel call; the result's last axis must be innermost in memory."""
+    q, kt, v = node.operands[:3]
+    mask = node.operands[3] if len(node.operands) > 3 else None
+    y = node.output
+    assert y.tensor.strides[-1] == 1
+    h = plan_heads(ctx, q.tensor, v.tensor)
+    scratch: list[tuple[str, Dim]] = [
+        ("kpack", h.n_panels * (h.width * h.depth)),
+        ("vpack", h.keys * h.out_pitch),
+        ("qpack", h.rows * h.q_pitch),
+        ("scores", h.rows * h.score_pitch),
+        ("out", h.rows * h.out_pitch),
+        ("top", h.rows),
+        ("sum", h.rows),
+    ]
+    operands: list[tuple[str, PtrType, Operand]] = [("q", F32PTR, q), ("kt", F32PTR, kt), ("v", F32PTR, v)]
+    if mask is not None:
+        operands.append(("mask", F32PTR, mask))
+    operands += [("y", F32PTR, y), *((name, F32PTR, Scratch(4 * n)) for name, n in scratch)]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands])
+        _Kernel(ctx, k, node, h).emit()
+        return k.func
+
+    func = ctx.function("attention", node, build)
+    flops = 2 * h.n_outer * h.queries * h.keys * (h.depth + h.columns)
+    nbytes = sum((o.tensor.nbytes for o in (*node.operands, y)), start=0)
+    return KernelCall(func, tuple(o for _, _, o in operands), h.n_outer * h.n_groups, node.name, flops, nbytes)
+
+
+def product_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
+    """C += A · B (C = A · B if `first`) for `tiles` tiles of rows below one another; B is a packed panel."""
+    key = ("attention_product", rows, vectors, ctx.lanes)
+    if key in ctx.functions:
+        return ctx.functions[key]
+    lanes, width = ctx.lanes, vectors * ctx.lanes
+    numbers = ("a_pitch", "c_pitch", "depth", "first", "tiles")
+    k = Builder(
+        f"attention_product{rows}x{width}",
+        [("a", F32PTR), ("b", F32PTR), ("c", F32PTR), *((n, INDEX) for n in numbers)],
+        inline="never",
+    )
+    zero = k.splat(k.const(0.0, F32), lanes)
+
+    def tile(number: KValue, _: list[KValue]) -> None:
+        a = [k.gep(k["a"], (number * rows + i) * k["a_pitch"]) for i in range(rows)]
+        c = [k.gep(k["c"], (number * rows + i) * k["c_pitch"]) for i in range(rows)]
+
+        def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
+            b = [k.load(k["b"], kk * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
+            out = []
+            for i in range(rows):
+                x = k.splat(k.load(a[i], kk), lanes)
+                for j in range(vectors):
+                    before = acc[i * vectors + j]
+                    out.append(k.fma(x, b[j], before) if ctx.target.has_fma else before + x * b[j])
+            return out
+
+        def kept() -> list[KValue]:
+            return [k.load(c[i], j * lanes, lanes) for i in range(rows) for j in range(vectors)]
+
+        start = k.if_(k["first"] != 0, lambda: [zero + 0.0] * (rows * vectors), kept)
+        acc = k.for_(0, k["depth"], 1, start, step, unroll=4)
+        for n, value in enumerate(acc):
+            k.store(c[n // vectors], n % vectors * lanes, value)
+
+    k.for_(0, k["tiles"], 1, [], tile)
+    ctx.functions[key] = k.func
+    return k.func
+
+
+class _Kernel:
+    """Writes the kernel of one call."""
+
+    def __init__(self, ctx: LowerContext, k: Builder, node: Node, h: Heads) -> None:
+        self.ctx, self.k, self.h = ctx, k, h
+        self.q, self.kt, self.v = (x.tensor for x in node.operands[:3])
+        self.y = node.output.tensor
+        self.scale: float = node.op.scale  # type: ignore[attr-defined]
+        self.mask = node.operands[3].tensor if len(node.operands) > 3 else None
+        self.one_block = isinstance(h.keys, int) and h.keys <= h.block
+
+    def emit(self) -> None:
+        """All work items [begin, end)."""
+        k, h = self.k, self.h
+
+        def item(index: KValue, _: list[KValue]) -> None:
+            head = k.udiv(index, k.index(h.n_groups))
+            first = (index - head * k.index(h.n_groups)) * k.index(h.group)
+            last = k.min(first + k.index(h.group), k.index(h.queries))
+            at = decompose(k, head, h.outer, self.y.dims)
+            self.pack(at)
+            k.for_(first, last, h.rows, [], lambda row, _: self.queries(at, row, k.min(last - row, h.rows)))
+
+        k.for_(k["begin"], k["end"], 1, [], item)
+
+    def base(self, at: list[KValue], t: TensorType) -> KValue:
+        """Offset of a head in an operand; axes of size 1 are shared."""
+        k, lead, total = self.k, self.y.rank - t.rank, self.k.index(0)
+        for a in self.h.outer:
+            if a >= lead and t.dims[a - lead] != 1:
+                total = total + at[a] * k.index(t.strides[a - lead])
+        return total
+
+    def copy(self, source: KValue, into: KValue, rows: tuple[KValue, Dim], columns: tuple[KValue, Dim], pitch: int,
+             fill: int, scale: float = 1.0) -> None:  # fmt: skip
+        """rows × columns, each a count and a stride, side by side from `into` on."""
+        k = self.k
+        mode = "rows" if columns[1] == 1 else "transposed" if rows[1] == 1 else "strided"
+        numbers = [rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), k.index(pitch), k.index(fill)]
+        k.call(copy_function(self.ctx, F32, mode, self.h.lanes), [source, into, *numbers, k.const(scale, F32)])
+
+    def pack(self, at: list[KValue]) -> None:
+        """k and v of a head."""
+        k, h, keys = self.k, self.h, self.k.index(self.h.keys)
+        source = k.gep(k["kt"], self.base(at, self.kt))
+        d_step, s_step = self.kt.strides[-2:]
+
+        def panel(n: KValue, _: list[KValue]) -> None:
+            key = n * h.width
+            self.copy(k.gep(source, key * k.index(s_step)), k.gep(k["kpack"], key * h.depth),
+                      (k.index(h.depth), d_step), (k.min(keys - key, h.width), s_step), h.width, h.width)  # fmt: skip
+
+        k.for_(0, k.index(h.n_panels), 1, [], panel)
+        source = k.gep(k["v"], self.base(at, self.v))
+        s_step, e_step = self.v.strides[-2:]
+        for kind, column in self.v_panels():
+            width = kind.vectors * h.lanes
+            self.copy(k.gep(source, column * k.index(e_step)), k.gep(k["vpack"], keys * column),
+                      (keys, s_step), (k.index(min(width, h.columns - column)), e_step), width, width)  # fmt: skip
+
+    def v_panels(self) -> list[tuple[PanelKind, int]]:
+        """Every panel of v with its first column."""
+        return [
+            (kind, static(kind.column) + i * kind.vectors * self.h.lanes)
+            for kind in self.h.kinds
+            for i in range(static(kind.count))
+        ]
+
+    def queries(self, at: list[KValue], row: KValue, count: KValue) -> None:
+        """One block of queries."""
+        k, h = self.k, self.h
+        m_step, d_step = self.q.strides[-2:]
+        source = k.gep(k["q"], self.base(at, self.q) + row * k.index(m_step))
+        self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth,
+                  self.scale)  # fmt: skip
+        tiles = k.udiv(count + (h.tile - 1), h.tile)
+        n_blocks = 1 if self.one_block else k.max(k.index(ceil_div(h.keys, h.block)), 1)  # without keys sums are 0, too
+        k.for_(0, n_blocks, 1, [], lambda n, _: self.keys(at, row, count, tiles, n))
+        y = k.gep(k["y"], self.base(at, self.y) + row * k.index(self.y.strides[-2]))
+
+        def finish(i: KValue, _: list[KValue]) -> None:
+            total = k.select(k.index(h.keys) == 0, 1.0, k.load(k["sum"], i))
+            factor = k.splat(k.const(1.0, F32) / total, h.lanes)
+
+            def vector(c: KValue, mask: KValue | None) -> None:
+                value = k.load(k["out"], i * h.out_pitch + c, h.lanes) * factor
+                k.store(y, i * k.index(self.y.strides[-2]) + c, value, mask)
+
+            self.each_vector(k.index(h.columns), vector)
+
+        k.for_(0, count, 1, [], finish)
+
+    def each_vector(self, count: KValue, body: Callable[[KValue, KValue | None], None]) -> None:
+        k, lanes = self.k, self.h.lanes
+        whole = k.udiv(count, lanes) * lanes
+        k.for_(0, whole, lanes, [], lambda c, _: body(c, None))
+        k.for_(whole, count, lanes, [], lambda c, _: body(c, k.tail_mask(count - c, lanes)))
+
+    def fold(
+        self, count: KValue, start: float, body: Callable[[KValue, list[KValue], KValue | None], list[KValue]]
+    ) -> list[KValue]:
+        """A vector for each of `together` rows, carried over `count` elements."""
+        k, lanes = self.k, self.h.lanes
+        whole = k.udiv(count, lanes) * lanes
+        carried = [k.splat(k.const(start, F32), lanes)] * self.h.together
+        carried = k.for_(0, whole, lanes, carried, lambda c, s: body(c, s, None))
+        return k.for_(whole, count, lanes, carried, lambda c, s: body(c, s, k.tail_mask(count - c, lanes)))
+
+    def keys(self, at: list[KValue], row: KValue, count: KValue, tiles: KValue, number: KValue) -> None:
+        """One block of keys for a block of queries."""
+        k, h = self.k, self.h
+        start = number * h.block
+        n = k.min(k.index(h.keys) - start, h.block)
+        vectors = h.width // h.lanes
+        score = product_function(self.ctx, h.tile, vectors)
+
+        def panel(p: KValue, _: list[KValue]) -> None:
+            b = k.gep(k["kpack"], (start + p * h.width) * h.depth)
+            k.call(score, [k["qpack"], b, k.gep(k["scores"], p * h.width), h.q_pitch, h.score_pitch, h.depth, 1, tiles])
+
+        k.for_(0, k.udiv(n + (h.width - 1), h.width), 1, [], panel)
+        k.for_(0, count, h.together, [], lambda i, _: self.softmax(at, row, i, start, n, number))
+        for kind, column in self.v_panels():
+            add = product_function(self.ctx, h.tile, kind.vectors)
+            b = k.gep(k["vpack"], k.index(h.keys) * column + start * (kind.vectors * h.lanes))
+            into = k.gep(k["out"], column)
+            first = k.cast(number == 0, number.dtype) if not self.one_block else k.index(1)
+            k.call(add, [k["scores"], b, into, h.score_pitch, h.out_pitch, n, first, tiles])
+
+    def softmax(self, at: list[KValue], row: KValue, i: KValue, start: KValue, n: KValue, number: KValue) -> None:
+        """The exponentials of a few rows of scores, and what they change for the blocks before."""
+        k, h = self.k, self.h
+        rows = range(h.together)
+        scores = [k.gep(k["scores"], (i + r) * h.score_pitch) for r in rows]
+        zero = k.splat(k.const(0.0, F32), h.lanes)
+
+        def greatest(c: KValue, top: list[KValue], on: KValue | None) -> list[KValue]:
+            found = []
+            for r in rows:
+                value = k.load(scores[r], c, h.lanes)
+                if self.mask is not None:
+                    query = k.min(row + i + r, k.index(h.queries) - 1)
+                    value = value + self.mask_at(at, query, start + c, on)
+                    k.store(scores[r], c, value)
+                greater = value > top[r] if on is None else (value > top[r]) & on
+                found.append(k.select(greater, value, top[r]))
+            return found
+
+        tops = [k.reduce("max", top) for top in self.fold(n, LOWEST, greatest)]
+        if not self.one_block:
+            old = [k.select(number == 0, k.const(LOWEST, F32), k.load(k["top"], i + r)) for r in rows]
+            tops = [k.select(a > b, a, b) for a, b in zip(old, tops, strict=True)]
+
+        def powers(c: KValue, total: list[KValue], on: KValue | None) -> list[KValue]:
+            found = []
+            for r in rows:
+                value = k.math("exp2", (k.load(scores[r], c, h.lanes) - tops[r]) * LOG2E)
+                k.store(scores[r], c, value)
+                found.append(total[r] + (value if on is None else k.select(on, value, zero)))
+            return found
+
+        for r, partial in enumerate(self.fold(n, 0.0, powers)):
+            total = k.reduce("add", partial)
+            if not self.one_block:
+                factor = k.select(number == 0, k.const(0.0, F32), k.math("exp2", (old[r] - tops[r]) * LOG2E))
+                total = total + k.select(number == 0, k.const(0.0, F32), k.load(k["sum"], i + r) * factor)
+                k.store(k["top"], i + r, tops[r])
+                k.if_(number != 0, lambda r=r, factor=factor: self.rescale(i + r, factor))  # type: ignore[misc]
+            k.store(k["sum"], i + r, total)
+
+    def rescale(self, i: KValue, factor: KValue) -> None:
+        """out[i] *= factor."""
+        k, h = self.k, self.h
+        for c in range(0, h.out_pitch, h.lanes):
+            at = i * h.out_pitch + c
+            k.store(k["out"], at, k.load(k["out"], at, h.lanes) * factor)
+
+    def mask_at(self, at: list[KValue], row: KValue, column: KValue, on: KValue | None) -> KValue:
+        """The mask's elements for one query and a vector of keys."""
+        k, t, lanes = self.k, self.mask, self.h.lanes
+        assert t is not None
+        dims, strides = t.dims, t.strides
+        base = self.base(at, t)
+        if t.rank > 1 and dims[-2] != 1:
+            base = base + row * k.index(strides[-2])
+        step = 0 if t.rank == 0 or dims[-1] == 1 else strides[-1]
+        if step == 0:
+            return k.splat(k.load(k["mask"], base), lanes)
+        if step == 1:
+            return k.load(k["mask"], base + column, lanes, on)
+        index = k.splat(base + column * k.index(step), lanes) + k.ramp(lanes) * k.splat(k.index(step), lanes)
+        return k.gather(k["mask"], index, on)

@@ -1,0 +1,1 @@
+"""Convolutions: which algorithm takes a layer, and the algorithms."""

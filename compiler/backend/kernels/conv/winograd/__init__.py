@@ -1,0 +1,1 @@
+"""Winograd's minimal filtering for convolutions of few taps."""

@@ -1,0 +1,205 @@
+"""Winograd's minimal filtering for convolutions of few taps: 1.4 to 4 times fewer multiplications than the direct sum.
+
+Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016), for kernels of any size, strides 1 and
+2. Channels-last; weights are transformed at compile time. Owns which layers it serves, with which pairs of axis
+algorithms, and how they are blocked; the counts that rank them are `ir/winograd.py`'s, the loops `winograd_kernel`'s,
+the matrices `winograd_axes`'s.
+
+Error: an output y of a tile mixes what the tile's window of the input holds, and nothing else. With u = 2⁻²⁴,
+
+    |ŷ − y| ≤ c · n·u/(1 − n·u) · Σ_channels (max |x| in the tile's window) · (Σ_taps |w|)
+    c = c_height · c_width,    n = channels + 2 + roundings_height + roundings_width          (`error_bound`)
+
+where an axis has c = max_i Σ_ξ |A_iξ| · max_k |G_ξk| · Σ_j |B_jξ| (`Axis.amplification`): 1 for the direct sum, 4 for
+F(2, 3), 29.3 for F(4, 3), at most 208 alone and MOST_AMPLIFICATION for two. Derivation: y = Aᵀ (Σ_c U_c ⊙ V_c) A with
+U = G w Gᵀ and V = Bᵀ x B. Each x_jl and w_km of the tile reaches y on ways through one pair of points (ξ, η) each, with
+the factor A_iξ G_ξk B_jξ · A_i'η G_ηm B_lη, and on each way it meets at most n roundings, each a factor 1 + δ with
+|δ| ≤ u: those of both transforms, one of U (made in f64), and the fused multiply-adds over the channels. So the error
+is at most n·u/(1 − n·u) times the sum of all ways' magnitudes; |x| ≤ its maximum, |G_ξk G_ηm| ≤ the rows' maxima, and
+the sum over j, l, ξ and η gives c. With a stride each tap belongs to one phase: their largest c serves. The bias and
+the fused tail round as they do elsewhere; what underflows costs some 2⁻¹⁴⁹ more. Inputs beyond 2¹²⁸ / `growth` overflow
+in Bᵀ x B: a tile of such is not finite, as with an infinity or a NaN in its window.
+
+So a pixel that is small beside another one in its window loses what the large one's rounding errors take: in practice
+TILE_ERROR of the large one, by far less than the bound, as errors of random signs cancel. `--fp strict` forbids all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from .....ir import winograd as counts
+from .....ir.bands import greatest
+from .....ir.call_rows import ALONE, CallRows
+from .....ir.mapped import forget
+from .....ir.types import ceil_div
+from .....kernel_ir.builder import F32, F32PTR
+from .....kernel_ir.loops import KFunc
+from .....targets.target import Target
+from ....fusion import Fusion
+from ....lowering import Candidates, KernelCall, LowerContext, Scratch
+from ....microkernels.table import tallest_tile, widest_tile
+from ...matmul.blocking import size_hint, static
+from ...matmul.pack import pad_vector
+from ..weights import ConvShape
+from .axes import Axis, Matrix, as_array, axis_algorithm
+from .emit import Plan, WinogradKernel
+
+UNIT_ROUNDOFF = 2.0**-24  # of f32
+MOST_AMPLIFICATION = 2600  # c of whatever is offered
+TILE_ERROR = 2e-5  # of max |x| in the window · the root of Σ w²: seen of random inputs of any scale, up to 512 channels
+SMALL_TILE_ERROR = 4e-6  # the same of two outputs along each axis, up to seven taps, five along one
+WORTH_MEASURING = 1.3  # times what is worth choosing: a count of cycles may err so far
+MOST_CANDIDATES = 3
+OTHER_BLOCKS = {"long": counts.LONG_BLOCK, "short": 2 * counts.SHORT_BLOCK}
+"""Tiles of a work item that may be faster than the planned ones."""
+
+
+def applies(s: ConvShape, target: Target) -> bool:
+    """Whether the algorithm can serve a layer at all."""
+    g = s.geometry
+    return (s.constant and s.rank == 2 and s.groups == 1 and g.dilations == (1, 1) and bool(algorithms(s))
+            and s.channels_last_input and s.x.tensor.dtype == F32 and s.y.dtype == F32
+            and s.group_inputs % target.f32_lanes == 0 and s.group_outputs % target.f32_lanes == 0
+            and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end))
+            and s.w.data is not None and greatest(s.w.data) <= greatest_weight(algorithms(s)))  # fmt: skip
+
+
+def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
+    """The pairs of axis algorithms that save multiplications and keep the error bound."""
+    return [_axes(s, algorithm) for algorithm in counts.algorithms(_layers(s, ALONE)[0])]
+
+
+def _layers(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
+    """With each of the numbers of images that the layer is chosen for."""
+    (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
+    height, width = (size_hint(d) for d in s.geometry.output)
+    return [counts.Layer(images, s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
+                         (height, width)) for images in calls.of(s.x.tensor.dims[0])]  # fmt: skip
+
+
+def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
+    sizes = zip(algorithm.tile, s.geometry.kernel, s.geometry.strides, strict=True)
+    height, width = (axis_algorithm(outputs, taps, stride) for outputs, taps, stride in sizes)
+    return height, width
+
+
+def error_bound(axes: tuple[Axis, Axis], channels: int) -> float:
+    """Of an output's error, see above: a share of Σ_channels (max |x| in its tile's window) · (Σ_taps |w|)."""
+    roundings = channels + 2 + sum(axis.roundings for axis in axes)
+    return math.prod(axis.amplification for axis in axes) * roundings * UNIT_ROUNDOFF / (1 - roundings * UNIT_ROUNDOFF)
+
+
+def growth(axes: tuple[Axis, Axis]) -> float:
+    """How much larger than the largest input of its window a transformed input can be."""
+    return math.prod(max(_row_sum(phase.bt) for phase in axis.phases) for axis in axes)
+
+
+def greatest_weight(offered: list[tuple[Axis, Axis]]) -> float:
+    """The greatest magnitude of weights whose transforms f32 holds by any of the algorithms."""
+    most = max(math.prod(max(_row_sum(phase.g) for phase in axis.phases) for axis in axes) for axes in offered)
+    return float(np.finfo(np.float32).max) / most
+
+
+def _row_sum(matrix: Matrix) -> float:
+    """The greatest sum of a row's magnitudes."""
+    return float(np.abs(as_array(matrix)).sum(axis=1).max())
+
+
+def name_of(axes: tuple[Axis, Axis]) -> str:
+    """`winograd4x4`: by the outputs of a tile."""
+    return f"winograd{axes[0].outputs}x{axes[1].outputs}"
+
+
+def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
+    """The algorithms that may beat the direct convolution, and that one, best first by the count of cycles.
+
+    Args:
+        s: of a layer that `applies`. direct: ways to do without, best first.
+    """
+    layers, pace = _layers(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
+    least = counts.most_cycles(layers, ctx.lanes, pace)
+    ranked = [(cost, _axes(s, algorithm)) for cost, algorithm in counts.ranked(layers, ctx.lanes, pace)]
+    tried = [(cost, axes) for cost, axes in ranked if cost < WORTH_MEASURING * least][:MOST_CANDIDATES]
+    offered: list[Candidates] = [
+        {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip
+    offered.insert(next((i for i, (cost, _) in enumerate(tried) if cost >= least), len(tried)), direct)
+    if tried:
+        best = ranked[0][1]  # blocks of other lengths may suit the caches better
+        planned = plan(ctx, s, best).block
+        for name, block in OTHER_BLOCKS.items():
+            if block != planned:
+                other = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=block)
+                offered.append({f"{name_of(best)}-{name}": other})
+    return {name: make for own in offered for name, make in own.items()}
+
+
+def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
+    """Blocking of a layer."""
+    target, lanes = ctx.target, ctx.lanes
+    needed = ceil_div(s.group_outputs, lanes)
+    most = widest_tile(target)
+    vectors = min(range(1, most + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // most])
+    tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
+    algorithm = counts.Algorithm((axes[0].outputs, axes[1].outputs), (axes[0].points, axes[1].points))
+    block = counts.block_tiles(tuple(_layers(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
+    return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), ceil_div(needed, vectors))
+
+
+def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
+    """[Co, Ci, h, w] → G g Gᵀ as [panel, ξ, Ci, width] into `result`, which has zeros beyond the last output channel.
+
+    A panel at a time: those are f64, and of more points than taps.
+    """
+    inputs = w.shape[1]
+    pairs = itertools.product(*(axis.phases for axis in p.axes))
+    taps = [(a.first, b.first, np.kron(as_array(a.g), as_array(b.g))) for a, b in pairs]
+    for panel in range(p.panels):
+        given = w[panel * p.width : (panel + 1) * p.width]
+        part = given.astype(np.float64).transpose(2, 3, 1, 0)
+        forget(given)
+        point = 0
+        for top, left, both in taps:  # vec(G g Gᵀ) = (G ⊗ G) vec(g)
+            own = part[top :: p.axes[0].stride, left :: p.axes[1].stride]
+            u = both @ own.reshape(both.shape[1], -1)
+            result[panel, point : point + len(u), :, : part.shape[3]] = u.reshape(len(u), inputs, -1)
+            point += len(u)
+
+
+def lower_winograd(
+    ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: tuple[Axis, Axis], block: int = 0
+) -> KernelCall:
+    """The kernel call of a layer that `applies`, with one of its `algorithms`.
+
+    Args:
+        block: tiles of a work item; 0: as planned.
+    """
+    p = plan(ctx, s, axes)
+    p = replace(p, block=block) if block else p
+    assert s.w.data is not None
+    bias = np.zeros(p.panels * p.width, np.float32)
+    constant_bias = s.b is None or s.b.data is not None
+    if s.b is not None and s.b.data is not None:
+        bias = pad_vector(s.b.data.astype(np.float32), p.panels * p.width)
+    operands = [
+        s.x,
+        ctx.weights.make((p.panels, p.points, s.group_inputs, p.width), np.float32,
+                         partial(transform_weights, s.w.data, p)),
+        ctx.weights.add(bias) if constant_bias else s.b,
+        ctx.weights.add(np.zeros(p.axes[1].inputs * static(s.x.tensor.pitch), np.float32)),
+        Scratch(4 * p.points * p.block * s.group_inputs),
+        Scratch(4 * p.points * p.block * p.width),
+    ]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, F32PTR) for n in WinogradKernel.PARAMS] + fusion.params())
+        WinogradKernel(ctx, k, fusion, s, p).emit()
+        return k.func
+
+    func = ctx.function("winograd", fusion.node, build, p)
+    return KernelCall(func, (*operands, *fusion.operands()), p.work(s.x.tensor.dims[0]))  # type: ignore[arg-type]

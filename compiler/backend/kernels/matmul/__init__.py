@@ -1,0 +1,1 @@
+"""Matrix products: shapes, blocking, packing, the loops around the register tile."""

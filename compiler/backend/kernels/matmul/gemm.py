@@ -1,0 +1,307 @@
+"""The loops around the register tile: work items, panels of B, blocks of K, tiles of rows.
+
+Owns the calls of tile functions. What the rows of A are (a matrix, the pixels of a convolution) and where
+a panel of B lies comes from its callers; it must not know of operators.
+
+    for (outer, column group, row block) in work items:
+        table of row offsets for the block
+        for panel in column group:                    # of width vectors × lanes, stays in L2
+            for block of K:  for height of tiles:  tile(...), which loops over the tiles below one another
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....ir.types import Dim, SymDim, ceil_div
+from ....kernel_ir.builder import Builder, KValue
+from ....kernel_ir.loops import KFunc
+from ...lowering import LowerContext
+from ...microkernels.table import tallest_tile
+from ..tail import Tail
+from .blocking import PanelKind, Product, static
+from .tile import TileShape, tile_function, tile_params
+
+BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
+
+
+@dataclass
+class Operands:
+    """Pointers and per-item callbacks of one product.
+
+    Attributes:
+        a, zero, table, partial, koff: pointers, see `tile`.
+        fill_table: (outer, first row, rows): write the block's offsets, entry [tap][row] at tap * row_block + row.
+        panel: (outer, kind, panel number, its first column): the packed panel of B.
+        bias: column of the result → pointer to the accumulators' start.
+        row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
+        a_shift: panel number → elements from the table's offsets to
+        the panel's own A, where panels are groups. row_step: rows of the result between consecutive rows of a product.
+        result: where the tail's one output goes; None: to the kernel's own.
+    """
+
+    a: KValue
+    zero: KValue
+    table: KValue
+    partial: KValue
+    fill_table: Callable[[KValue, KValue, KValue], None]
+    panel: Callable[[KValue, PanelKind, KValue, KValue], KValue]
+    bias: Callable[[KValue], KValue]
+    row_base: Callable[[KValue], KValue]
+    pitch: Dim
+    row_step: Dim = 1
+    column_base: Callable[[KValue], KValue] | None = None
+    a_shift: Callable[[KValue], KValue] | None = None
+    koff: KValue | None = None
+    result: KValue | None = None
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows [first, first + count) of one outer item."""
+
+    outer: KValue
+    first: KValue
+    count: KValue
+
+
+@dataclass(frozen=True)
+class Step:
+    """What tiles below one another multiply: a panel, or a block of k of one.
+
+    Attributes:
+        a, table: A, and the offsets of the first tile's rows. b: of the panel. taps, kc, first, last: see `tile`.
+        partial: sums of the rows below one another that go on; None: there are none. koff: where A is indexed.
+    """
+
+    a: KValue
+    table: KValue
+    b: KValue
+    taps: KValue
+    kc: KValue
+    first: KValue
+    last: KValue
+    partial: KValue | None
+    koff: KValue | None = None
+
+
+def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
+    """The tile function of this shape and epilogue, built once per plan."""
+    key = ("tile", shape, tail.key)
+    if key not in ctx.functions:
+        ctx.functions[key] = tile_function(f"{shape.name}_{len(ctx.functions)}", shape, tail)
+    return ctx.functions[key]
+
+
+class ProductEmitter:
+    """Emits the loops of one Product into a kernel."""
+
+    def __init__(
+        self,
+        k: Builder,
+        ctx: LowerContext,
+        product: Product,
+        tail: Tail,
+        operands: Operands,
+        taps: KValue | None = None,
+    ) -> None:
+        self.k, self.ctx, self.p, self.tail, self.o = k, ctx, product, tail, operands
+        self.shift = k.index(0)
+        self.taps = taps if taps is not None else k.index(product.taps)
+
+    def emit(self) -> None:
+        """The loop over the kernel's work items [begin, end)."""
+        k, p = self.k, self.p
+        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
+
+        def item(index: KValue, _: list[KValue]) -> None:
+            rest = k.udiv(index, n_blocks)
+            row0, count = self.rows_of(index - rest * n_blocks)
+            outer = k.udiv(rest, n_groups)
+            panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
+            self.begin_block(outer, row0, count)
+            last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
+            self.panels(outer, row0, count, panel0, last)
+
+        k.for_(k["begin"], k["end"], 1, [], item)
+
+    def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        """What the panels of a block of rows share."""
+        self.o.fill_table(outer, row0, count)
+
+    def rows_of(self, block: KValue) -> tuple[KValue, KValue]:
+        """First row and number of rows of a block."""
+        k, p = self.k, self.p
+        size = k.index(p.row_block)
+        if not p.segment:
+            return block * size, k.min(k.index(p.rows) - block * size, size)
+        per = ceil_div(p.segment, static(p.row_block))
+        segment = k.udiv(block, per)
+        at = (block - segment * per) * size
+        return segment * p.segment + at, k.min(p.segment - at, size)
+
+    def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
+        """The panels [first, last) of one row block, kind by kind."""
+        k = self.k
+        for kind in self.p.kinds:
+            width = kind.vectors * self.p.lanes
+            low, high = k.index(kind.first), k.index(kind.first + kind.count)
+
+            def one(
+                panel: KValue, _: list[KValue], kind: PanelKind = kind, low: KValue = low, width: int = width
+            ) -> None:
+                column = k.index(kind.column) + (panel - low) * width
+                b = self.o.panel(outer, kind, panel, column)
+                self.shift = self.o.a_shift(panel) if self.o.a_shift is not None else k.index(0)
+                self.k_blocks(outer, kind, b, column, row0, count)
+
+            k.for_(k.max(first, low), k.min(last, high), 1, [], one)
+
+    def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
+        """One panel: blocks of K outside, tiles inside, partial sums between."""
+        k, p, o = self.k, self.p, self.o
+        kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
+        rows = RowRange(outer, row0, count)
+        if p.one_k_block:
+            start = self.start_of_a(k.index(0))
+            self.tiles(rows, kind, column, Step(start, o.table, b, self.taps, kc, one, one, None, o.koff))
+            return
+        whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
+        if whole_taps:
+            per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // static(p.kc))))
+            n, size = k.max(k.udiv(self.taps + (per - 1), per), 1), per
+        else:
+            size = p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
+            n = k.max(k.index(ceil_div(p.kc, size)) * self.taps, 1)
+
+        def block(i: KValue, _: list[KValue]) -> None:
+            if whole_taps:
+                t0, c0 = i * size, k.index(0)
+                taps, steps = k.min(self.taps - t0, size), kc
+            else:
+                per_tap = k.index(ceil_div(p.kc, size))
+                t0 = k.udiv(i, per_tap)
+                c0 = (i - t0 * per_tap) * size
+                taps, steps = k.min(self.taps, 1), k.min(kc - c0, size)
+            self.tiles(
+                rows,
+                kind,
+                column,
+                Step(
+                    self.start_of_a(c0),
+                    k.gep(o.table, t0 * k.index(p.row_block)),
+                    k.gep(b, (t0 * kc + c0) * width),
+                    taps,
+                    steps,
+                    k.cast(i == 0, n.dtype),
+                    k.cast(i == n - 1, n.dtype),
+                    o.partial,
+                    None if o.koff is None else k.gep(o.koff, c0),
+                ),
+            )
+
+        k.for_(0, n, 1, [], block)
+
+    def start_of_a(self, first: KValue) -> KValue:
+        """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
+        return self.o.a if self.p.indexed else self.k.gep(self.o.a, first + self.shift)
+
+    def tiles(self, rows: RowRange, kind: PanelKind, column: KValue, step: Step) -> None:
+        """All row tiles of a block."""
+        self.when_known(rows.count, lambda known: self.tiles_of(rows, known, kind, column, step))
+
+    def when_known(self, count: KValue, emit: Callable[[int | None], None]) -> None:
+        """`emit` for each number of rows that a block can have, where that is known: they are few; else once."""
+        k, p = self.k, self.p
+        rows, block = p.segment or p.rows, p.row_block
+        if isinstance(block, SymDim) or not p.rows_known:
+            emit(None)
+        elif isinstance(rows, SymDim):
+            k.if_(count == block, lambda: emit(static(block)), lambda: emit(None))
+        elif rows <= block or rows % block == 0:
+            emit(min(rows, block))
+        else:
+            k.if_(count == block, lambda: emit(static(block)), lambda: emit(rows % static(block)))
+
+    def tiles_of(self, rows: RowRange, known: int | None, kind: PanelKind, column: KValue, step: Step) -> None:
+        """Tiles over `rows`: of balanced heights where their number is known, a ladder of heights otherwise."""
+        k = self.k
+        m = tallest_tile(self.ctx.target, kind.vectors)
+        low = k.index(0)
+        if known is None:
+            for size in sizes_below(m):
+                n = k.udiv(rows.count - low, size)
+                self.call(rows, kind, size, column, low, n, step)
+                low = low + n * size
+            return
+        tiles = ceil_div(known, m)
+        small, extra = divmod(known, tiles)
+        if extra:
+            self.call(rows, kind, small + 1, column, low, k.index(extra), step)
+            low = low + extra * (small + 1)
+        self.call(rows, kind, small, column, low, k.index(tiles - extra), step)
+
+    def shared(self, height: int) -> int:
+        """Tiles of a height that together prefetch a panel of B."""
+        return self.p.shared(height)
+
+    def call(
+        self, rows: RowRange, kind: PanelKind, size: int, column: KValue, row: KValue, tiles: KValue, step: Step
+    ) -> None:
+        """Tiles of one height, from `row` on."""
+        k, p, o = self.k, self.p, self.o
+        width, m = kind.vectors * p.lanes, tallest_tile(self.ctx.target, kind.vectors)
+        shape = TileShape(
+            size,
+            kind.vectors,
+            p.lanes,
+            kind.masked,
+            p.indexed,
+            self.ctx.target.has_fma,
+            *p.unroll,
+            p.asked(self.ctx.target, size),
+            self.shared(m),
+        )
+        at_column = column if o.column_base is None else o.column_base(rows.outer) + column
+        at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)
+        brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
+        given = {
+            "a": step.a,
+            "zero": o.zero,
+            "b_ahead": k.gep(
+                step.b,
+                step.taps * step.kc * width + k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared)),
+            ),
+            "table": k.gep(step.table, row),
+            "b": step.b,
+            "bias": o.bias(at_column),
+            "partial": o.partial if step.partial is None else k.gep(step.partial, row * width),
+            "tiles": tiles,
+            "table_stride": k.index(p.row_block),
+            "taps": step.taps,
+            "kc": step.kc,
+            "first": step.first,
+            "last": step.last,
+            "row": at_row,
+            "ahead": k.index(o.row_step) * (size if brief else 0),
+            "row_step": k.index(o.row_step),
+            "column": at_column,
+            "pitch": k.index(o.pitch),
+            "n_columns": k.index(p.columns) - column,
+        }
+        if step.koff is not None:
+            given["koff"] = step.koff
+        if o.result is not None:
+            given["y0"] = o.result
+        call_tile(k, tile_for(self.ctx, shape, self.tail), shape, self.tail, given)
+
+
+def call_tile(k: Builder, tile: KFunc, shape: TileShape, tail: Tail, given: dict[str, KValue]) -> None:
+    """Call a tile function; the tail's operands and dims come from the kernel's own parameters."""
+    k.call(tile, [given[name] if name in given else k[name] for name, _ in tile_params(shape, tail)])
+
+
+def sizes_below(m: int) -> list[int]:
+    """Tile heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
+    return [m, *(s for s in (2, 1) if s < m)]

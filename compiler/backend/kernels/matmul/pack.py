@@ -1,0 +1,178 @@
+"""Operands brought into the order in which the register tile reads them: at compile time or inside a kernel.
+
+B is stored panel after panel, each [k][width] with the width of its panel and zeros beyond the last column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ....ir import bands
+from ....ir.types import DType
+from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
+from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from ...fusion import load
+from ...lowering import LowerContext, Weight
+from .blocking import PanelKind, static
+
+
+def packed_panels(
+    ctx: LowerContext,
+    source: np.ndarray,
+    kinds: Sequence[PanelKind],
+    lanes: int,
+    *,
+    order: Sequence[int] | None = None,
+) -> Weight:
+    """[group, *K, N] → a weight, f32 [group, K · padded N]: panel after panel of [K][width].
+
+    Args:
+        source: better a view of the model's constant than a copy: it is read band after band.
+        order: which indices of the second axis are packed, one after the other; None: all, as they are.
+    """
+    groups, *depth, _ = source.shape
+    depth[0] = depth[0] if order is None else len(order)
+    n_columns = sum(static(kind.count) * kind.vectors * lanes for kind in kinds)
+
+    def fill(place: np.ndarray) -> None:
+        for target, first in panels_of(place, depth, kinds, lanes):
+            columns = source[..., first:]
+            if order is None:
+                _fill(target, columns)
+            for at, index in enumerate(order or ()):
+                _fill(target[:, at], columns[:, index])
+
+    return ctx.weights.make((groups, math.prod(depth) * n_columns), np.float32, fill)
+
+
+def panels_of(
+    place: np.ndarray, depth: Sequence[int], kinds: Sequence[PanelKind], lanes: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """For each kind of panel its part of `place`, as [group, *K, panel, width], and the first column in it."""
+    at = 0
+    for kind in kinds:
+        count, width = static(kind.count), kind.vectors * lanes
+        size = math.prod(depth) * count * width
+        panels = place[:, at : at + size].reshape(len(place), count, *depth, width)
+        yield np.moveaxis(panels, 1, -2), static(kind.column)
+        at += size
+
+
+def _fill(target: np.ndarray, source: np.ndarray) -> None:
+    """[..., panel, width] from columns that may be too few, or too many."""
+    count, width = target.shape[-2:]
+    whole = min(count, source.shape[-1] // width)
+    shape = (*source.shape[:-1], whole, width)
+    bands.copy(target[..., :whole, :], source[..., : whole * width].reshape(shape))
+    if whole < count:
+        rest = source[..., whole * width :]
+        bands.copy(target[..., whole, : rest.shape[-1]], rest)
+
+
+def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:
+    """A vector as f32 with zeros up to `nelements`."""
+    out = np.zeros(nelements, np.float32)
+    out[: vector.size] = vector.reshape(-1)
+    return out
+
+
+def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int) -> KFunc:
+    """A function that writes dst[r · pitch + c] = scale · src[r · row_stride + c · column_stride] as f32.
+
+    For c in [columns, fill) it writes zeros; dst may be written up to the next multiple of `lanes` columns.
+
+    Args:
+        mode: "rows" (column_stride is 1), "transposed" (row_stride is 1), "strided" (any).
+    """
+    key = ("copy", dtype, mode, lanes)
+    if key not in ctx.functions:
+        name = f"copy_{mode}_{dtype}_{len(ctx.functions)}"
+        numbers = ["rows", "columns", "row_stride", "column_stride", "pitch", "fill"]
+        k = Builder(
+            name,
+            [("src", PtrType(dtype)), ("dst", F32PTR), *((n, INDEX) for n in numbers), ("scale", KType(F32))],
+            inline="never",
+        )
+        if mode == "transposed":
+            _transposed(k, lanes)
+        else:
+            _by_rows(k, lanes, mode == "strided")
+        ctx.functions[key] = k.func
+    return ctx.functions[key]
+
+
+def _by_rows(k: Builder, lanes: int, strided: bool) -> None:
+    scale = k.splat(k["scale"], lanes)
+
+    def row(r: KValue, _: list[KValue]) -> None:
+        source = k.gep(k["src"], r * k["row_stride"])
+        at = r * k["pitch"]
+        whole = k.udiv(k["columns"], lanes) * lanes
+
+        def get(c: KValue, mask: KValue | None) -> KValue:
+            if not strided:
+                return load(k, source, c, lanes, mask)
+            step = k["column_stride"]
+            index = k.splat(c * step, lanes) + k.ramp(lanes) * k.splat(step, lanes)
+            return k.cast(k.gather(source, index, mask), F32)
+
+        k.for_(0, whole, lanes, [], lambda c, _: k.store(k["dst"], at + c, get(c, None) * scale))
+        k.for_(
+            whole,
+            k["fill"],
+            lanes,
+            [],
+            lambda c, _: k.store(k["dst"], at + c, get(c, k.tail_mask(k["columns"] - c, lanes)) * scale),
+        )
+
+    k.for_(0, k["rows"], 1, [], row)
+
+
+def _transposed(k: Builder, lanes: int) -> None:
+    """Blocks of lanes × lanes: load columns, exchange at distances 1, 2, 4, …, store rows."""
+    scale = k.splat(k["scale"], lanes)
+    zero = k.splat(k.const(0.0, F32), lanes)
+
+    def block(r: KValue, c: KValue) -> None:
+        n_rows = k["rows"] - r
+
+        def whole() -> list[KValue]:
+            for j in range(lanes):  # the same rows of the next columns
+                k.prefetch(k["src"], r + (c + lanes + j) * k["column_stride"])
+            return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes) * scale for j in range(lanes)]
+
+        def part() -> list[KValue]:
+            mask = k.tail_mask(n_rows, lanes)
+            out = []
+            for j in range(lanes):
+
+                def get(j: int = j) -> list[KValue]:
+                    return [load(k, k["src"], r + (c + j) * k["column_stride"], lanes, mask) * scale]
+
+                out += k.if_(c + j < k["columns"], get, lambda: [zero + 0.0])
+            return out
+
+        columns = k.if_((n_rows >= lanes) & (c + lanes <= k["columns"]), whole, part)
+        for j, row in enumerate(transpose_square(k, columns)):
+            k.if_(k.index(j) < n_rows, lambda j=j, row=row: k.store(k["dst"], (r + j) * k["pitch"] + c, row))  # type: ignore[misc]
+
+    k.for_(0, k["fill"], lanes, [], lambda c, _: k.for_(0, k["rows"], lanes, [], lambda r, _: block(r, c)) and None)
+
+
+def transpose_square(k: Builder, rows: list[KValue]) -> list[KValue]:
+    """Transpose n vectors of n lanes with n·log2(n) shuffles (n a power of two); of more lanes, every n of them."""
+    n, lanes = len(rows), range(rows[0].lanes)
+    rows = list(rows)
+    d = 1
+    while d < n:
+        low = [lane if lane & d == 0 else len(lanes) + lane - d for lane in lanes]
+        high = [lane + d if lane & d == 0 else len(lanes) + lane for lane in lanes]
+        for i in range(n):
+            if i & d == 0:
+                a, b = rows[i], rows[i + d]
+                rows[i], rows[i + d] = k.shuffle(a, b, low), k.shuffle(a, b, high)
+        d *= 2
+    return rows

@@ -1,0 +1,1 @@
+"""Products by Strassen's algorithm in Winograd's form."""

@@ -1,0 +1,201 @@
+"""The register tile: the innermost loop of every matrix product and convolution.
+
+Owns one function per tile shape: MR rows × NV vectors of accumulators carried through the loop over k. Rows of A are
+found through a table of offsets, so that a matrix product, a convolution (Dukhan, "The Indirect Convolution
+Algorithm", 2019) and each phase of a transposed convolution share the same code. It must not know how its operands
+are blocked, packed or split over cores.
+
+    for tile in tiles:                      # below one another: a call's arguments are set up once
+        acc[i][j] = bias[j] or partial[tile, i][j]
+        for t in taps:                      # 1 for a matrix product
+            a[i] = x + table[t, tile · MR + i], or the zero row when the entry is negative
+            for kk in kc:  acc[i][:] += a[i][kk] * b[t, kk, :]
+        epilogue(acc) or partial[tile] = acc
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....ir.types import F32, Dim
+from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
+from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from ..tail import Tail
+
+LINE = 16  # f32 elements of a cache line
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """One tile function.
+
+    Attributes:
+        rows, vectors: size in rows and vector registers. lanes: f32 elements of a register.
+        masked: fewer columns may exist than the tile has. indexed: A's element of step k is at offset koff[k]
+            of its row (one tap), instead of at k.
+        fma: whether the target multiplies and adds in one instruction.
+        unroll: steps of k per iteration. exact: kc is always a multiple of it.
+        asked: rows of the result whose memory an iteration asks for, one after the other: a core can wait for few lines
+            at a time, and asking for a whole tile's at once holds up A and B. 0 = all at once, before the first step.
+        shared: so many tiles together prefetch as much of B as each of them reads.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    masked: bool = False
+    indexed: bool = False
+    fma: bool = True
+    unroll: int = 4
+    exact: bool = False
+    asked: int = 0
+    shared: int = 8
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.vectors * self.lanes
+
+    @property
+    def name(self) -> str:
+        return f"tile{self.rows}x{self.width}{'m' if self.masked else ''}{'i' if self.indexed else ''}"
+
+
+def best_unroll(depth: Dim) -> tuple[int, bool]:
+    """Steps of k per iteration, and whether they divide `depth`."""
+    if isinstance(depth, int):
+        for n in (4, 8, 7, 6, 9, 5, 11):
+            if depth % n == 0:
+                return n, True
+    return 4, False
+
+
+def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
+    """Names and types of the parameters, in order. All offsets and strides count elements."""
+    pointers: list[tuple[str, KType | PtrType]] = [
+        ("a", F32PTR),
+        ("zero", F32PTR),
+        ("table", I64PTR),
+        ("b", F32PTR),
+        ("b_ahead", F32PTR),
+        ("bias", F32PTR),
+        ("partial", F32PTR),
+    ]
+    if shape.indexed:
+        pointers.append(("koff", I64PTR))
+    pointers += tail.params()
+    if tail.needs_dims:
+        pointers.append(("dims", I64PTR))
+    numbers = ["tiles", "table_stride", "taps", "kc", "first", "last", "row", "ahead", "row_step", "column", "pitch"]
+    if shape.masked:
+        numbers.append("n_columns")
+    return pointers + [(n, INDEX) for n in numbers]
+
+
+def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
+    """Build the function of one tile shape and epilogue: `tiles` tiles, below one another."""
+    k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
+    rows, vectors, lanes = range(shape.rows), range(shape.vectors), shape.lanes
+    masks: list[KValue | None] = [None] * shape.vectors
+    if shape.masked:
+        masks = [k.tail_mask(k["n_columns"] - j * lanes, lanes) for j in vectors]
+
+    def tile(number: KValue, _: list[KValue]) -> None:
+        row = k["row"] + number * shape.rows * k["row_step"]
+        partial = k.gep(k["partial"], number * (shape.rows * shape.width))
+
+        def from_bias() -> list[KValue]:
+            bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
+            return [bias[j] for _ in rows for j in vectors]
+
+        def from_partial() -> list[KValue]:
+            return [k.load(partial, (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
+
+        def ask(done: KValue) -> None:
+            """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
+            at = k.min(k.udiv(done, shape.unroll) * shape.asked, shape.rows - shape.asked) * k["last"]
+            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], shape.asked, shape.width)
+
+        if not shape.asked:
+            k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
+        acc = k.if_(k["first"] != 0, from_bias, from_partial)
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, ask if shape.asked else None))
+
+        def keep() -> None:
+            for n, value in enumerate(acc):
+                k.store(partial, n * lanes, value, align=64)
+
+        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, acc, masks), keep)
+
+    k.for_(0, k["tiles"], 1, [], tile)
+    return k.func
+
+
+def one_tap(
+    k: Builder,
+    shape: TileShape,
+    tile: KValue,
+    tap: KValue,
+    acc: list[KValue],
+    ask: Callable[[KValue], None] | None,
+) -> list[KValue]:
+    """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
+    lanes, kc = shape.lanes, k["kc"]
+    entry = tap * k["table_stride"] + tile * shape.rows
+    a = []
+    for i in range(shape.rows):
+        offset = k.load(k["table"], entry + i)
+        a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
+    b = k.gep(k["b"], tap * kc * shape.width)
+    ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
+    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
+
+    def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
+        columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
+        at = k.load(k["koff"], kk) if shape.indexed else kk
+        out = []
+        for i in range(shape.rows):
+            value = k.splat(k.load(a[i], at), lanes)
+            for j, column in enumerate(columns):
+                c = carried[i * shape.vectors + j]
+                out.append(k.fma(value, column, c) if shape.fma else c + value * column)
+        return out
+
+    def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
+        if not shape.indexed:
+            for at in range(0, shape.rows * shape.unroll, LINE):
+                k.prefetch(ahead, kk * shape.rows + at)
+        for at in range(0, shape.width * shape.unroll // shape.shared if shape.rows > 2 else 0, LINE):
+            k.prefetch(b_ahead, kk * (shape.width // shape.shared) + at, level=2)
+        if ask is not None:
+            ask(tap * kc + kk)
+        for u in range(shape.unroll):
+            carried = step(kk + u, carried)
+        return carried
+
+    whole = kc if shape.exact else k.udiv(kc, shape.unroll) * shape.unroll
+    acc = k.for_(0, whole, shape.unroll, acc, several)
+    return acc if shape.exact else k.for_(whole, kc, 1, acc, step)
+
+
+def _finish(
+    k: Builder, shape: TileShape, tail: Tail, row: KValue, acc: list[KValue], masks: list[KValue | None]
+) -> None:
+    """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
+    lanes, step, column = shape.lanes, k["row_step"], k["column"]
+    if not tail.heavy:
+        for j in range(shape.vectors):
+            for i in range(shape.rows):
+                tail.apply(k, row + step * i, column + j * lanes, acc[i * shape.vectors + j], masks[j])
+        return
+    buffer = k.alloca(F32, shape.rows * shape.width)
+    for n, value in enumerate(acc):
+        k.store(buffer, n * lanes, value, align=64)
+
+    def one_row(i: KValue, _: list[KValue]) -> None:
+        for j in range(shape.vectors):
+            value = k.load(buffer, i * shape.width + j * lanes, lanes, align=64)
+            tail.apply(k, row + step * i, column + j * lanes, value, masks[j])
+
+    k.for_(0, shape.rows, 1, [], one_row)

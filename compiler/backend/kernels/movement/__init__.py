@@ -1,0 +1,1 @@
+"""Data moved, gathered, scattered, made from coordinates, or resampled."""

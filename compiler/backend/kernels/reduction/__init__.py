@@ -1,0 +1,1 @@
+"""Reductions, softmax, normalisations and the like: operators over lines of a tensor."""

@@ -1,1 +1,0 @@
-"""Descriptions of machines that come with parax, one TOML file each; see ir/machine.py."""

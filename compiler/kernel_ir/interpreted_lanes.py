@@ -1,0 +1,140 @@
+"""What kernel IR's arithmetic, comparisons and conversions do to the lanes of registers, in NumPy.
+
+Integers wrap; no division traps; conversions to integers saturate; min and max pass NaN on (`kernel_ir/builder.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir.types import BF16, BOOL, F16, F32, F64, DType
+
+Lanes = np.ndarray
+
+
+def register_type(dtype: DType) -> Any:
+    """NumPy's type of a register's lanes: bf16 by its bits, integers of less than a byte in one."""
+    if dtype == BF16:
+        return np.dtype(np.uint16)
+    if dtype == BOOL:
+        return np.dtype(np.bool_)
+    return np.dtype(f"{dtype.kind}{dtype.nbytes}")
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------
+def _divisor(a: Lanes, b: Lanes) -> Lanes:
+    """1 where a quotient has no value, or none that the type holds."""
+    bad = b == 0
+    if a.dtype.kind == "i":
+        bad |= (b == -1) & (a == np.iinfo(a.dtype).min)
+    return np.where(bad, np.ones_like(b), b)
+
+
+def _quotient(a: Lanes, b: Lanes) -> Lanes:
+    if a.dtype.kind == "f":
+        return a / b
+    b = _divisor(a, b)
+    below = (a % b != 0) & ((a < 0) != (b < 0))
+    return a // b + below.astype(a.dtype)  # towards zero
+
+
+def _remainder(a: Lanes, b: Lanes) -> Lanes:
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    b = _divisor(a, b)
+    return a - _quotient(a, b) * b
+
+
+def _unsigned(of: Callable[[Lanes, Lanes], Lanes]) -> Callable[[Lanes, Lanes], Lanes]:
+    def run(a: Lanes, b: Lanes) -> Lanes:
+        kind = np.dtype(f"u{a.dtype.itemsize}")
+        return of(a.view(kind), _divisor(a.view(kind), b.view(kind))).view(a.dtype)
+
+    return run
+
+
+def _power(a: Lanes, b: Lanes) -> Lanes:
+    if a.dtype.kind == "f":
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    bits = 8 * a.dtype.itemsize
+    found = [pow(int(x), int(n), 1 << bits) if n >= 0 else _inverse(int(x), int(n)) for x, n in zip(a, b, strict=True)]
+    return np.array([x % (1 << bits) for x in found], f"u{a.dtype.itemsize}").view(a.dtype)
+
+
+def _inverse(x: int, n: int) -> int:
+    return x if x in (0, 1) else (-1 if n % 2 else 1) if x == -1 else 0
+
+
+BINARY: dict[str, Callable[[Lanes, Lanes], Lanes]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": _quotient,
+    "rem": _remainder, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "udiv": _unsigned(lambda a, b: a // b),
+    "urem": _unsigned(lambda a, b: a % b), "pow": _power,
+}  # fmt: skip
+COMPARE: dict[str, Callable[[Lanes, Lanes], Lanes]] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+REDUCE: dict[str, Callable[[Lanes], Any]] = {
+    "add": lambda v: np.add.reduce(v, dtype=v.dtype), "mul": lambda v: np.multiply.reduce(v, dtype=v.dtype),
+    "min": np.minimum.reduce, "max": np.maximum.reduce, "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce,
+    "xor": np.bitwise_xor.reduce,
+}  # fmt: skip
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+_FUNCTIONS: dict[str, Callable[[Lanes], Lanes]] = {
+    "erf": np.vectorize(math.erf, otypes=[np.float64]), "round_even": np.rint, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}  # fmt: skip
+
+
+def function(name: str, x: Lanes) -> Lanes:
+    """A function of each lane, computed in f64 and rounded once."""
+    if x.dtype.kind != "f":
+        return np.abs(x) if name == "abs" else x  # rounding to whole numbers
+    found = _FUNCTIONS.get(name) or getattr(np, name)
+    return np.asarray(found(x.astype(np.float64)).astype(x.dtype))
+
+
+# -- conversions ------------------------------------------------------------------------------------------------------
+def cast(x: Lanes, given: DType, to: DType) -> Lanes:
+    """Lanes of one type as another: see Builder.cast."""
+    if given == BF16:
+        x, given = (x.astype(np.uint32) << 16).view(np.float32), F32
+    if to == BF16:
+        return _to_bf16(_to_odd(x) if given == F64 else x.astype(np.float32))
+    if to == F16 and given != F64:
+        return x.astype(np.float32).astype(np.float16)
+    if given.is_float and not to.is_float:
+        return _saturated(x.astype(np.float64), register_type(to))
+    return x.astype(register_type(to))
+
+
+def _saturated(x: Lanes, kind: np.dtype) -> Lanes:
+    limits = np.iinfo(kind)
+    whole = np.trunc(np.nan_to_num(x, nan=0.0))
+    over, under = whole >= float(limits.max) + 1, whole < float(limits.min)
+    inside = np.where(over | under, 0.0, whole).astype(kind)
+    inside[over], inside[under] = limits.max, limits.min
+    return inside
+
+
+def _to_bf16(x: Lanes) -> Lanes:
+    """To the nearest, ties to even; a NaN stays one."""
+    bits = x.view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(x), bits >> 16 | 0x40, rounded).astype(np.uint16)
+
+
+def _to_odd(x: Lanes) -> Lanes:
+    """f64 as f32 towards zero, the last bit set where digits were lost: rounding that once more rounds x once."""
+    y = x.astype(np.float32)
+    beyond = np.abs(y.astype(np.float64)) > np.abs(x)
+    y = np.where(beyond, np.nextafter(y, np.float32(0)), y)
+    lost = (y.astype(np.float64) != x) & np.isfinite(x)
+    return (y.view(np.uint32) | lost).view(np.float32)

@@ -1,0 +1,257 @@
+"""Runs kernel IR on NumPy arrays, operation by operation, with every access to memory checked.
+
+The oracle for code that this machine cannot run, and for what a kernel means before LLVM sees it. Slow: some hundred
+thousand operations a second. One core: barriers are passed, and who waits for other cores' work is an error.
+
+Functions of lanes (`exp`, …) are NumPy's in f64, rounded once; products and sums are rounded each, where native code
+may contract them. So results are as near as the kernels' bounds say, and not the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import InternalError
+from ...runtime.sync import ERROR_OFFSET
+from ..ir.types import DType
+from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, function, register_type
+from .loops import KFunc, KOp, KType, PtrType, Region
+
+GARBAGE = 0xA5  # in the bytes of a stack slot that nobody has written
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Byte `offset` of the bytes of `memory` (uint8), which a kernel may read and, unless frozen, write."""
+
+    memory: np.ndarray
+    offset: int = 0
+    name: str = "memory"
+
+    def moved(self, nbytes: int) -> Pointer:
+        """So many bytes further; only what is read or written must lie inside."""
+        return Pointer(self.memory, self.offset + nbytes, self.name)
+
+
+Value = Any  # a Pointer, or an array of as many elements as there are lanes
+
+
+def interpret(func: KFunc, arguments: Sequence[Pointer | int]) -> np.ndarray | None:
+    """Run a function; pointers for its pointer parameters, numbers for the others.
+
+    Returns what it returns. Raises InternalError, which names the kernel and the operation, where it reads or writes
+    beyond a pointer's memory, writes what is read-only, or waits for other cores.
+    """
+    with np.errstate(all="ignore"):
+        values = [a if isinstance(p.type, PtrType) else _filled(a, p.type)
+                  for p, a in zip(func.params, arguments, strict=True)]  # fmt: skip
+        return _Frame(func).run(values)
+
+
+def _filled(number: Any, t: KType) -> np.ndarray:
+    return np.repeat(np.array([number]).astype(register_type(t.dtype)), t.lanes)  # -1 of an unsigned type is all ones
+
+
+class _Frame:
+    """One call of a function: its values by the identity of what defines them."""
+
+    def __init__(self, func: KFunc) -> None:
+        self.func = func
+        self.values: dict[int, Value] = {}
+        self.slots: dict[int, Pointer] = {}
+
+    def run(self, arguments: Sequence[Value]) -> np.ndarray | None:
+        self.values.update((id(p), a) for p, a in zip(self.func.params, arguments, strict=True))
+        self.region(self.func.body)
+        return self.get(self.func.body.yields[0]) if self.func.returns else None
+
+    def get(self, v: Any) -> Value:
+        """The value of an operand."""
+        return self.values[id(v)] if v.const is None else _filled(v.const, v.type)
+
+    def number(self, v: Any) -> int:
+        """A scalar as a Python number."""
+        return int(self.get(v)[0])
+
+    def region(self, region: Region) -> list[Value]:
+        for o in region.ops:
+            results = _OPERATIONS[o.opcode](self, o)
+            if len(o.results) == 1 and not isinstance(results, list):
+                results = [results]
+            self.values.update((id(r), x) for r, x in zip(o.results, results or (), strict=True))
+        return [self.get(y) for y in region.yields]
+
+    def refuse(self, message: str) -> InternalError:
+        return InternalError(message, where=f"kernel {self.func.name}")
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+    def places(self, o: KOp, pointer: Pointer, dtype: DType, indices: np.ndarray, on: np.ndarray) -> np.ndarray:
+        """The first byte of each element, those that are `on` inside of the memory."""
+        at = pointer.offset + indices.astype(np.int64) * dtype.nbytes
+        bad = on & ((at < 0) | (at + dtype.nbytes > pointer.memory.size))
+        if bad.any():
+            raise self.refuse(f"{o.opcode} of {dtype} at byte {at[bad][0]} of {pointer.name}, of {pointer.memory.size}")
+        return at
+
+    def read(self, o: KOp, pointer: Pointer, t: KType, indices: np.ndarray, on: np.ndarray) -> np.ndarray:
+        """Elements; those that are not `on` are zeros."""
+        at, kind = self.places(o, pointer, t.dtype, indices, on), register_type(t.dtype)
+        raw = np.zeros((t.lanes, t.dtype.nbytes), np.uint8)
+        raw[on] = pointer.memory[at[on, None] + np.arange(t.dtype.nbytes)]
+        return raw.reshape(-1) != 0 if kind == np.bool_ else raw.reshape(-1).view(kind)
+
+    def write(self, o: KOp, pointer: Pointer, dtype: DType, indices: np.ndarray, x: np.ndarray, on: np.ndarray) -> None:
+        """Elements that are `on`, in the order of the lanes."""
+        at = self.places(o, pointer, dtype, indices, on)
+        if not pointer.memory.flags.writeable and on.any():
+            raise self.refuse(f"{o.opcode} into {pointer.name}, which is read-only")
+        raw = np.ascontiguousarray(x).view(np.uint8).reshape(len(x), dtype.nbytes)
+        for lane in np.flatnonzero(on):
+            pointer.memory[at[lane] : at[lane] + dtype.nbytes] = raw[lane]
+
+    def mask(self, operands: Sequence[Any], lanes: int) -> np.ndarray:
+        """The last operand where there is one more than are needed."""
+        return np.ones(lanes, bool) if not operands else np.broadcast_to(self.get(operands[0]), lanes)
+
+
+def _load(f: _Frame, o: KOp) -> np.ndarray:
+    ptr, index, *mask = o.operands
+    t = o.results[0].type
+    return f.read(o, f.get(ptr), t, f.number(index) + np.arange(t.lanes), f.mask(mask, t.lanes))
+
+
+def _store(f: _Frame, o: KOp) -> None:
+    ptr, index, value, *mask = o.operands
+    lanes = np.arange(value.lanes)
+    f.write(o, f.get(ptr), ptr.dtype, f.number(index) + lanes, f.get(value), f.mask(mask, value.lanes))
+
+
+def _gather(f: _Frame, o: KOp) -> np.ndarray:
+    ptr, index, *mask = o.operands
+    return f.read(o, f.get(ptr), o.results[0].type, f.get(index), f.mask(mask, index.lanes))
+
+
+def _scatter(f: _Frame, o: KOp) -> None:
+    ptr, index, value, *mask = o.operands
+    f.write(o, f.get(ptr), ptr.dtype, f.get(index), f.get(value), f.mask(mask, index.lanes))
+
+
+def _gep(f: _Frame, o: KOp) -> Pointer:
+    ptr, index = o.operands
+    moved: Pointer = f.get(ptr).moved(f.number(index) * ptr.dtype.nbytes)
+    return moved
+
+
+def _alloca(f: _Frame, o: KOp) -> Pointer:
+    """One slot for each place in a function, however often it is reached."""
+    nbytes = o.attrs["count"] * o.results[0].dtype.nbytes
+    return f.slots.setdefault(id(o), Pointer(np.full(nbytes, GARBAGE, np.uint8), 0, "a stack slot"))
+
+
+def _fail(f: _Frame, o: KOp) -> None:
+    sync = f.get(o.operands[0])
+    word = sync.memory[sync.offset + ERROR_OFFSET :][:4].view(np.int32)
+    word[0] = word[0] or o.attrs["site"]
+
+
+# -- control ----------------------------------------------------------------------------------------------------------
+def _for(f: _Frame, o: KOp) -> list[Value]:
+    low, high, step, *init = o.operands
+    region, carried = o.regions[0], [f.get(v) for v in init]
+    for i in range(f.number(low), f.number(high), f.number(step)):
+        f.values.update((id(p), x) for p, x in zip(region.params, [np.array([i]), *carried], strict=True))
+        carried = f.region(region)
+    return carried
+
+
+def _if(f: _Frame, o: KOp) -> list[Value]:
+    return f.region(o.regions[0 if f.get(o.operands[0])[0] else 1])
+
+
+def _call(f: _Frame, o: KOp) -> np.ndarray | None:
+    return _Frame(o.attrs["callee"]).run([f.get(v) for v in o.operands])
+
+
+def _nothing(f: _Frame, o: KOp) -> None:
+    """Prefetches, times that are recorded, and barriers of a core alone."""
+
+
+def _meet(f: _Frame, o: KOp) -> None:
+    _, items, everything = o.operands
+    if f.number(items) < f.number(everything):
+        raise f.refuse("it waits for other cores' items: interpret all of them at once")
+
+
+def _claim(f: _Frame, o: KOp) -> np.ndarray:
+    """See llvm_claim: the count is set back by whoever is refused last."""
+    count, last = f.get(o.operands[0]), f.number(o.operands[1])
+    word = count.memory[count.offset :][:4].view(np.uint32)
+    before = int(word[0])
+    word[0] = 0 if before == last else before + 1
+    return np.array([before], np.int64)
+
+
+# -- lanes ------------------------------------------------------------------------------------------------------------
+def _binary(f: _Frame, o: KOp) -> np.ndarray:
+    a, b = map(f.get, o.operands)
+    return BINARY[o.opcode](a, b).astype(a.dtype, copy=False)
+
+
+def _fma(f: _Frame, o: KOp) -> np.ndarray:
+    """Rounded once from f64, whose own rounding of f32 products is none; f64's from the longest float there is."""
+    wide = np.longdouble if o.results[0].dtype.bits == 64 else np.float64
+    a, b, c = (f.get(v).astype(wide) for v in o.operands)
+    return np.asarray((a * b + c).astype(register_type(o.results[0].dtype)))
+
+
+def _select(f: _Frame, o: KOp) -> Value:
+    condition, a, b = map(f.get, o.operands)
+    if isinstance(a, Pointer):
+        return a if condition[0] else b
+    return np.where(condition, a, b)
+
+
+def _math(f: _Frame, o: KOp) -> np.ndarray:
+    return function(o.attrs["fn"], f.get(o.operands[0]))
+
+
+def _scale(f: _Frame, o: KOp) -> np.ndarray:
+    x, n = map(f.get, o.operands)
+    whole = np.clip(np.nan_to_num(n), -5000, 5000).astype(np.int64)
+    return np.where(np.isnan(n), n, np.ldexp(x.astype(np.longdouble), whole)).astype(x.dtype)
+
+
+def _cast(f: _Frame, o: KOp) -> np.ndarray:
+    return cast(f.get(o.operands[0]), o.operands[0].dtype, o.results[0].dtype)
+
+
+def _insert(f: _Frame, o: KOp) -> np.ndarray:
+    v, x = map(f.get, o.operands)
+    v = v.copy()
+    v[o.attrs["lane"]] = x[0]
+    return np.asarray(v)
+
+
+def _results_type(o: KOp) -> Any:
+    return register_type(o.results[0].dtype)
+
+
+_OPERATIONS: dict[str, Callable[[_Frame, KOp], Any]] = {
+    **dict.fromkeys(BINARY, _binary),
+    "cmp": lambda f, o: COMPARE[o.attrs["pred"]](*map(f.get, o.operands)),
+    "neg": lambda f, o: -f.get(o.operands[0]), "fma": _fma, "select": _select, "cast": _cast, "math": _math,
+    "scale": _scale, "bitcast": lambda f, o: f.get(o.operands[0]).view(_results_type(o)),
+    "splat": lambda f, o: np.repeat(f.get(o.operands[0]), o.results[0].lanes),
+    "ramp": lambda f, o: np.arange(o.results[0].lanes).astype(_results_type(o)),
+    "reduce": lambda f, o: np.array([REDUCE[o.attrs["op"]](f.get(o.operands[0]))], _results_type(o)),
+    "extract": lambda f, o: f.get(o.operands[0])[o.attrs["lane"] :][:1], "insert": _insert,
+    "shuffle": lambda f, o: np.concatenate([f.get(v) for v in o.operands])[list(o.attrs["lanes"])],
+    "load": _load, "store": _store, "gather": _gather, "scatter": _scatter, "gep": _gep, "alloca": _alloca,
+    "prefetch": _nothing, "stamp": _nothing, "barrier": _nothing, "fail": _fail, "for": _for, "if": _if,
+    "call": _call, "meet": _meet, "claim": _claim,
+}  # fmt: skip
+

@@ -1,0 +1,1 @@
+"""Descriptions of machines that come with parax, one TOML file each; see targets/machine.py."""
