@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "parax/__main__": {"compiler/cli"},
     "compiler/options": BASE,
     "compiler/targets": BASE | {"compiler/targets"},
-    "compiler/ir": BASE | {"compiler/ir"},
+    "compiler/ir": BASE | {"compiler/ir", "compiler/targets"},  # its cost rules read descriptions of machines
     "compiler/kernel_ir": BASE | {"compiler/ir", "compiler/kernel_ir", "runtime/sync"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
     "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/passes"},
