@@ -13,6 +13,7 @@ from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
+from .block.forward_concat_operands import ForwardConcatOperands
 from .block.fuse_attention import FuseAttention
 from .block.fuse_depthwise import FuseDepthwise
 from .block.fuse_elementwise import FuseElementwise
@@ -57,8 +58,8 @@ def pipeline(
         FoldBatchNorm(),
         decompose,
         narrow,
-        [*clean, AlgebraicSimplification(), SimplifyMovements(), UnflattenProducts(), UnflattenGathers(),
-         SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OrderPools(),
+        [*clean, AlgebraicSimplification(), SimplifyMovements(), ForwardConcatOperands(), UnflattenProducts(),
+         UnflattenGathers(), SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OrderPools(),
          FoldLookups(), OmitNeutralOperands(), CommonSubexpressions()],
         FuseNormalization(),
         FuseAttention(),
