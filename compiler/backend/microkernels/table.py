@@ -35,7 +35,7 @@ class Tile:
     registers: int = 16
     features: frozenset[str] = frozenset()
     usual: bool = False
-    emitter: str = "kernels.tile"
+    emitter: str = "kernels.matmul.tile"
 
     def runs_on(self, target: Target) -> bool:
         """Whether a target has what it needs."""
