@@ -53,6 +53,13 @@ def test_a_cut_that_is_even_stays() -> None:
     assert best_cut(shape, (32, 2), 8, 12) == (32, 2)
 
 
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(35, 650, 2600), (49, 2048, 512)])
+def test_few_rows_stay_together(rows: int, depth: int, columns: int) -> None:
+    """Each block of rows reads all of B again, which few rows do not hide."""
+    p = plan_product(context(), 1, rows, columns, 1, depth)
+    assert int(p.row_block) >= rows and int(p.panels_per_item) < int(p.n_panels)
+
+
 def test_products_of_unknown_rows_keep_whole_tiles() -> None:
     p = plan_product(context(), 1, symbol("N"), 512, 1, 512)
     assert int(p.row_block) % 6 == 0

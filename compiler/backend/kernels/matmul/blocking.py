@@ -11,7 +11,7 @@ from ....ir.types import Dim, SymDim, ceil_div
 from ....targets.target import Target
 from ...lowering import LowerContext
 from ...microkernels.table import tallest_tile, widest_tile
-from .balance import Shape, best_cut
+from .balance import Shape, best_cut, refill_rows
 from .tile import best_unroll
 
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
@@ -218,7 +218,8 @@ def product_shape(ctx: LowerContext, p: Product) -> Shape:
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
     heights = tuple((vectors, tallest_tile(ctx.target, vectors)) for vectors in sorted(set(widths)))
     rows = p.segment or static(p.rows)
-    return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer))
+    return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer),
+                 refill_rows(ctx.target))  # fmt: skip
 
 
 def best_lanes(target: Target, columns: Dim) -> int:
