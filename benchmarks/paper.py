@@ -40,7 +40,7 @@ from parax.compiler.backend.calibration import running_machine
 from parax.compiler.driver import import_graph
 from parax.compiler.ir.graph import Graph
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.partition.simulate import SPREAD, Instances, Sequential, simulate
+from parax.compiler.planner.partition.simulate import SPREAD, Instances, Sequential, simulate
 from parax.compiler.targets.machine import load_machine
 from parax.files import write_whole
 from parax.runtime.topology import choose_cores

@@ -21,10 +21,10 @@ from parax.compiler.driver import import_graph, optimise
 from parax.compiler.frontend.parse import Source
 from parax.compiler.ir.graph import Graph
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.partition.branches import Branches, Prices
-from parax.compiler.passes.partition.dag import bits, contract_views
-from parax.compiler.passes.partition.layers import LayerOptions, layer_partition, pieces
-from parax.compiler.passes.partition.simulate import Layers, Part, Sequential, Timeline, Work, simulate
+from parax.compiler.planner.partition.branches import Branches, TaskTimes
+from parax.compiler.planner.partition.dag import bits, contract_views
+from parax.compiler.planner.partition.layers import LayerOptions, layer_partition, pieces
+from parax.compiler.planner.partition.simulate import Layers, Part, Sequential, Timeline, Work, simulate
 from parax.compiler.targets.machine import Machine
 
 from .plot import lines
@@ -94,12 +94,12 @@ def run_block(block: Sequence[Work], machine: Machine) -> Ways:
     """The works, a block's or a whole model's without views of its inputs, on all cores of the machine in both ways."""
     n = machine.n_cores
     dag, groups, _ = contract_views(block)
-    prices = Prices([block[group[0]] for group in groups], machine)
-    branches = Branches(dag, prices, n)
+    times = TaskTimes([block[group[0]] for group in groups], machine)
+    branches = Branches(dag, times, n)
     layers = tuple(
         tuple(Part(first, cores, tuple(w for i in bits(part) for w in groups[i]))
               for first, cores, part in branches.arrange(mask).parts)
-        for mask in layer_partition(dag, prices.on(1), branches, LayerOptions())
+        for mask in layer_partition(dag, times.on(1), branches, LayerOptions())
     )  # fmt: skip
     one_by_one, layered = simulate(block, machine, Sequential(n)), simulate(block, machine, Layers(layers))
     curves = curve(block, machine, one_by_one), curve(block, machine, layered)

@@ -34,8 +34,8 @@ from parax.compiler.ir.costs import node_cost, product_items
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.ops.recurrent import Recurrent
 from parax.compiler.ir.views import roots
-from parax.compiler.passes.partition.residency import Cache
-from parax.compiler.passes.partition.simulate import Work
+from parax.compiler.planner.partition.cache_model import Cache
+from parax.compiler.planner.partition.simulate import Work
 from parax.compiler.targets.machine import Machine
 
 OPERATOR_SECONDS = 15e-6

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from parax.compiler.frontend.parse import Source
 from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph
-from parax.compiler.passes.partition.micro_batches import bubble, micro_batch_sizes, micro_batches
-from parax.compiler.passes.partition.schedules import plan_pipeline, policy_of
-from parax.compiler.passes.partition.simulate import Part, Pipeline, Sequential, Work, graph_works, simulate
-from parax.compiler.passes.partition.stages import stages_by_utilisation
+from parax.compiler.planner.partition.micro_batches import bubble, micro_batch_sizes, micro_batches
+from parax.compiler.planner.partition.schedules import plan_pipeline, policy_of
+from parax.compiler.planner.partition.simulate import Part, Pipeline, Sequential, Work, graph_works, simulate
+from parax.compiler.planner.partition.stages import stages_by_utilisation
 from parax.compiler.targets.machine import Machine
 
 from . import paper_sources as source

@@ -21,9 +21,9 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import import_graph, optimise, work_in_place
 from parax.compiler.ir.graph import Graph
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.partition.greedy import Latencies
-from parax.compiler.passes.partition.schedules import plan_layers
-from parax.compiler.passes.partition.works import graph_works
+from parax.compiler.planner.partition.list_scheduler import Latencies
+from parax.compiler.planner.partition.schedules import plan_layers
+from parax.compiler.planner.partition.works import graph_works
 from parax.compiler.targets.machine import Machine, load_machine
 
 from .cases import model_file

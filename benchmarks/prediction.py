@@ -28,7 +28,7 @@ from parax import env
 from parax.compiler.backend.calibration import running_machine
 from parax.compiler.ir.costs import costs_at
 from parax.compiler.ir.fp import Fp
-from parax.compiler.passes.partition.simulate import Instances, Sequential, Timeline, graph_works, simulate
+from parax.compiler.planner.partition.simulate import Instances, Sequential, Timeline, graph_works, simulate
 from parax.compiler.targets.machine import Machine
 from parax.files import write_whole
 from parax.runtime.topology import choose_cores

@@ -29,7 +29,7 @@ class Cost:
         kernel_flops, kernel_weight_nbytes: what parax's kernel does and reads where that is not the direct algorithm's
             (Winograd, vectors padded with idle lanes, taps in the padding left out); None: the same.
         near_nbytes, near_weight_nbytes: what of the activations and of the weights the caches serve, l2_nbytes: what of
-            both the core's own second-level cache serves (passes.partition.residency finds out).
+            both the core's own second-level cache serves (planner.partition.cache_model finds out).
     """
 
     flops: float

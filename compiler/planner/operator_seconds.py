@@ -13,8 +13,8 @@ from ..ir.call_rows import ANY
 from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.text import parse_graph
-from ..passes.partition.works import graph_works, seconds_alone
 from ..targets.machine import Machine
+from .partition.works import graph_works, seconds_alone
 
 if TYPE_CHECKING:
     from ...runtime.plan import Plan

@@ -1,6 +1,6 @@
 """A model as layers and stages for a machine, with what the cost model says of each: `parax inspect --partition`.
 
-Owns the way from a model to its partition without code. Which cut is good is decided in `passes/partition`.
+Owns the way from a model to its partition without code. Which cut is good is decided in `partition`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..ir.cost import CostRule
 from ..ir.graph import Graph, Node
 from ..ir.schedule import Layer, Schedule, check_schedule
 from ..options import CompileOptions
-from ..passes.partition.schedules import plan_layers, plan_pipeline, policy_of
-from ..passes.partition.simulate import Sequential, simulate
-from ..passes.partition.works import Work, graph_works
 from ..targets.machine import Machine
 from .candidate import LATENCY
+from .partition.schedules import plan_layers, plan_pipeline, policy_of
+from .partition.simulate import Sequential, simulate
+from .partition.works import Work, graph_works
 from .planner import runs_in_steps
 from .prepared import prepare
 

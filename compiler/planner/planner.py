@@ -18,10 +18,10 @@ from ..ir.types import Dim, SymDim, TensorType, evaluate
 from ..options import CompileOptions
 from ..passes.dataflow.batch_rows import batch_rows
 from ..passes.dataflow.memory_planning import plan_memory
-from ..passes.partition.schedules import plan_pipeline
 from ..targets.machine import Machine
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load, sequential_candidates
 from .choice import Choice, Row, choose
+from .partition.schedules import plan_pipeline
 from .predict import Predictor, fewest_rows
 
 TYPICAL = 32  # what an open dimension other than the batch is taken to be

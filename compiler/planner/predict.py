@@ -19,12 +19,12 @@ from ..ir.costs import node_cost
 from ..ir.graph import Graph
 from ..ir.schedule import Schedule
 from ..ir.views import MemoryPlan
-from ..passes.partition.residency import memory_of
-from ..passes.partition.schedules import Operators, Parts, best_layers, plan_pipeline, policy_of, write_layers
-from ..passes.partition.simulate import Instances, Timeline, simulate
-from ..passes.partition.works import Measured, Work, far_limit, graph_works, seconds_on
 from ..targets.machine import Machine
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
+from .partition.cache_model import memory_of
+from .partition.schedules import Operators, Parts, best_layers, plan_pipeline, policy_of, write_layers
+from .partition.simulate import Instances, Timeline, simulate
+from .partition.works import Measured, Work, far_limit, graph_works, seconds_on
 
 Caches = tuple[float, float]
 """See Machine.caches."""

@@ -18,8 +18,6 @@ from ..backend.machine import slowness
 from ..compilation import Progress
 from ..frontend.parse import Source
 from ..options import CompileOptions
-from ..passes.partition.schedules import has_branches
-from ..passes.partition.works import Measured
 from ..samples import random_inputs
 from ..sizes import symbol_sizes
 from .candidate import Candidate, Load
@@ -29,6 +27,8 @@ from .delays import delayed
 from .draw import Panel, svg
 from .measure import Inputs, measure
 from .node_seconds import FEWEST_CALLS, node_seconds
+from .partition.schedules import has_branches
+from .partition.works import Measured
 from .planner import TYPICAL, runs_in_steps, worth_running
 from .prepared import prepare
 from .timeline import measured_panel, predicted_panel, recorded_spans

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ...runtime.profiling.recorder import KernelSpan, Recorder
 from ...runtime.stamps import MAX_CALLS
-from ..passes.partition.simulate import Timeline
-from ..passes.partition.works import Work
 from .draw import Bar, Panel
 from .measure import open_session
+from .partition.simulate import Timeline
+from .partition.works import Work
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from parax.compiler.driver import import_graph
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.parser import parse_graph
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.partition.simulate import Sequential, simulate
+from parax.compiler.planner.partition.simulate import Sequential, simulate
 from parax.compiler.targets.machine import Machine
 
 SMALL = Machine("box", 4, 1e10, 1e10, 2e10, n_sockets=2, l2_nbytes=1 << 20, l3_nbytes=1 << 20, kernel_seconds=0.0)

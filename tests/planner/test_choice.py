@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from parax.compiler.passes.partition.simulate import Timeline
 from parax.compiler.planner.candidate import LAYERED, Candidate, Load
 from parax.compiler.planner.choice import Measured, Row, amount, choose
+from parax.compiler.planner.partition.simulate import Timeline
 from parax.compiler.planner.predict import Prediction
 
 LOAD = Load(8)

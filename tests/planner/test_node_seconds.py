@@ -10,9 +10,9 @@ import pytest
 from parax.compiler.driver import compile_model
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.options import CompileOptions
-from parax.compiler.passes.partition.schedules import has_branches
-from parax.compiler.passes.partition.works import BESIDE, WAITING, Measured
 from parax.compiler.planner.node_seconds import native_calls, node_seconds, slots
+from parax.compiler.planner.partition.schedules import has_branches
+from parax.compiler.planner.partition.works import BESIDE, WAITING, Measured
 from parax.compiler.planner.predict import Predictor
 from parax.compiler.targets.machine import Machine
 from parax.runtime.profiling.notes import notes_of

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from parax.compiler.contest import Contestant
-from parax.compiler.passes.partition.simulate import Timeline
 from parax.compiler.planner import measure
 from parax.compiler.planner.candidate import Candidate, Load
 from parax.compiler.planner.choice import Row
 from parax.compiler.planner.measure import Calm, Racer, race, trial
+from parax.compiler.planner.partition.simulate import Timeline
 from parax.compiler.planner.predict import Prediction
 
 

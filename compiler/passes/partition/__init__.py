@@ -1,1 +1,1 @@
-"""Passes and plans that spread a graph over cores: layers, stages, micro-batches."""
+"""Passes that write a partition into a graph; the search for it is the planner's."""

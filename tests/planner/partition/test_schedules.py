@@ -19,11 +19,11 @@ from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.ir.verify import verify
-from parax.compiler.passes.partition.dag import contract_views
-from parax.compiler.passes.partition.micro_batches import micro_batch_sizes
-from parax.compiler.passes.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
-from parax.compiler.passes.partition.simulate import Sequential, simulate
-from parax.compiler.passes.partition.works import Work, graph_works
+from parax.compiler.planner.partition.dag import contract_views
+from parax.compiler.planner.partition.micro_batches import micro_batch_sizes
+from parax.compiler.planner.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
+from parax.compiler.planner.partition.simulate import Sequential, simulate
+from parax.compiler.planner.partition.works import Work, graph_works
 from parax.compiler.targets.machine import Machine
 
 SLOW = Machine("slow", cores_per_socket=4, flops_per_core=1e6, bandwidth_per_core=1e6, bandwidth_per_socket=4e6,
@@ -77,7 +77,8 @@ def test_a_chain_stays_sequential_and_as_it_is() -> None:
 
 def test_a_view_of_several_results_waits_for_all_of_them() -> None:
     cost, view = Cost(1.0, 0.0, 0.0, 0.0, 1, "conv"), Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
-    works = [Work("a", cost), Work("b", cost), Work("of a", view, (0,)), Work("of a, b", view, (2, 1)), Work("of x", view)]
+    views = [Work("of a", view, (0,)), Work("of a, b", view, (2, 1)), Work("of x", view)]
+    works = [Work("a", cost), Work("b", cost), *views]
     dag, groups, free = contract_views(works)
     assert groups == [[0, 2], [1], [3]] and free == [4]
     assert dag.before == [0, 0, 0b11]

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from parax.compiler.passes.partition.branches import Branches, Prices, share_cores
-from parax.compiler.passes.partition.dag import Dag, bits, mask_of
-from parax.compiler.passes.partition.layers import LayerOptions, _Search, imbalance, layer_partition, pieces
-from parax.compiler.passes.partition.optimal import closed_sets, optimal_layers
-from parax.compiler.passes.partition.works import Work
+from parax.compiler.planner.partition.branches import Branches, TaskTimes, share_cores
+from parax.compiler.planner.partition.dag import Dag, bits, mask_of
+from parax.compiler.planner.partition.layers import LayerOptions, _Search, imbalance, layer_partition, pieces
+from parax.compiler.planner.partition.optimal import closed_sets, optimal_layers
+from parax.compiler.planner.partition.works import Work
 from parax.compiler.targets.machine import Machine
 from parax.errors import ResourceLimit
-from passes.partition.random_dags import inception_block, random_cost, random_dag
+from planner.partition.random_dags import inception_block, random_cost, random_dag
 
 MACHINE = Machine("test", cores_per_socket=8, flops_per_core=100e9, bandwidth_per_core=15e9, bandwidth_per_socket=60e9)
 
 
 def branches_of(dag: Dag, rng: random.Random, n_cores: int) -> Branches:
-    return Branches(dag, Prices([Work(str(i), random_cost(rng)) for i in range(dag.n)], MACHINE), n_cores)
+    return Branches(dag, TaskTimes([Work(str(i), random_cost(rng)) for i in range(dag.n)], MACHINE), n_cores)
 
 
 def partition(branches: Branches, options: LayerOptions | None = None) -> list[int]:
-    return layer_partition(branches.dag, branches.prices.on(1), branches, options or LayerOptions())
+    return layer_partition(branches.dag, branches.times.on(1), branches, options or LayerOptions())
 
 
 @dataclass
@@ -91,7 +91,8 @@ def test_the_heuristic_is_within_three_percent_of_the_optimum(kind: str, n_cores
     worse = []
     for seed in range(40):
         rng = random.Random(seed)
-        dag = random_dag(rng, rng.randint(4, 10), rng.choice([0.1, 0.2, 0.35])) if kind == "random" else inception_block(rng)
+        random_graph = random_dag(rng, rng.randint(4, 10), rng.choice([0.1, 0.2, 0.35]))
+        dag = random_graph if kind == "random" else inception_block(rng)
         if dag.n > 13:
             continue
         branches = branches_of(dag, rng, n_cores)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from ...ir.cost import Cost, CostRule
 from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
+from ...passes.block.merge_convolutions import MergeConvolutions
+from ...passes.rewrite import Rewriter
 from ...targets.machine import Machine
-from ..block.merge_convolutions import MergeConvolutions
-from ..rewrite import Rewriter
-from .branches import Branches, Prices
+from .branches import Branches, TaskTimes
 from .dag import Dag
 from .works import Work, seconds_alone
 
@@ -38,7 +38,7 @@ def merge_where_it_pays(
 
     def pays(before: Sequence[Node], after: Sequence[Node]) -> bool:
         works = [Work(node.output.name, cost(node)) for node in before]
-        siblings = Branches(Dag([[]] * len(before)), Prices(works, machine), n_cores)
+        siblings = Branches(Dag([[]] * len(before)), TaskTimes(works, machine), n_cores)
         merged = sum(seconds_alone(cost(node), machine, n_cores) for node in after)
         return merged < siblings.seconds(siblings.dag.everything)
 

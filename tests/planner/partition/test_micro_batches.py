@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parax.compiler.passes.partition.micro_batches import bubble, device_loss, micro_batch_sizes, micro_batches
+from parax.compiler.planner.partition.micro_batches import bubble, device_loss, micro_batch_sizes, micro_batches
 from parax.errors import UsageError
 
 

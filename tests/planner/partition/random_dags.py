@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from parax.compiler.ir.cost import Cost
-from parax.compiler.passes.partition.dag import Dag
+from parax.compiler.planner.partition.dag import Dag
 
 KINDS = ("conv", "conv1x1", "winograd", "pool", "elementwise", "depthwise")
 

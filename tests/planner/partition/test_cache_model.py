@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parax.compiler.ir.text import parse_graph
-from parax.compiler.passes.partition.works import Work, graph_works
+from parax.compiler.planner.partition.works import Work, graph_works
 
 KIB = 1024.0
 
@@ -13,7 +13,8 @@ KIB = 1024.0
 def chain(n: int) -> str:
     """Three element-wise nodes on n KiB each; the middle one cannot take its operand's place in memory."""
     t = f"f32[{n},256]"
-    return f"graph @g(%x: {t}) {{\n  %a = Exp(%x) : {t}\n  %b = Add(%a, %x) : {t}\n  %c = Mul(%b, %a) : {t}\n  return %c\n}}"
+    lines = (f"%a = Exp(%x) : {t}", f"%b = Add(%a, %x) : {t}", f"%c = Mul(%b, %a) : {t}", "return %c")
+    return f"graph @g(%x: {t}) {{\n" + "".join(f"  {line}\n" for line in lines) + "}"
 
 
 def works(text: str, l2: float, l3: float) -> list[Work]:

@@ -14,7 +14,7 @@ from ...ir.costs import node_cost
 from ...ir.graph import Graph
 from ...ir.views import MemoryPlan
 from ...targets.machine import Machine
-from .residency import memory_of, with_caches
+from .cache_model import memory_of, with_caches
 
 SPREAD = -1
 """The home of data whose pages lie in the memories of all sockets in use, no matter which of them needs them."""

@@ -1,7 +1,7 @@
 """How long works take on a machine under a policy: who runs when, on which cores, at which share of the bandwidth.
 
-Owns the policies. Each becomes tasks for `fluid`; the greedy one decides at run time and is `greedy`'s. It must not
-know graphs: `works` makes works from them.
+Owns the policies. Each becomes tasks for `bandwidth_sim`; the greedy one decides at run time and is `list_scheduler`'s.
+It must not know graphs: `works` makes works from them.
 
     Sequential   one work after the other on all cores
     Greedy       every work that is ready runs, cores are shared
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from ....errors import UsageError
 from ...ir.cost import Cost
 from ...targets.machine import Machine
-from .fluid import Task, capacities, links_of, run_tasks
-from .greedy import Latencies, Span
+from .bandwidth_sim import Task, capacities, links_of, run_tasks
+from .list_scheduler import Latencies, Span
 from .works import BESIDE, SPREAD, WAITING, Work, graph_works, seconds_alone, seconds_on
 
 __all__ = [

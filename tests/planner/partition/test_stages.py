@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parax.compiler.passes.partition.stages import balanced_stages, stages_by_utilisation
+from parax.compiler.planner.partition.stages import balanced_stages, stages_by_utilisation
 from parax.errors import UsageError
 
 

@@ -32,7 +32,7 @@ class Arrangement:
     parts: tuple[tuple[int, int, Mask], ...]
 
 
-class Prices:
+class TaskTimes:
     """Seconds of each operator alone on any number of cores, as predicted or measured, remembered."""
 
     def __init__(self, works: Sequence[Work], machine: Machine) -> None:
@@ -79,13 +79,13 @@ class Crossing:
 class Branches:
     """Arranges sets of operators of one DAG on `n_cores` cores. The same object answers for every set."""
 
-    def __init__(self, dag: Dag, prices: Prices, n_cores: int) -> None:
-        self.dag, self.prices, self.n_cores = dag, prices, n_cores
-        machine = prices.machine
+    def __init__(self, dag: Dag, times: TaskTimes, n_cores: int) -> None:
+        self.dag, self.times, self.n_cores = dag, times, n_cores
+        machine = times.machine
         self.bandwidth = machine.bandwidth_per_socket * -(-n_cores // machine.cores_per_socket)
         self.barrier = machine.barrier(n_cores)
-        self.crossing = Crossing(dag, prices.works, machine, n_cores)
-        self.on_all, self.on_one = prices.on(n_cores), prices.on(1)
+        self.crossing = Crossing(dag, times.works, machine, n_cores)
+        self.on_all, self.on_one = times.on(n_cores), times.on(1)
         self._known: dict[Mask, float] = {}
         self.n_evaluated = 0
 
@@ -115,7 +115,7 @@ class Branches:
         if max(works.values()) / self.n_cores >= best.seconds:
             return best
         components.sort(key=lambda c: -works[c])
-        least = sum([self.prices.far[i] for i in bits(part)]) / self.bandwidth
+        least = sum([self.times.far[i] for i in bits(part)]) / self.bandwidth
         for n_groups in _group_counts(min(len(components), self.n_cores)):
             found = self._grouped(components, works, n_groups, least)
             if found.seconds < min(best.seconds, together * (1 - GAIN)):
@@ -139,7 +139,7 @@ class Branches:
         return Arrangement(max(seconds, least) + self.barrier, tuple(parts))
 
     def _chain(self, part: Mask, n_cores: int) -> float:
-        on = self.prices.on(n_cores)
+        on = self.times.on(n_cores)
         return sum([on[i] for i in bits(part)])
 
 
@@ -165,4 +165,4 @@ def _group_counts(most: int) -> list[int]:
     return [*counts, most]
 
 
-__all__ = ["Arrangement", "Branches", "Prices", "share_cores"]
+__all__ = ["Arrangement", "Branches", "TaskTimes", "share_cores"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parax.compiler.ir.cost import Cost
-from parax.compiler.passes.partition.simulate import (
+from parax.compiler.planner.partition.simulate import (
     SPREAD,
     Greedy,
     Instances,

@@ -16,14 +16,14 @@ from ...ir.costs import node_cost
 from ...ir.graph import Graph, Node
 from ...ir.ops.internal import Result
 from ...ir.schedule import Branch, Layer, Schedule, Stage, sequential_schedule
+from ...passes.partition.result_nodes import ResultNodes
+from ...passes.rewrite import Rewriter
 from ...targets.machine import Machine
-from ..rewrite import Rewriter
-from .branches import Branches, Prices
+from .branches import Branches, TaskTimes
 from .dag import Dag, Mask, bits, contract_views, mask_of
 from .layers import LayerOptions, layer_partition
 from .merging import merge_where_it_pays
 from .micro_batches import micro_batches
-from .result_nodes import ResultNodes
 from .simulate import Layers, Part, Pipeline, Policy, Sequential, simulate
 from .stages import balanced_stages
 from .works import Measured, Work, graph_works
@@ -46,7 +46,7 @@ class Operators:
 
     graph: Graph
     dag: Dag
-    prices: Prices
+    times: TaskTimes
     nodes: list[list[Node]]
     free: list[Node]
     works: list[Work]
@@ -61,7 +61,7 @@ class Operators:
         dag, groups, free = contract_views(works)
         nodes = list(graph)
         own = [replace(works[group[0]], after=tuple(bits(before))) for group, before in zip(groups, dag.before)]
-        return cls(graph, dag, Prices(own, machine), [[nodes[i] for i in group] for group in groups],
+        return cls(graph, dag, TaskTimes(own, machine), [[nodes[i] for i in group] for group in groups],
                    [nodes[i] for i in free], own)  # fmt: skip
 
     def layers(self, n_cores: int, options: LayerOptions, within: Mask | None = None) -> list[Parts]:
@@ -72,9 +72,9 @@ class Operators:
         """
         if n_cores == 1:
             return [[(0, 1, self.dag.everything if within is None else within)]]
-        branches = Branches(self.dag, self.prices, n_cores)
+        branches = Branches(self.dag, self.times, n_cores)
         found: list[Parts] = []
-        for mask in layer_partition(self.dag, self.prices.on(1), branches, options, within):
+        for mask in layer_partition(self.dag, self.times.on(1), branches, options, within):
             parts = list(branches.arrange(mask).parts)
             if found and len(parts) == len(found[-1]) == 1:
                 found[-1] = [(0, n_cores, found[-1][0][2] | mask)]
@@ -97,7 +97,7 @@ class Operators:
 
     def seconds(self, policy: Policy) -> float:
         """What the simulator of the whole says, which lets operators side by side share the memory as they run."""
-        return simulate(self.works, self.prices.machine, policy).total_seconds
+        return simulate(self.works, self.times.machine, policy).total_seconds
 
     def write(
         self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None, batch: int = 1
@@ -207,7 +207,7 @@ def plan_pipeline(
     def of(rows: int) -> Operators:
         return Operators.of(graph, machine, n_cores, {**(symbols or {}), symbol: rows}, cost=cost)
 
-    device = device_batch(lambda rows: sum(of(rows).prices.on(n_cores)), batch)
+    device = device_batch(lambda rows: sum(of(rows).times.on(n_cores)), batch)
     most = min(n_cores, MOST_STAGES)
     best: tuple[float, int, Operators, list[tuple[Mask, int]]] | None = None
     for k in range(2, most + 1) if n_stages is None else (n_stages,):
@@ -216,7 +216,7 @@ def plan_pipeline(
         if operators.dag.n < k:
             break
         stages = _stages(operators, n_cores, k)
-        longest = max(sum(operators.prices.on(c)[i] for i in bits(mask)) for mask, c in stages)
+        longest = max(sum(operators.times.on(c)[i] for i in bits(mask)) for mask, c in stages)
         if best is None or (n_micro + k - 1) * longest < best[0]:
             best = ((n_micro + k - 1) * longest, n_micro, operators, stages)
     if best is None:
@@ -246,7 +246,7 @@ def _stages(operators: Operators, n_cores: int, n_stages: int) -> list[tuple[Mas
     order = operators.dag.by_depth(operators.dag.everything)
 
     def seconds(c: int) -> list[float]:
-        return [operators.prices.on(c)[i] for i in order]
+        return [operators.times.on(c)[i] for i in order]
 
     found = balanced_stages(seconds, len(order), n_cores, n_stages)
     return [(mask_of([order[i] for i in units]), c) for units, c in found]

@@ -15,7 +15,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
 from ...ir.types import Dim, TensorType
 from ...ir.views import MemoryPlan, roots
-from ..dataflow.memory_planning import plan_memory
+from ...passes.dataflow.memory_planning import plan_memory
 
 BLOCK = 32 << 10
 MOST_TOUCHES = 8_000  # of blocks in one run; above, blocks grow
