@@ -29,8 +29,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from parax.compiler.ir.cost import Cost, Sizes
-from parax.compiler.ir.costs import node_cost, product_items
+from parax.compiler.backend.costs import node_cost
+from parax.compiler.backend.kernels.matmul.cost import product_items
+from parax.compiler.costs.cost import Cost, Sizes
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.ops.recurrent import Recurrent
 from parax.compiler.ir.views import roots

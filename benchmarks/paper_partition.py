@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from parax.compiler.costs.cost import Cost
 from parax.compiler.frontend.parse import Source
-from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph
 from parax.compiler.planner.partition.micro_batches import bubble, micro_batch_sizes, micro_batches
 from parax.compiler.planner.partition.schedules import plan_pipeline, policy_of

@@ -26,7 +26,7 @@ from rich.table import Table
 from examples.models import MODELS, feeds
 from parax import env
 from parax.compiler.backend.calibration import running_machine
-from parax.compiler.ir.costs import costs_at
+from parax.compiler.backend.costs import costs_at
 from parax.compiler.ir.fp import Fp
 from parax.compiler.planner.partition.simulate import Instances, Sequential, Timeline, graph_works, simulate
 from parax.compiler.targets.machine import Machine

@@ -37,6 +37,7 @@ OWNS = {
     "compiler": "driver: model → plan",
     "compiler/targets": "CPUs, machines",
     "compiler/ir": "graph, operators",
+    "compiler/costs": "the cost model",
     "compiler/kernel_ir": "loops, vectors",
     "compiler/frontend": "ONNX → graph",
     "compiler/passes": "graph → graph",

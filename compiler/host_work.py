@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .ir.cost import Sizes
-from .ir.costs import node_cost
+from .backend.costs import node_cost
+from .costs.cost import Sizes
 from .manifest_steps import all_blocks
 from .passes.dataflow.split_steps import Block, HostStep
 

@@ -35,12 +35,14 @@ MAY_IMPORT = {
     "parax/__main__": {"compiler/cli"},
     "compiler/options": BASE,
     "compiler/targets": BASE | {"compiler/targets"},
-    "compiler/ir": BASE | {"compiler/ir", "compiler/targets"},  # its cost rules read descriptions of machines
+    "compiler/ir": BASE | {"compiler/ir"},
+    "compiler/costs": BASE | {"compiler/ir", "compiler/targets", "compiler/costs"},
     "compiler/kernel_ir": BASE | {"compiler/ir", "compiler/kernel_ir", "runtime/sync"},
-    "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/frontend"},
+    "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/costs", "compiler/frontend"},
     "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/passes"},
     "compiler/backend": BASE | {
-        "compiler/options", "compiler/ir", "compiler/kernel_ir", "compiler/targets", "compiler/backend", "runtime",
+        "compiler/options", "compiler/ir", "compiler/costs", "compiler/kernel_ir", "compiler/targets",
+        "compiler/backend", "runtime",
     },
     "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
     "runtime": BASE | {"runtime"},

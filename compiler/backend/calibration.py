@@ -30,7 +30,7 @@ from ...errors import UsageError
 from ...files import keep
 from ...runtime.cpu import cpu_identity, cpu_name
 from ...runtime.topology import machine as topology
-from ..ir.cost import Cost
+from ..costs.cost import Cost
 from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..kernel_ir.loops import INDEX
 from ..targets.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ir.cost import Cost
-from ..ir.costs import node_cost
+from ..costs.cost import Cost
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import lookup
 from ..ir.types import F32, TensorType
 from ..targets.target import Target
+from .costs import node_cost
 from .emit_llvm import ModuleEmitter
 from .jit import Loaded
 from .lower import physical_array
@@ -44,7 +44,7 @@ class Reference:
     """A node to be timed.
 
     Attributes:
-        kind: of costs.KINDS. shapes: of the operands; `constants` of them are weights, from the second one on.
+        kind: of `costs.KINDS`. shapes: of the operands; `constants` of them are weights, from the second one on.
         layout: of operands of rank 4 and of the result.
     """
 

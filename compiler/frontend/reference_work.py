@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from itertools import zip_longest
 
-from ..ir.cost import Sizes
-from ..ir.costs import node_cost
+from ..costs.cost import Sizes
+from ..costs.node_cost import direct_flops
 from ..ir.graph import Node
 from ..ir.ops.base import Elementwise, Movement, Reduce, Window
 from ..ir.ops.contraction import Conv, ConvTranspose
@@ -41,9 +41,9 @@ def reference_work(node: Node) -> float:
     if name in _ELEMENT_BY_ELEMENT or isinstance(node.op, Scatter):
         return float(ELEMENT * elements)
     if name in _VECTORISED or isinstance(node.op, (Elementwise, Movement, Reduce)):
-        return NUMPY * (node_cost(node, {}).flops + elements * len(node.operands or (0,)))
+        return NUMPY * (direct_flops(node) + elements * len(node.operands or (0,)))
     if isinstance(node.op, (Conv, ConvTranspose, Window, Recurrent)):
-        return LOOP * node_cost(node, {}).flops + ELEMENT * elements
+        return LOOP * direct_flops(node) + ELEMENT * elements
     return LOOP * sum(made) * max(given, default=1) + float(ELEMENT * elements)  # Resize visits all for each
 
 

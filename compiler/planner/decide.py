@@ -11,8 +11,8 @@ from typing import Any
 
 from ...errors import UsageError
 from ...runtime.manifest import ForRows
+from ..backend.costs import costs_at
 from ..ir.call_rows import call_rows
-from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.graph import Graph
 from ..ir.schedule import Schedule

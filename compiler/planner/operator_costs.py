@@ -1,6 +1,6 @@
 """What each operator of a model computes and moves, and what bounds it on a machine: `parax inspect --costs`.
 
-Owns the list. How costs are counted is `ir.costs`' knowledge, what an intensity is `ir.cost`'s.
+Owns the list. How costs are counted is `costs`' knowledge.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
+from ..costs.cost import Cost
+from ..costs.node_cost import total_cost
 from ..frontend.parse import Source
-from ..ir.cost import Cost
-from ..ir.costs import total_cost
 from ..options import CompileOptions
 from ..targets.machine import Machine
 from .candidate import LATENCY

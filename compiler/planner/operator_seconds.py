@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..backend.costs import costs_at
 from ..ir.call_rows import ANY
-from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..ir.text import parse_graph
 from ..targets.machine import Machine

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UnsupportedOp, UsageError
+from ..costs.cost import CostRule
 from ..frontend.parse import Source
-from ..ir.cost import CostRule
 from ..ir.graph import Graph, Node
 from ..ir.schedule import Layer, Schedule, check_schedule
 from ..options import CompileOptions

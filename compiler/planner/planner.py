@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..ir.cost import CostRule
-from ..ir.costs import node_cost
+from ..backend.costs import node_cost
+from ..costs.cost import CostRule
 from ..ir.graph import Graph
 from ..ir.ops.base import Control, Host
 from ..ir.schedule import Schedule

@@ -14,8 +14,8 @@ from functools import cached_property
 
 from ...errors import InternalError
 from ...runtime.cut import row_ranges
-from ..ir.cost import CostRule
-from ..ir.costs import node_cost
+from ..backend.costs import node_cost
+from ..costs.cost import CostRule
 from ..ir.graph import Graph
 from ..ir.schedule import Schedule
 from ..ir.views import MemoryPlan

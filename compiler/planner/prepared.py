@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ...runtime.topology import choose_cores
 from .. import driver
+from ..backend.costs import costs_at
 from ..compilation import Compilation, Progress
 from ..frontend.parse import Source
 from ..ir.call_rows import call_rows
-from ..ir.costs import costs_at
 from ..ir.fp import Fp
 from ..options import CompileOptions
 from ..passes.dataflow.split_steps import is_one_step

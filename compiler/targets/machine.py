@@ -36,8 +36,8 @@ DEFAULT_EFFICIENCY: dict[str, float] = {
     "conv-transpose": 0.60, "matmul": 0.80, "batched-matmul": 0.55, "attention": 0.45, "recurrent": 0.60, "pool": 0.10,
     "reduce": 0.10, "norm": 0.15, "softmax": 0.15, "elementwise": 0.08, "movement": 0.05, "lookup": 0.05, "host": 0.002,
 }  # fmt: skip
-"""Shares of the f32 peak that each kind of work (costs.KINDS) gets out of the first cache; above 1 means fewer
-multiplications than are counted (Winograd). What parax's kernels reach on an AVX-512 machine."""
+"""Shares of the f32 peak that each kind of work gets out of the first cache; above 1 means fewer multiplications than
+are counted (Winograd). What parax's kernels reach on an AVX-512 machine."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import pytest
 
 import parax
 from parax.compiler.backend import calibration, machine
+from parax.compiler.backend.costs import KINDS
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.reference_kernels import FAR_REFERENCES, REFERENCES, References
-from parax.compiler.ir.costs import KINDS
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.machine import Machine
 from parax.runtime.topology import Core, Topology, choose_cores

@@ -17,9 +17,9 @@ import pytest
 
 import parax
 from parax.compiler import driver
+from parax.compiler.backend.costs import node_cost
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import compile_model, import_graph, optimise
-from parax.compiler.ir.costs import node_cost
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.schedule import print_schedule
 from parax.compiler.ir.views import is_window

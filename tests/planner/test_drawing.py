@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from parax.compiler.ir.cost import Cost
+from parax.compiler.costs.cost import Cost
 from parax.compiler.planner.draw import LEFT, WIDTH, Bar, Panel, html, svg
 from parax.compiler.planner.partition.simulate import Instances, Work, simulate
 from parax.compiler.planner.timeline import first_calls, measured_panel, predicted_panel

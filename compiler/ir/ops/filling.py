@@ -264,7 +264,7 @@ class Size(Operator):
     data: In[Any2]
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
-    work = work_rules.moves
+    work = work_rules.writes_sizes
     fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:

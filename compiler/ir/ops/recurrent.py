@@ -188,8 +188,11 @@ class Recurrent(Operator):
         return 2 if rows.output == 0 else 1
 
     def work(self, shapes: Shapes) -> Work:
+        """R is read, and cores meet, at every time step; W's product is taken for all steps at once."""
         x, (directions, gates, hidden) = shapes.operand(0), shapes.operand(2)
-        return Work("recurrent", 2 * x[0] * x[1] * directions * gates * (x[2] + hidden))
+        steps = max(1, x[self.layout])
+        return Work("recurrent", 2 * x[0] * x[1] * directions * gates * (x[2] + hidden), times_read={2: steps},
+                    meetings=steps * directions)  # fmt: skip
 
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         """sequence_lens count steps."""

@@ -221,7 +221,7 @@ class Shape(Operator):
     end: Attr[int | None] = None
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
-    work = work_rules.moves
+    work = work_rules.writes_sizes
     fusion_root = False
 
     def _dims(self, ctx: InferContext) -> Dims:

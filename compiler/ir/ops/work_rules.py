@@ -1,14 +1,14 @@
 """Arithmetic: how much an operator computes by the direct algorithm, and what kind of work that is.
 
 Owns the rules that several operators share. How near to a machine's limits a kind of work comes, into how many pieces
-kernels cut it and which algorithm they take is not said here: the cost model (`ir/costs.py`) knows.
+kernels cut it and which algorithm they take is not said here: the kernels' counts (`backend/costs.py`) do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +74,18 @@ class Work:
     """What one run computes.
 
     Attributes:
-        kind: one of costs.KINDS. flops: a multiply-add is two.
+        kind: of work; each has kernels that say how they cut it. flops: a multiply-add is two.
         selects: whether no more of the first operand is read than there are elements in the result.
+        reads: whether it reads its operands at all, rather than their sizes. times_read: operand → how often its
+            constants are read, where that is not once. meetings: how often cores that share it meet before its end.
     """
 
     kind: str
     flops: int = 0
     selects: bool = False
+    reads: bool = True
+    times_read: Mapping[int, int] = field(default_factory=dict)
+    meetings: int = 0
 
 
 WorkRule = Callable[[Any, Shapes], Work]
@@ -95,6 +100,11 @@ def none(op: Operator, shapes: Shapes) -> Work:
 def moves(op: Operator, shapes: Shapes) -> Work:
     """Copies of all or of most of the operands."""
     return Work("movement")
+
+
+def writes_sizes(op: Operator, shapes: Shapes) -> Work:
+    """Numbers that follow from the operands' sizes: nothing is read, but users must wait for them."""
+    return Work("movement", reads=False)
 
 
 def selects(op: Operator, shapes: Shapes) -> Work:

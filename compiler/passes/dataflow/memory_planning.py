@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from ...ir.axis_orders import physical_axes
-from ...ir.concurrency import Spot, scheduled_spots, sequential_spots
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.ops.internal import Copy
 from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
 from ...ir.views import Copies, Home, MemoryPlan, homes, is_window, roots
+from .concurrency import Spot, scheduled_spots, sequential_spots
 from .placement import Span, peak, place
 
 ALIGN = 64

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.cost import Cost, Sizes
+from ...costs.cost import Cost, Sizes
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
 from ...ir.types import Dim, TensorType

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.cost import Cost, CostRule
-from ...ir.costs import node_cost
+from ...backend.costs import node_cost
+from ...costs.cost import Cost, CostRule
 from ...ir.graph import Graph, Node
 from ...passes.block.merge_convolutions import MergeConvolutions
 from ...passes.rewrite import Rewriter

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
-from ...ir.cost import CostRule
-from ...ir.costs import node_cost
+from ...backend.costs import node_cost
+from ...costs.cost import CostRule
 from ...ir.graph import Graph, Node
 from ...ir.ops.internal import Result
 from ...ir.schedule import Branch, Layer, Schedule, Stage, sequential_schedule

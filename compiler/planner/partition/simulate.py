@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import UsageError
-from ...ir.cost import Cost
+from ...costs.cost import Cost
 from ...targets.machine import Machine
 from .bandwidth_sim import Task, capacities, links_of, run_tasks
 from .list_scheduler import Latencies, Span

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.cost import Cost, CostRule
-from ...ir.costs import node_cost
+from ...backend.costs import node_cost
+from ...costs.cost import Cost, CostRule
 from ...ir.graph import Graph
 from ...ir.views import MemoryPlan
 from ...targets.machine import Machine

@@ -15,9 +15,9 @@ from backend.kernels.naive import check, conv, normal
 from parax.compiler.backend.kernels.conv.separable import MOST_PIXELS, band_rows
 from parax.compiler.backend.kernels.conv.spatial import Line
 from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
+from parax.compiler.backend.kernels.matmul.strassen import counts
 from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
 from parax.compiler.backend.lowering import LowerContext, WeightStore
-from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Value

@@ -15,9 +15,9 @@ from backend.kernels.naive import normal
 from parax.compiler.backend.kernels.conv.conv import lower_conv
 from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
 from parax.compiler.backend.kernels.matmul.matmul import lower_matmul
+from parax.compiler.backend.kernels.matmul.strassen import counts
 from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
 from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext, WeightStore
-from parax.compiler.ir import strassen as counts
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.text import parse_graph

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.kernels.conv.weights import ConvShape
+from parax.compiler.backend.kernels.conv.winograd import counts
 from parax.compiler.backend.kernels.conv.winograd import lower as kernels
 from parax.compiler.backend.lowering import LowerContext, WeightStore
-from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.call_rows import ANY
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup

@@ -17,10 +17,10 @@ from backend.kernels import naive
 from backend.kernels.naive import normal
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels.conv.weights import ConvShape
+from parax.compiler.backend.kernels.conv.winograd import counts
 from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.backend.kernels.conv.winograd.axes import Axis, axis_algorithm, emit_product
 from parax.compiler.backend.lowering import Candidates, LowerContext
-from parax.compiler.ir import winograd as counts
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.targets.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from parax.compiler.ir.cost import Cost
+from parax.compiler.costs.cost import Cost
 from parax.compiler.planner.partition.dag import Dag
 
 KINDS = ("conv", "conv1x1", "winograd", "pool", "elementwise", "depthwise")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parax.compiler.costs.cost import Cost
 from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.ir.builder import GraphBuilder
-from parax.compiler.ir.cost import Cost
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.internal import Result
 from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parax.compiler.ir.cost import Cost
+from parax.compiler.costs.cost import Cost
 from parax.compiler.planner.partition.simulate import (
     SPREAD,
     Greedy,

@@ -2,8 +2,8 @@
 
 Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016), for kernels of any size, strides 1 and
 2. Channels-last; weights are transformed at compile time. Owns which layers it serves, with which pairs of axis
-algorithms, and how they are blocked; the counts that rank them are `ir/winograd.py`'s, the loops `winograd_kernel`'s,
-the matrices `winograd_axes`'s.
+algorithms, and how they are blocked; the counts that rank them are `counts`', the loops `emit`'s,
+the matrices `axes`'s.
 
 Error: an output y of a tile mixes what the tile's window of the input holds, and nothing else. With u = 2⁻²⁴,
 
@@ -33,7 +33,6 @@ from functools import partial
 
 import numpy as np
 
-from .....ir import winograd as counts
 from .....ir.bands import greatest
 from .....ir.call_rows import ALONE, CallRows
 from .....ir.mapped import forget
@@ -47,6 +46,7 @@ from ....microkernels.table import tallest_tile, widest_tile
 from ...matmul.blocking import size_hint, static
 from ...matmul.pack import pad_vector
 from ..weights import ConvShape
+from . import counts
 from .axes import Axis, Matrix, as_array, axis_algorithm
 from .emit import Plan, WinogradKernel
 

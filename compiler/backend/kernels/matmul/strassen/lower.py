@@ -1,7 +1,7 @@
 """Products by Strassen's algorithm in Winograd's form: seven products of half the size instead of eight.
 
 Owns which products it serves, how they are blocked and how B and the bias are prepared; the loops are
-`strassen_kernel`'s. One level only: A's sums are made per work item, B's at compile time, so that an eighth of the
+`emit`'s. One level only: A's sums are made per work item, B's at compile time, so that an eighth of the
 multiply-adds goes away for the sums of A, three blocks of sums kept in the cache, and weights 7/4 as large.
 
 Error: the sums add rows of one item to each other, so the bound is one of norms (Higham, "Accuracy and Stability of
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .....ir import bands
-from .....ir import strassen as counts
 from .....ir.types import ceil_div
 from .....kernel_ir.builder import F32PTR, I64PTR, Builder
 from .....kernel_ir.loops import KFunc, PtrType
@@ -31,6 +30,7 @@ from ..blocking import Product, panel_kinds, product_shape, static
 from ..gemm import Operands
 from ..pack import pad_vector
 from ..tile import LINE
+from . import counts
 from .emit import MATRICES, N_SUMS, Halves, StrassenEmitter, Sums
 
 ERROR_BOUND = 1e-5  # of the largest output, for operands of one magnitude and up to 4096 steps of k

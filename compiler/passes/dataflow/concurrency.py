@@ -1,17 +1,17 @@
 """When the nodes of a scheduled graph run: which one is surely over before another begins.
 
-Shared by the memory planner (what may share bytes) and the backend (what must wait). Knows no costs.
+The memory planner asks: what may share bytes. Knows no costs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import InternalError
-from .graph import Graph, Node, Value
-from .ops.shape import Concat
-from .schedule import Schedule, check_schedule, print_schedule
-from .views import computes, roots
+from ....errors import InternalError
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.shape import Concat
+from ...ir.schedule import Schedule, check_schedule, print_schedule
+from ...ir.views import computes, roots
 
 
 @dataclass(frozen=True)

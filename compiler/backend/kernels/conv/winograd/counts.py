@@ -1,7 +1,7 @@
 """How much Winograd's algorithms compute (Lavin and Gray, 2016) for a layer, and which of them serves it best.
 
-Owns which algorithms keep the error bound, their counts and the lengths of blocks, for the cost model and for the
-kernels (backend/kernels/conv/winograd/lower.py); knows no kernel.
+Owns which algorithms keep the error bound, their counts and the lengths of blocks: the one source for the cost model
+(`conv.cost`) and for the kernels (`lower`). It must not know how either is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..targets.machine import Machine
+from .....targets.machine import Machine
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the

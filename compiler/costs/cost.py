@@ -1,6 +1,6 @@
 """A cost: the arithmetic and the bytes of one run of a node, and the sizes that they are counted with.
 
-Owns the record and what follows from it alone. It must not know operators: `costs` counts them.
+Owns the record and what follows from it alone. It must not know operators: `node_cost` counts them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..ir.graph import Node, Value
+from ..ir.types import Dim, SymDim, TensorType
 from ..targets.machine import Machine
-from .graph import Node, Value
-from .types import Dim, SymDim, TensorType
 
 TYPICAL = 32  # what a symbol without a given size is taken to be
 
@@ -24,7 +24,7 @@ class Cost:
         flops: arithmetic by the direct algorithm, a multiply-add is two.
         read_nbytes: of activations, each operand once. written_nbytes: of results.
         weight_nbytes: of constants, as often as they are read (a recurrent layer reads R at every time step).
-        parallel_items: pieces that cores can share, at least 1. kind: one of KINDS.
+        parallel_items: pieces that cores can share, at least 1. kind: of work (`backend.costs.KINDS`).
         meetings: how often its cores meet before its end, at every time step of a recurrent layer.
         kernel_flops, kernel_weight_nbytes: what parax's kernel does and reads where that is not the direct algorithm's
             (Winograd, vectors padded with idle lanes, taps in the padding left out); None: the same.

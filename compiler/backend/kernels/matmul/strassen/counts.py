@@ -1,7 +1,7 @@
 """What Strassen's algorithm takes of a product's time, one level of it, and where that is worth its memory.
 
 Strassen, "Gaussian elimination is not optimal" (1969), in Winograd's form: seven products of half the size for eight.
-Owns this count, which the cost model and the kernels (backend/kernels/matmul/strassen/lower.py) share; knows no kernel.
+Owns this count: the one source for the cost model (`matmul.cost`) and for the kernels (`lower`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,69 @@
+"""What kernels of matrix products do: whole vectors of columns, panels that cores share, Strassen's algorithm.
+
+Owns these counts for the cost model; they follow `blocking` and `strassen`, for vectors of LANES whatever the target.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ....costs.cost import Cost, Sizes
+from ....costs.node_cost import Choice, KernelCosts
+from ....ir.graph import Node
+from ....ir.ops.contraction import Gemm
+from .strassen import counts as strassen
+
+LANES = 16  # f32 elements of the widest vectors
+TILE_ROWS = 6  # rows of the usual register tile
+PANEL = 64  # columns of a panel
+
+
+def product_items(outer: int, rows: int, columns: int) -> int:
+    """Pieces into which kernels may cut `outer` products, so that cores finish together: register tiles × panels."""
+    return outer * -(-rows // (2 * TILE_ROWS)) * -(-columns // PANEL)
+
+
+def padded(cost: Cost, columns: int, tail_flops: float) -> Cost:
+    """Vectors that are not full multiply zeros."""
+    whole = -(-columns // LANES) * LANES
+    direct = cost.flops - tail_flops
+    return replace(cost, kernel_flops=direct * whole / columns + tail_flops) if whole > columns else cost
+
+
+def halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float) -> Cost:
+    """Large products with constant B take Strassen's algorithm, where it is allowed."""
+    weights = math.prod(sizes.shape(root.operands[1]))
+    if not weights or cost.weight_nbytes < 4 * weights or columns < LANES:  # no constant
+        return cost
+    rows, depth = math.prod(sizes.shape(root.output)) // columns, weights // columns
+    if not rows or not strassen.pays(rows, depth, columns):
+        return cost
+    direct = cost.arithmetic - tail_flops
+    return replace(cost, kernel_flops=direct * strassen.arithmetic(depth, columns) + tail_flops,
+                   kernel_weight_nbytes=cost.weight_nbytes * strassen.PRODUCTS / 4)  # fmt: skip
+
+
+def _columns(node: Node, sizes: Sizes) -> int:
+    """Columns of B."""
+    b = sizes.shape(node.operands[1])
+    return b[0 if isinstance(node.op, Gemm) and node.op.transB else -1] if len(b) > 1 else 1
+
+
+def _kind(node: Node, sizes: Sizes) -> str:
+    return "matmul" if math.prod(sizes.shape(node.operands[1])[:-2]) == 1 else "batched-matmul"
+
+
+def _items(node: Node, sizes: Sizes) -> int:
+    outer, columns = math.prod(sizes.shape(node.operands[1])[:-2]), _columns(node, sizes)
+    return product_items(outer, max(1, sizes.numel(node.output) // max(1, columns * outer)), columns)
+
+
+def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
+    columns = _columns(node, sizes)
+    whole = padded(cost, columns, tail_flops)
+    return halved(whole, node, columns, sizes, tail_flops) if choice.fp.strassen else whole
+
+
+PRODUCT = KernelCosts(_items, _kind, _counts)
+KINDS = ("matmul", "batched-matmul")
