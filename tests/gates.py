@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from inside import batches_of, executor_of, router_of
 from parax.runtime.session import Session
 
 LIMIT = 60
@@ -23,8 +24,8 @@ def rows(n: int, first: float = 0.0) -> np.ndarray:
 
 def give(session: Session, instances: Sequence[Any]) -> None:
     """Return instances that a test has taken."""
-    session._executor.free.extend(instances[::-1])
-    session._executor.hand_over()
+    executor_of(session).free.extend(instances[::-1])
+    executor_of(session).hand_over()
 
 
 def counts(session: Session) -> tuple[int, int]:
@@ -39,8 +40,8 @@ class Gate:
     def __init__(self, session: Session) -> None:
         self.session, self.rows = session, list[int]()
         self.begun, self.opened = threading.Event(), threading.Event()
-        self._serve = session._router.serve
-        session._router.serve = self.serve  # type: ignore[method-assign]
+        self._serve = router_of(session).serve
+        router_of(session).serve = self.serve  # type: ignore[method-assign]
 
     def serve(self, binding: Any, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         self.rows.append(binding.rows)
@@ -52,7 +53,7 @@ class Gate:
     def wait_for(self, n: int) -> None:
         """Return once so many requests are in flight."""
         end = time.monotonic() + LIMIT
-        while self.session._batches._in_flight < n:  # type: ignore[union-attr]
+        while batches_of(self.session)._in_flight < n:
             assert time.monotonic() < end
             time.sleep(0.001)
 

@@ -49,31 +49,31 @@ def failed_cleanly(done: subprocess.CompletedProcess[str], code: int) -> None:
 
 
 @pytest.mark.parametrize("script", ["main", "paraxc"])
-def test_help_is_quick(script: str, cli: Cli) -> None:
-    cli("--help", script=script)  # the first run writes bytecode
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        done = cli("--help", script=script)
-        seconds.append(time.perf_counter() - began)
-        assert done.returncode == 0
-        assert done.stdout.startswith("usage: parax")
-    # 0.15 s of its own is promised; a busy machine may be slower than its bare interpreter
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", ""], check=True)
-    assert min(seconds) < 0.15 + 5 * (time.perf_counter() - began)
+def test_help(script: str, cli: Cli) -> None:
+    done = cli("--help", script=script)
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: parax")
 
 
-def test_help_loads_no_libraries(cli: Cli) -> None:
+MOST_MODULES = 200
+"""Of ours and of others, beyond what a bare interpreter has: what help, which is to be quick, may load."""
+
+
+def test_help_loads_little(cli: Cli) -> None:
     script = """if True:
         import sys
+        bare = set(sys.modules)
+        import argparse
         from parax.compiler import cli
         try:
             cli.paraxc(["--help"])
         except SystemExit:
+            print(len(set(sys.modules) - bare))
             print(sorted({"numpy", "onnx", "rich", "llvmlite", "networkx"} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    loaded, libraries = done.stdout.splitlines()[-2:]
+    assert libraries == "[]"
+    assert int(loaded) <= MOST_MODULES
 
 
 def test_version(cli: Cli) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from ...errors import InternalError, InvalidModel
@@ -291,23 +290,6 @@ class Graph:
         outputs = [mapping[v] for v in self._outputs]
         copy.set_outputs([v for v in outputs if v is not None], self.output_names)
         return copy
-
-    # Order and graph theory
-
-    def to_networkx(self) -> nx.DiGraph:
-        """Nodes as vertices, an edge from each producer to each consumer."""
-        result = nx.DiGraph(name=self.name)
-        result.add_nodes_from(self)
-        for node in self:
-            result.add_edges_from((v.producer, node) for v in node.operands if v.producer is not None)
-        return result
-
-    def topological(self) -> list[Node]:
-        """The nodes with producers before consumers. Raises InvalidModel if there is a cycle."""
-        try:
-            return list(nx.topological_sort(self.to_networkx()))
-        except nx.NetworkXUnfeasible:
-            raise InvalidModel("the graph has a cycle", where=f"graph {self.name}") from None
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self._inputs)} inputs, {self._n_nodes} nodes, {len(self._outputs)} outputs>"

@@ -11,7 +11,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from ...errors import ParaxError
 from ..ir.graph import Graph
@@ -22,8 +21,6 @@ from .rewrite import Rewriter
 @dataclass(frozen=True)
 class Pass:
     """One transformation of a graph."""
-
-    room: ClassVar[str] = ""
 
     @abstractmethod
     def run(self, graph: Graph, rw: Rewriter) -> bool:
@@ -39,25 +36,17 @@ class Pass:
 class NodePass(Pass):
     """Looks at one node at a time."""
 
-    room = "node"
-
 
 class BlockPass(Pass):
     """Looks at a node and its neighbours: algebra, fusion, decomposition."""
-
-    room = "block"
 
 
 class DataflowPass(Pass):
     """Looks at the whole graph."""
 
-    room = "dataflow"
-
 
 class PartitionPass(Pass):
     """Prepares the graph for several cores: layers, stages, and what bounds them."""
-
-    room = "partition"
 
 
 @dataclass

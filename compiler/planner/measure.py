@@ -75,7 +75,7 @@ def trial(row: Row, load: Load) -> Trial:
 
 
 @dataclass
-class Racer:
+class CandidateTimer:
     """A candidate in the race.
 
     Attributes:
@@ -113,7 +113,7 @@ class Racer:
         return seconds / max(1, self.items)
 
 
-class Calm:
+class NoiseGate:
     """Repeats what ran while the machine was disturbed, after waiting for the end of that, as long as patience lasts.
 
     Attributes:
@@ -153,44 +153,44 @@ def measure(
     """
     trials = [trial(row, load) for row in rows]
     with ExitStack() as stack:
-        racers: list[Racer] = []
+        timers: list[CandidateTimer] = []
         for row, each in zip(rows, trials, strict=True):
             session = stack.enter_context(open_session(plan_of(row.candidate), row.candidate, cores))
             calls = [partial(session.run, inputs_of(each.rows))] * each.clients
             contestant = Contestant("parax", row.candidate.name, calls, each.rows)
-            racers.append(Racer(contestant, each.rows * each.clients, in_part=each.parts > 1))
-        race(racers, budget_seconds, tell, Calm(slowness, PATIENCE * budget_seconds))
+            timers.append(CandidateTimer(contestant, each.rows * each.clients, in_part=each.parts > 1))
+        race(timers, budget_seconds, tell, NoiseGate(slowness, PATIENCE * budget_seconds))
     found = []
-    for row, each, racer in zip(rows, trials, racers, strict=True):
-        seconds, items = racer.seconds, each.rows * each.clients
-        figures = Measured(seconds * each.parts, items / seconds, racer.spread, len(racer.times))
+    for row, each, timer in zip(rows, trials, timers, strict=True):
+        seconds, items = timer.seconds, each.rows * each.clients
+        figures = Measured(seconds * each.parts, items / seconds, timer.spread, len(timer.times))
         found.append(replace(row, measured=figures))
     return found
 
 
-def race(racers: Sequence[Racer], budget_seconds: float, tell: Tell, calm: Calm) -> None:
+def race(timers: Sequence[CandidateTimer], budget_seconds: float, tell: Tell, gate: NoiseGate) -> None:
     """Rounds in which each one runs once. After FEWEST_ROUNDS those that were never near the leader drop out; the rest
-    go on, longer if their times are spread. What `calm` waits does not count.
+    go on, longer if their times are spread. What `gate` waits does not count.
     """
-    for racer in racers:
-        tell(f"warming up {racer.contestant.setup}", 0.0)
+    for timer in timers:
+        tell(f"warming up {timer.contestant.setup}", 0.0)
         for _ in range(WARM_UPS):
-            if racer.contestant.run_for(0.0)[1][0] > LONG_SECONDS:
+            if timer.contestant.run_for(0.0)[1][0] > LONG_SECONDS:
                 break
     began, n = time.perf_counter(), 0
     while n < MOST_ROUNDS:
-        racing = [racer for racer in racers if not racer.behind]
-        spent = time.perf_counter() - began - calm.waited
+        racing = [timer for timer in timers if not timer.behind]
+        spent = time.perf_counter() - began - gate.waited
         if n and spent >= budget_seconds * (1 if n >= FEWEST_ROUNDS else OVERDRAFT):
             break
-        if n >= SETTLED_ROUNDS and (len(racing) == 1 or all(racer.spread <= LITTLE_SPREAD for racer in racing)):
+        if n >= SETTLED_ROUNDS and (len(racing) == 1 or all(timer.spread <= LITTLE_SPREAD for timer in racing)):
             break
-        for racer in racing:
-            done = (time.perf_counter() - began - calm.waited) / budget_seconds
-            tell(f"round {n + 1}: {racer.contestant.setup}", min(1.0, max(done, n / MOST_ROUNDS)))
-            racer.times.append(calm.run(racer.turn))
+        for timer in racing:
+            done = (time.perf_counter() - began - gate.waited) / budget_seconds
+            tell(f"round {n + 1}: {timer.contestant.setup}", min(1.0, max(done, n / MOST_ROUNDS)))
+            timer.times.append(gate.run(timer.turn))
         n += 1
         if n >= FEWEST_ROUNDS:
-            leader = min(racer.each(racer.seconds) for racer in racing)
-            for racer in racing:
-                racer.behind = racer.each(min(racer.times)) > LEFT_BEHIND * leader
+            leader = min(timer.each(timer.seconds) for timer in racing)
+            for timer in racing:
+                timer.behind = timer.each(min(timer.times)) > LEFT_BEHIND * leader

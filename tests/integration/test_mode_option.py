@@ -13,6 +13,7 @@ import pytest
 
 import parax
 from examples.models import build
+from inside import router_of
 from parax import CompileOptions, UsageError
 from parax.runtime.topology import choose_cores
 
@@ -67,7 +68,7 @@ def test_a_pipeline_cuts_larger_requests_into_more_micro_batches(model: onnx.Mod
     x = np.random.default_rng(1).standard_normal((rows, 16, 28, 28), np.float32)
     with plan.session(mode="sequential", instances=1) as plain, plan.session(cores=choose_cores(None)[:2]) as session:
         assert session.run({"x": x})["y"].tobytes() == plain.run({"x": x})["y"].tobytes()
-        (binding,) = session._router.known.values()
+        (binding,) = router_of(session).known.values()
         (cut,) = binding.cuts.values()
         assert len(cut.ranges) == planned.micro_batches + 3
         assert max(n for _, n in cut.ranges) <= planned.micro_rows

@@ -12,6 +12,7 @@ import pytest
 
 import parax
 from examples.models import build, feeds
+from inside import executor_of
 from parax.errors import InvalidInput
 from parax.runtime.session import Session
 
@@ -98,4 +99,4 @@ def test_from_one_caller_to_eight_and_back(session: Session) -> None:
         switches += 1
     assert not load.wrong
     assert sum(load.answered) == expected
-    assert session._executor.is_idle()
+    assert executor_of(session).is_idle()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from fake_clock import FakeClock
+from parax.compiler import contest
 from parax.compiler.contest import Contestant
 from parax.compiler.planner import measure
 from parax.compiler.planner.candidate import Candidate, Load
 from parax.compiler.planner.choice import Row
-from parax.compiler.planner.measure import Calm, Racer, race, trial
+from parax.compiler.planner.measure import CandidateTimer, NoiseGate, race, trial
 from parax.compiler.planner.partition.simulate import Timeline
 from parax.compiler.planner.predict import Prediction
 
@@ -21,17 +22,22 @@ def quiet(what: str, done: float) -> None:
     """Progress that nobody sees."""
 
 
-def undisturbed() -> Calm:
-    return Calm(lambda: 1.0, 1.0)
+def undisturbed() -> NoiseGate:
+    return NoiseGate(lambda: 1.0, 1.0)
 
 
-def sleeper(seconds: Callable[[], float]) -> Racer:
-    return Racer(Contestant("parax", "sleeper", [lambda: time.sleep(seconds())], 1), 1)
+CLOCK = FakeClock()
+
+
+def sleeper(seconds: Callable[[], float]) -> CandidateTimer:
+    return CandidateTimer(Contestant("parax", "sleeper", [lambda: CLOCK.sleep(seconds())], 1), 1)
 
 
 @pytest.fixture(autouse=True)
-def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "SLICE_SECONDS", 0.0)
+    for module in (measure, contest):
+        monkeypatch.setattr(module, "time", CLOCK)
 
 
 def test_who_is_left_behind_drops_out_after_a_few_rounds() -> None:
@@ -52,45 +58,45 @@ def test_who_was_near_once_is_only_disturbed_and_stays() -> None:
 
 def test_the_budget_ends_a_race_that_is_not_settled() -> None:
     toggled = itertools.cycle([2e-3, 3e-3])
-    racers = [sleeper(lambda: next(toggled)) for _ in range(3)]
-    began = time.perf_counter()
-    race(racers, 0.05, quiet, undisturbed())
-    assert time.perf_counter() - began < 0.5
-    assert all(len(racer.times) >= measure.FEWEST_ROUNDS for racer in racers)
+    timers = [sleeper(lambda: next(toggled)) for _ in range(3)]
+    began = CLOCK.perf_counter()
+    race(timers, 0.05, quiet, undisturbed())
+    assert CLOCK.perf_counter() - began < 0.5
+    assert all(len(timer.times) >= measure.FEWEST_ROUNDS for timer in timers)
 
 
 def test_long_requests_end_a_race_after_a_round() -> None:
-    racers = [sleeper(lambda: 0.02) for _ in range(3)]
-    race(racers, 0.02, quiet, undisturbed())
-    assert [len(racer.times) for racer in racers] == [1, 1, 1]
+    timers = [sleeper(lambda: 0.02) for _ in range(3)]
+    race(timers, 0.02, quiet, undisturbed())
+    assert [len(timer.times) for timer in timers] == [1, 1, 1]
 
 
 def test_what_ran_while_cores_were_away_is_run_again() -> None:
     slow, turns = iter([1.0, 2.0, 1.9, 1.1, 1.0]), itertools.count(1)
-    calm = Calm(lambda: next(slow), 10.0)
-    assert calm.run(lambda: float(next(turns))) == 1.0
-    assert calm.waited == 0.0
-    assert calm.run(lambda: float(next(turns))) == 3.0, "the second turn was disturbed"
-    assert calm.waited >= measure.PAUSE_SECONDS
+    gate = NoiseGate(lambda: next(slow), 10.0)
+    assert gate.run(lambda: float(next(turns))) == 1.0
+    assert gate.waited == 0.0
+    assert gate.run(lambda: float(next(turns))) == 3.0, "the second turn was disturbed"
+    assert gate.waited == pytest.approx(measure.PAUSE_SECONDS)
 
 
 def test_a_machine_that_stays_disturbed_is_measured_as_it_is() -> None:
-    calm = Calm(lambda: 2.0, 0.1)
-    began = time.perf_counter()
-    assert [calm.run(lambda: 5.0) for _ in range(3)] == [5.0, 5.0, 5.0]
-    assert time.perf_counter() - began < 1.0
-    racers = [sleeper(lambda: 1e-3) for _ in range(2)]
-    race(racers, 0.01, quiet, calm)
-    assert all(len(racer.times) >= measure.FEWEST_ROUNDS for racer in racers)
+    gate = NoiseGate(lambda: 2.0, 0.1)
+    began = CLOCK.perf_counter()
+    assert [gate.run(lambda: 5.0) for _ in range(3)] == [5.0, 5.0, 5.0]
+    assert CLOCK.perf_counter() - began < 1.0
+    timers = [sleeper(lambda: 1e-3) for _ in range(2)]
+    race(timers, 0.01, quiet, gate)
+    assert all(len(timer.times) >= measure.FEWEST_ROUNDS for timer in timers)
 
 
 def test_the_first_part_of_a_request_finds_cold_caches_and_does_not_count() -> None:
     times = itertools.cycle([0.05, 1e-3])
-    racer = sleeper(lambda: next(times))
-    assert racer.turn() >= 0.05
-    assert racer.turn() < 0.05
-    racer.in_part = True
-    assert [racer.turn() < 0.05 for _ in range(2)] == [True, True]
+    timer = sleeper(lambda: next(times))
+    assert timer.turn() >= 0.05
+    assert timer.turn() < 0.05
+    timer.in_part = True
+    assert [timer.turn() < 0.05 for _ in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -99,9 +105,9 @@ def test_the_first_part_of_a_request_finds_cold_caches_and_does_not_count() -> N
      ([1.0, 7.0, 1.1, 8.0, 1.2], 1.1, 0.2 / 1.1)],
 )  # fmt: skip
 def test_the_quicker_half_of_the_rounds_counts(times: Sequence[float], seconds: float, spread: float) -> None:
-    racer = Racer(Contestant("parax", "x", [], 1), 1, list(times))
-    assert racer.seconds == pytest.approx(seconds)
-    assert racer.spread == pytest.approx(spread)
+    timer = CandidateTimer(Contestant("parax", "x", [], 1), 1, list(times))
+    assert timer.seconds == pytest.approx(seconds)
+    assert timer.spread == pytest.approx(spread)
 
 
 def predicted(candidate: Candidate, seconds: float, calls: int, active: int) -> Row:

@@ -14,6 +14,7 @@ import pytest
 import parax
 from fake_plans import add_manifest, fake_plan
 from gates import LIMIT, Gate, counts, held_up, rows
+from inside import batches_of, executor_of
 from parax.runtime import Plan
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
@@ -116,8 +117,8 @@ def test_bits_are_those_of_running_alone(
         everyone(session, 8, inputs, 25)
         batches, requests = counts(session)
         assert requests >= 2 * batches
-        assert session._batches._in_flight == session._batches._running == 0  # type: ignore[union-attr]
-        assert len(session._executor.free) == instances
+        assert batches_of(session)._in_flight == batches_of(session)._running == 0
+        assert len(executor_of(session).free) == instances
 
 
 def test_other_symbols_and_shared_inputs_never_mix(compiled: Callable[[str], Plan]) -> None:
@@ -158,7 +159,7 @@ def test_coroutines_side_by_side(add_plan: Build) -> None:
         for _ in range(5):
             for n, result in enumerate(asyncio.run(all_at_once())):
                 assert np.array_equal(result["y"], rows(n % 5 + 1) + 1)
-        assert session._batches._in_flight == 0  # type: ignore[union-attr]
+        assert batches_of(session)._in_flight == 0
 
 
 @hypothesis.settings(max_examples=30)

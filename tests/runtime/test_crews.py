@@ -12,6 +12,7 @@ import pytest
 
 from fake_plans import ADD, add_manifest, fake_plan, object_code
 from gates import LIMIT, give, rows
+from inside import executor_of
 from parax.errors import InvalidInput, ResourceLimit
 from parax.runtime import crews
 from parax.runtime.crews import FIRST_LOOK, MOST_LEFT
@@ -52,7 +53,7 @@ def session(code: bytes, settings: dict[str, Any]) -> Iterator[Session]:
         for running in Running.begun:  # also of a test that failed
             running.let_go(*range(len(running.x)))
         Running.begun.clear()
-        assert session._executor.is_idle() and not session._executor.crews.active
+        assert executor_of(session).is_idle() and not executor_of(session).crews.active
 
 
 class Running:
@@ -101,12 +102,12 @@ def until(holds: Callable[[], bool]) -> None:
 
 def taken(session: Session) -> list[int]:
     """Of each crew, the pieces that were begun."""
-    return [int(crew.words[0]) for crew in session._executor.crews.active]
+    return [int(crew.words[0]) for crew in executor_of(session).crews.active]
 
 
 def begun_alone(session: Session, n: int) -> tuple[Running, list[Instance]]:
     """A request that one instance works on, and the other one, which a test holds."""
-    held = [session._executor.free.pop()]
+    held = [executor_of(session).free.pop()]
     running = Running(session, n)
     until(lambda: taken(session) == [1])
     time.sleep(2e-9 * FIRST_LOOK)
@@ -141,7 +142,7 @@ def test_whoever_asks_at_once_gets_the_instance_back_before_it_begins(
     monkeypatch.setattr(crews, "GRACE", int(2e9 * LIMIT))
     running, held = begun_alone(session, 5 + MOST_LEFT)
     give(session, held)
-    assert len(session._executor.crews.active[0].helpers) == 1
+    assert len(executor_of(session).crews.active[0].helpers) == 1
     other = Running(session, 1)
     other.let_go(0)
     until(lambda: other.is_over)
@@ -156,7 +157,7 @@ def test_helpers_leave_for_who_waits(session: Session) -> None:
     running = Running(session, 5 + MOST_LEFT)
     until(lambda: taken(session) == [2])
     other = Running(session, 1)
-    helper = session._executor.crews.active[0].helpers[0]
+    helper = executor_of(session).crews.active[0].helpers[0]
     until(lambda: helper.told == LEAVE)
     other.let_go(0)
     running.let_go(0, 1)
@@ -168,7 +169,7 @@ def test_helpers_leave_for_who_waits(session: Session) -> None:
 def test_what_is_about_to_end_is_helped_first(session: Session) -> None:
     running, held = begun_alone(session, 3)
     other = Running(session, 1)
-    until(lambda: bool(session._executor.waiting))
+    until(lambda: bool(executor_of(session).waiting))
     other.let_go(0)
     give(session, held)
     until(lambda: taken(session) == [2])
@@ -187,7 +188,7 @@ def test_what_is_about_to_end_is_helped_first(session: Session) -> None:
 def test_a_long_one_is_not_helped_first(session: Session) -> None:
     running, held = begun_alone(session, 3 + MOST_LEFT)
     other = Running(session, 1)
-    until(lambda: bool(session._executor.waiting))
+    until(lambda: bool(executor_of(session).waiting))
     other.let_go(0)
     give(session, held)
     until(lambda: other.is_over)  # which it could not be, did the instance hold a piece of the long one
@@ -201,7 +202,7 @@ def test_whichever_is_done_first_serves_the_next(session: Session, first: int) -
     running = Running(session, 2)
     until(lambda: taken(session) == [2])
     other = Running(session, 1)
-    until(lambda: bool(session._executor.waiting))
+    until(lambda: bool(executor_of(session).waiting))
     other.let_go(0)
     running.let_go(first)
     until(lambda: other.is_over)
@@ -216,7 +217,7 @@ def test_whoever_fails_leaves_nothing_to_the_next(session: Session, bad: int) ->
     running = Running(session, 2)
     until(lambda: taken(session) == [2])
     other = Running(session, 1)
-    until(lambda: bool(session._executor.waiting))
+    until(lambda: bool(executor_of(session).waiting))
     other.let_go(0)
     running.let_go(bad, value=BAD)
     until(lambda: other.is_over)
@@ -224,7 +225,7 @@ def test_whoever_fails_leaves_nothing_to_the_next(session: Session, bad: int) ->
     running.let_go(0, 1)
     until(lambda: running.is_over)
     assert isinstance(running.error, InvalidInput)
-    for instance in session._executor.instances:
+    for instance in executor_of(session).instances:
         assert not instance.sync.any()
 
 
@@ -236,7 +237,7 @@ def test_a_helper_that_fails_leaves_nothing_behind(session: Session) -> None:
     running.let_go(1, 2, value=BAD)
     until(lambda: running.is_over)
     assert isinstance(running.error, InvalidInput) and taken(session) == []
-    for instance in session._executor.instances:
+    for instance in executor_of(session).instances:
         assert not instance.sync.any()
     for n in (1, 2, 5):
         assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
@@ -248,7 +249,7 @@ def test_a_request_goes_on_where_a_helper_gets_no_memory(session: Session, monke
 
     monkeypatch.setattr(Instance, "ready_for", refuse)
     assert np.array_equal(session.run({"x": rows(6)})["y"], rows(6) + 1)
-    assert len(session._executor.free) == 2
+    assert len(executor_of(session).free) == 2
 
 
 def test_helpers_of_what_is_broken_off_end_before_it_does(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +261,7 @@ def test_helpers_of_what_is_broken_off_end_before_it_does(session: Session, monk
         give(session, held)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(session._executor, "_look_for_others", interrupt)
+    monkeypatch.setattr(executor_of(session), "_look_for_others", interrupt)
     running.let_go(0)
     until(lambda: running.is_over)
     assert running.error is not None and not running.has_done(1)

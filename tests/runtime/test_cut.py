@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_plans import add_manifest, fake_plan, object_code, tensor
+from inside import executor_of, router_of
 from parax.runtime import Plan
 from parax.runtime.cut import row_ranges, with_short_end
 
@@ -94,10 +95,10 @@ def test_a_huge_batch_is_cut_so_that_the_arena_stays_small(
     x = np.zeros((5000, 4), np.float32)
     with add_plan().session(instances=1) as session:
         assert np.array_equal(session.run({"x": x})["y"], x + 1)
-        assert session._executor.instances[0].arena_nbytes <= 1 << 12
+        assert executor_of(session).instances[0].arena_nbytes <= 1 << 12
     with add_plan().session(instances=1, micro_batch=1000) as session:
         assert np.array_equal(session.run({"x": x})["y"], x + 1)
-        assert session._executor.instances[0].arena_nbytes == 16 * 1000
+        assert executor_of(session).instances[0].arena_nbytes == 16 * 1000
 
 
 def test_few_rows_use_few_instances(add_plan: Callable[..., Plan]) -> None:
@@ -105,4 +106,4 @@ def test_few_rows_use_few_instances(add_plan: Callable[..., Plan]) -> None:
     with add_plan(batch=batch).session() as session:
         for n, several in ((15, False), (16, session.instances > 1)):
             session.run({"x": np.zeros((n, 4), np.float32)})
-            assert bool(session._router.known[((n, 4),)].cuts) is several
+            assert bool(router_of(session).known[((n, 4),)].cuts) is several

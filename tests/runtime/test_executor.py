@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gates import LIMIT
+from inside import executor_of
 from parax.errors import InvalidInput
 from parax.runtime import Plan
 from parax.runtime.executor import Executor
@@ -91,7 +92,7 @@ def test_no_instance_is_lost(add_plan: Build, interrupts: Any, settings: dict[st
     ended.set()
     for thread in threads:
         thread.join(LIMIT)
-    assert len(session._executor.free) == 1 and session._executor.is_idle()
+    assert len(executor_of(session).free) == 1 and executor_of(session).is_idle()
     assert np.array_equal(session.run({"x": X})["y"], X + 1)
     assert closes(session)
 
@@ -109,8 +110,8 @@ def taking(executor: Executor) -> None:
 @pytest.mark.parametrize("use", [lambda executor: executor.lend(lambda: None), taking])
 def test_no_instance_of_several_is_lost(add_plan: Build, interrupts: Any, use: Callable[[Executor], object]) -> None:
     session = add_plan().session(instances=2)
-    assert interrupts(lambda: use(session._executor)) > 100
-    assert sorted(map(id, session._executor.free)) == sorted(map(id, session._executor.instances))
+    assert interrupts(lambda: use(executor_of(session))) > 100
+    assert sorted(map(id, executor_of(session).free)) == sorted(map(id, executor_of(session).instances))
     assert closes(session)
 
 
@@ -133,7 +134,7 @@ def test_no_instance_of_a_crew_is_lost(add_plan: Build, interrupts: Any, callers
     for thread in threads:
         thread.join(LIMIT)
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
-    executor = session._executor
+    executor = executor_of(session)
     assert sorted(map(id, executor.free)) == sorted(map(id, executor.instances))
     assert executor.is_idle() and not executor.crews.active
     assert closes(session)
@@ -149,13 +150,13 @@ def test_an_error_whose_answer_a_signal_took_is_forgotten(
     add_plan: Build, monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
 ) -> None:
     with add_plan().session(instances=1, **settings) as session:
-        code, bad = session._executor.instances[0].code, np.full_like(X, -99)
+        code, bad = executor_of(session).instances[0].code, np.full_like(X, -99)
         with monkeypatch.context() as patched:
             for name in ("team", "team_settled", "team_held", "crew"):
                 patched.setattr(code, name, partial(interrupted, getattr(code, name)))
             with pytest.raises(Interrupt):
                 session.run({"x": bad})
-        assert not session._executor.instances[0].sync.any()
+        assert not executor_of(session).instances[0].sync.any()
         assert np.array_equal(session.run({"x": X})["y"], X + 1)
         with pytest.raises(InvalidInput):
             session.run({"x": bad})

@@ -10,6 +10,7 @@ import pytest
 
 from fake_plans import ARCH, fake_plan, object_code, tensor
 from gates import give
+from inside import executor_of
 from parax.errors import InvalidInput
 from parax.runtime import Plan
 from parax.runtime.batching import Batches
@@ -113,7 +114,7 @@ def test_what_does_not_fit_takes_the_checked_path(add_plan: Build, runs: list[in
                 session.run(wrong)
         assert np.array_equal(session.run({"x": x}, out={"y": np.empty_like(x)})["y"], x + 1)
         assert runs.pop() == 2
-        assert session._executor.is_idle()
+        assert executor_of(session).is_idle()
 
 
 def test_a_failure_leaves_the_instance_free(add_plan: Build, runs: list[int]) -> None:
@@ -124,7 +125,7 @@ def test_a_failure_leaves_the_instance_free(add_plan: Build, runs: list[int]) ->
             with pytest.raises(InvalidInput, match="Gather 'emb': index out of range"):
                 session.run({"x": bad})
             assert np.array_equal(session.run({"x": good})["y"], good + 1)
-        assert not runs and session._executor.is_idle()
+        assert not runs and executor_of(session).is_idle()
 
 
 def test_where_none_is_free_a_brief_request_waits(add_plan: Build, runs: list[int]) -> None:
@@ -132,9 +133,9 @@ def test_where_none_is_free_a_brief_request_waits(add_plan: Build, runs: list[in
     with add_plan().session(instances=1) as session:
         settled(session, {"x": x}, runs)
         held: list[Any] = []
-        session._executor.take_one(held)
+        executor_of(session).take_one(held)
         future = session.submit({"x": x})
-        while not session._executor.waiting:
+        while not executor_of(session).waiting:
             assert not future.done()
         give(session, held)
         assert np.array_equal(future.result(10)["y"], x + 1)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fake_plans import add_manifest, fake_plan, object_code
+from inside import executor_of
 from parax.errors import ResourceLimit, UsageError
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -95,13 +96,13 @@ def test_the_arena_grows_and_too_much_is_refused(add_plan: Callable[..., Plan]) 
     with add_plan().session(instances=1) as session:
         for n in (1, 1000, 10, 50_000):
             assert np.array_equal(session.run({"x": np.zeros((n, 4), np.float32)})["y"], np.ones((n, 4), np.float32))
-        assert session._executor.instances[0].arena_nbytes == 16 * 50_000
+        assert executor_of(session).instances[0].arena_nbytes == 16 * 50_000
     step = {"kind": "native", "segment": 0, "inputs": ["x"], "outputs": ["y"], "arena": ["*", 1 << 44, "N"]}
     with add_plan(steps=[step]).session(instances=1) as session:
         for n in (2, 100):
             with pytest.raises(ResourceLimit):
                 session.run({"x": np.zeros((n, 4), np.float32)})
-        assert len(session._executor.free) == 1
+        assert len(executor_of(session).free) == 1
 
 
 def run_script(script: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gates import give
+from inside import executor_of, router_of
 from parax.errors import InternalError, UsageError
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -29,7 +30,7 @@ def rows(n: int) -> np.ndarray:
 
 def ran_elsewhere(session: Any) -> dict[tuple[int, int], list[int]]:
     """Arena bytes of the other instances that were made."""
-    return {key: [i.arena_nbytes for i in made.instances] for key, made in session._router.others._executors.items()}
+    return {key: [i.arena_nbytes for i in made.instances] for key, made in router_of(session).others._executors.items()}
 
 
 @pytest.mark.parametrize("arrangement", [NARROW, BROAD])
@@ -46,7 +47,7 @@ def test_only_sizes_of_the_table_go_elsewhere(add_plan: Build) -> None:
         assert ran_elsewhere(session) == {}
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {(1, 2): [64]}
-        assert session.instances == 2 and len(session._executor.free) == 2
+        assert session.instances == 2 and len(executor_of(session).free) == 2
     with add_plan(arrangement=BROAD).session(cores=CORES, adapt=False) as session:
         session.run({"x": rows(7)})
         assert ran_elsewhere(session) == {}
@@ -71,10 +72,10 @@ def test_another_number_of_cores_knows_no_others(add_plan: Build) -> None:
 
 def test_a_request_waits_for_none_but_takes_its_own_instance_while_another_runs(add_plan: Build) -> None:
     with add_plan(arrangement=NARROW).session(cores=CORES, adapt=False) as session:
-        session._executor.take_one(held := [])
+        executor_of(session).take_one(held := [])
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
         assert ran_elsewhere(session) == {(1, 2): [0]}  # made, not used
-        assert len(session._executor.free) == 1
+        assert len(executor_of(session).free) == 1
         give(session, held)
         session.run({"x": rows(1)})
         assert ran_elsewhere(session) == {(1, 2): [64]}
@@ -101,7 +102,7 @@ def test_many_callers_of_all_sizes(add_plan: Build, arrangement: dict[str, Any])
         for thread in threads:
             thread.join(60)
         assert not wrong
-        assert len(session._executor.free) == session.instances
+        assert len(executor_of(session).free) == session.instances
 
 
 def test_an_error_elsewhere_frees_the_cores(add_plan: Build) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gates import LIMIT
+from inside import executor_of, router_of
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.bindings import TIMED_CALLS
@@ -189,7 +190,7 @@ def test_an_error_in_native_code_says_where_and_is_forgotten(add_plan: Build, mo
 def test_two_sessions_share_code_and_weights(add_plan: Build) -> None:
     plan = add_plan()
     with plan.session(instances=1) as a, plan.session(instances=1) as b:
-        assert a._executor.code is b._executor.code
+        assert executor_of(a).code is executor_of(b).code
         assert np.array_equal(a.run({"x": rows(1)})["y"], b.run({"x": rows(1)})["y"])
 
 
@@ -211,7 +212,7 @@ def test_many_threads(add_plan: Build, mode: dict[str, Any]) -> None:
         for thread in threads:
             thread.join()
         assert not failures
-        assert len(session._executor.free) == session.instances
+        assert len(executor_of(session).free) == session.instances
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -294,7 +295,7 @@ def test_new_shapes_beyond_the_cache(add_plan: Build, monkeypatch: pytest.Monkey
     with add_plan().session(instances=1) as session:
         for n in (*range(1, 12), *range(1, 12)):
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
-        assert len(session._router.known) <= 4
+        assert len(router_of(session).known) <= 4
 
 
 def test_core_groups() -> None:
@@ -320,13 +321,13 @@ def test_brief_calls_keep_the_gil_and_long_ones_do_not(add_plan: Build, monkeypa
     with add_plan().session(instances=1) as session:
         for n, brief in ((1, True), (500_000, False)):
             for _ in range(TIMED_CALLS):
-                assert not any(b.is_brief for b in session._router.known.values() if b.rows == n)
+                assert not any(b.is_brief for b in router_of(session).known.values() if b.rows == n)
                 session.run({"x": rows(n)})
-            (binding,) = (b for b in session._router.known.values() if b.rows == n)
+            (binding,) = (b for b in router_of(session).known.values() if b.rows == n)
             assert binding.is_brief is brief and binding.n_untimed == 0
             assert np.array_equal(session.run({"x": rows(n)})["y"], rows(n) + 1)
         monkeypatch.setattr("parax.runtime.brief.LONG_SECONDS", 0.0)
-        (binding,) = (b for b in session._router.known.values() if b.rows == 1)
+        (binding,) = (b for b in router_of(session).known.values() if b.rows == 1)
         assert binding.n_brief == BRIEF_CALLS - 1  # one call since the last that was timed
         for left in (*reversed(range(BRIEF_CALLS - 1)), 0):
             assert binding.is_brief

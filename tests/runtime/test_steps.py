@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fake_plans import ADD, add_manifest, fake_plan, object_code, tensor
+from inside import executor_of
 from parax.errors import CorruptPlan, IncompatiblePlan, InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.loading import load
@@ -56,7 +57,7 @@ def test_a_bound_symbol_has_bounds(add_code: bytes) -> None:
     with unique_rows_plan(add_code).session(instances=1) as session:
         with pytest.raises(InvalidInput, match=r"dimension K.*0 to 4; found 6"):
             session.run({"x": np.arange(24, dtype=np.float32).reshape(6, 4)})
-        assert len(session._executor.free) == 1
+        assert len(executor_of(session).free) == 1
 
 
 def test_out_is_filled_where_shapes_are_known_before(add_code: bytes) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gates import give
+from inside import executor_of, router_of
 from parax.errors import UsageError
 from parax.runtime import Plan
 from parax.runtime.session import Session
@@ -39,8 +40,8 @@ def session(request: pytest.FixtureRequest, add_plan: Build, monkeypatch: pytest
 
 
 def teams_of(session: Session) -> Teams:
-    assert session._router.teams is not None
-    return session._router.teams
+    assert router_of(session).teams is not None
+    return router_of(session).teams
 
 
 def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
@@ -53,15 +54,15 @@ def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
             first = max(width for width in (*teams.widths, 1) if 2 * width <= n)
             assert [len(share) for share in shares[:2]] == [first, min(first, n - first)]
             for share in shares:
-                places = [session._executor.instances.index(instance) for instance in share]
+                places = [executor_of(session).instances.index(instance) for instance in share]
                 assert places == list(range(places[0], places[0] + len(share))) and places[0] % len(share) == 0
             if len(held) == n:
                 break
-        assert session._executor.is_idle() and not teams._beside
+        assert executor_of(session).is_idle() and not teams._beside
 
 
 def test_many_in_flight_get_one_each(session: Session) -> None:
-    executor, teams = session._executor, teams_of(session)
+    executor, teams = executor_of(session), teams_of(session)
     held = [executor.free.pop() for _ in range(session.instances // 2)]
     with teams.share() as share:
         assert len(share) == 1
@@ -69,7 +70,7 @@ def test_many_in_flight_get_one_each(session: Session) -> None:
 
 
 def test_instances_in_the_way_are_gone_round(session: Session) -> None:
-    executor, teams = session._executor, teams_of(session)
+    executor, teams = executor_of(session), teams_of(session)
     middle = executor.instances[-2]  # what is popped first is instance 0, whose group is free but for nobody
     executor.free.remove(middle)
     with teams.share() as share:
@@ -85,7 +86,7 @@ def test_instances_in_the_way_are_gone_round(session: Session) -> None:
 
 
 def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
-    executor, teams = session._executor, teams_of(session)
+    executor, teams = executor_of(session), teams_of(session)
     held: list[Any] = []
     assert executor.take_all(held)
     sizes: list[int] = []
@@ -124,21 +125,21 @@ def test_results_are_the_same_for_any_number_of_callers(session: Session, caller
     for thread in threads:
         thread.join(60)
     assert not wrong
-    assert session._executor.is_idle() and not teams_of(session)._beside
+    assert executor_of(session).is_idle() and not teams_of(session)._beside
 
 
 def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     n, width = session.instances, max(teams_of(session).widths)
     x = np.ones((1, 4), np.float32)
     session.run({"x": x})
-    session._executor.take_one(held := [])
+    executor_of(session).take_one(held := [])
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
-    made = session._router.others._executors[(n // width, width)]
+    made = router_of(session).others._executors[(n // width, width)]
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})
     give(session, held)
-    assert session._executor.is_idle() and np.array_equal(session.run({"x": x})["y"], x + 1)
+    assert executor_of(session).is_idle() and np.array_equal(session.run({"x": x})["y"], x + 1)
 
 
 def test_a_closed_session_shares_nothing(session: Session) -> None:
@@ -150,4 +151,4 @@ def test_a_closed_session_shares_nothing(session: Session) -> None:
 
 def test_two_cores_have_nothing_to_share(add_plan: Build) -> None:
     with add_plan(arrangement=wide(2)).session(cores=CORES[:2], adapt=False) as session:
-        assert session._router.teams is None
+        assert router_of(session).teams is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inside import executor_of
 from parax.errors import ResourceLimit
 from parax.runtime import Plan
 from parax.runtime.executor import Executor
@@ -254,5 +255,5 @@ def test_from_one_caller_to_eight_and_back(add_plan: Build) -> None:
             for thread in threads:
                 thread.join(60)
         assert not wrong
-        assert len(session._executor.free) == session.instances
+        assert len(executor_of(session).free) == session.instances
         assert {record["rows"] for record in session.statistics()} == {1, 2, 8}

@@ -7,6 +7,7 @@ import onnx.parser
 import pytest
 
 import parax
+from inside import executor_of
 from parax.compiler.driver import compile_model
 from parax.errors import IncompatiblePlan
 from parax.runtime.plan import Plan
@@ -66,7 +67,7 @@ def test_recording_goes_on_after_a_request_that_failed() -> None:
     with plan(True).session(instances=1, cores_per_instance=1) as session:
         recorder = Recorder(session)
         recorder.start()
-        session._executor.instances[0].clear_failure()
+        executor_of(session).instances[0].clear_failure()
         session.run({"x": np.ones((1, 64), np.float32)})
         assert recorder.stop()
 
