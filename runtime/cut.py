@@ -130,7 +130,7 @@ class Cut:
 class Records:
     """One request's pieces as native code reads them, and the memory they point to.
 
-    In a pipeline (flow.py) a piece is a flow, which consists of pieces itself.
+    In a pipeline (pipeline_cut.py) a piece is a flow, which consists of pieces itself.
     """
 
     __slots__ = ("flow_pieces", "flows", "io", "keep", "pieces", "results")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from .bindings import Binding, Signature
 from .cut import Cut, row_ranges, with_short_end
-from .flow import FlowCut, micro_batch_ranges
 from .manifest import Batch, Manifest, NativeStep, Scheduled
+from .pipeline_cut import PipelineCut, micro_batch_ranges
 
 _MAX_ARENA_NBYTES = 256 << 20  # per instance, unless one row needs more: far beyond any cache
 
@@ -53,7 +53,7 @@ class Cuts:
                 least, micro_rows = self._pipeline.micro_batches or 1, self._pipeline.micro_rows
                 n = max(least, -(-share // min(most, micro_rows or most)))
                 shares = row_ranges(binding.rows, n_instances, None)
-                cut = FlowCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
+                cut = PipelineCut(*where, [micro_batch_ranges(first, rows, n) for first, rows in shares])
             binding.cuts[key] = cut
         return cut
 

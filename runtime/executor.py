@@ -23,9 +23,9 @@ from .bindings import Binding, Signature
 from .brief import timed_call
 from .crews import FIRST_LOOK, LAST_LOOK, Crew, Crews
 from .cuts import Cuts
+from .delayed_start import begin_late
 from .instance import Instance
 from .lanes import AGAIN, UNFINISHED
-from .late_starts import begin_late
 from .manifest import Delay, Manifest, NativeStep, Scheduled
 from .memory import address_of
 from .native import MachineCode

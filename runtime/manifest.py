@@ -172,7 +172,7 @@ class Delay(NamedTuple):
     seconds: float
 
 
-class ForRows(NamedTuple):
+class SizeRule(NamedTuple):
     """Requests of `least` to `most` rows (None: any number above) take other instances of the same cores."""
 
     least: int
@@ -192,7 +192,7 @@ class Arrangement(NamedTuple):
     instances: int
     cores_each: int
     delay: Delay | None = None
-    for_rows: tuple[ForRows, ...] = ()
+    for_rows: tuple[SizeRule, ...] = ()
 
 
 class Batch(NamedTuple):

@@ -18,12 +18,12 @@ from .manifest import (
     Constant,
     Constraint,
     Delay,
-    ForRows,
     HostStep,
     Manifest,
     NativeStep,
     Samples,
     Scheduled,
+    SizeRule,
     StageSpec,
     Step,
     Symbol,
@@ -165,12 +165,12 @@ def _delay(fields: Fields) -> Delay | None:
     return Delay(inner.integer("groups", 1, MAX_CORES), float(seconds))
 
 
-def _for_rows(raw: object, where: str, cores: int) -> ForRows:
+def _for_rows(raw: object, where: str, cores: int) -> SizeRule:
     fields = Fields(raw, where)
     least = fields.integer("least", 1, MAX_INT)
     most = fields.optional_integer("most", least, MAX_INT)
     instances = fields.integer("instances", 1, cores)
-    return ForRows(least, most, instances, fields.integer("cores_each", 1, cores // instances))
+    return SizeRule(least, most, instances, fields.integer("cores_each", 1, cores // instances))
 
 
 class ManifestReader:

@@ -19,7 +19,7 @@ from .bindings import Binding, Shape
 from .brief import MOST_NBYTES as MOST_BRIEF_NBYTES
 from .executor import Executor
 from .limits import Allowance, Limits
-from .others import Arranged, Others
+from .size_routing import Arranged, SizeRouter
 from .teams import Teams
 from .ways import MOST_NBYTES, Way, Ways
 
@@ -34,12 +34,12 @@ class Router:
         known: binding by shapes of the inputs, in the manifest's order.
         ready: those of them that run as one native request, for the fast path.
         executor: the session's own instances.
-        others: those that may serve a request which is alone. teams: shares of cores, where there are many.
+        size_router: instances that may serve a request which is alone. teams: shares of cores, where there are many.
         keeps_brief: whether brief requests run whole on one of the own instances, whatever else is known of them.
     """
 
     def __init__(
-        self, executor: Executor, others: Others, limits: Limits, weights_nbytes: int, keeps_brief: bool
+        self, executor: Executor, size_router: SizeRouter, limits: Limits, weights_nbytes: int, keeps_brief: bool
     ) -> None:
         """No shape is known yet.
 
@@ -48,7 +48,7 @@ class Router:
         """
         self.known: dict[tuple[Shape, ...], Binding] = {}
         self.ready: dict[tuple[Shape, ...], Binding] = {}
-        self.executor, self.others, self.keeps_brief = executor, others, keeps_brief
+        self.executor, self.size_router, self.keeps_brief = executor, size_router, keeps_brief
         shared = executor.is_direct and executor.n_instances >= _LEAST_TO_SHARE
         self.teams = Teams(executor) if shared else None
         self._limits, self._weights_nbytes = limits, weights_nbytes
@@ -90,7 +90,7 @@ class Router:
 
     def _ways(self, shapes: tuple[Shape, ...], binding: Binding) -> Ways | None:
         """The ways to serve a lone request; None: the session's own instances are the only one."""
-        tried = self.others.worth_trying(binding.rows)
+        tried = self.size_router.worth_trying(binding.rows)
         if binding.arena_nbytes > MOST_NBYTES:
             tried = tried[:1]
         if tried == [self._own]:
@@ -99,7 +99,7 @@ class Router:
         def place(arranged: Arranged) -> tuple[Executor, Binding]:
             if arranged == self._own:
                 return self.executor, binding
-            other = self.others.executor(arranged)
+            other = self.size_router.executor(arranged)
             there = other.signature.bind(shapes)
             if there.outputs is not None:
                 other.prepare(there)

@@ -17,18 +17,18 @@ import numpy as np
 from ..errors import InternalError, ParaxError, as_parax_error, attach, reported
 from .bindings import Binding
 from .closing import Closing
+from .delayed_start import usable_delay
 from .executor import Executor
 from .fast_path import fast_path
 from .forks import abandon_after_fork
-from .late_starts import usable_delay
 from .limits import Allowance, checked_limits, within
-from .manifest import Delay, ForRows, Scheduled
+from .manifest import Delay, Scheduled, SizeRule
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .others import Others
 from .plan import Plan
 from .router import Router
+from .size_routing import SizeRouter
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
 from .tensors import caller_outputs, ordered_inputs, output_names
@@ -128,7 +128,7 @@ class Session:
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
-        self._others = self._make_others(usable, rules, free and adapt)
+        self._size_router = self._make_size_router(usable, rules, free and adapt)
         self._start(batch_window, keeps_brief=free and adapt)
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
@@ -138,13 +138,13 @@ class Session:
         wait = usable_delay(delay, code, self.instances)
         self._executor = Executor(self._manifest, code, self._weights, self.core_groups, micro_batch, pipeline, wait)
 
-    def _make_others(self, usable: Sequence[int], rules: Sequence[ForRows], adapt: bool) -> Others:
+    def _make_size_router(self, usable: Sequence[int], rules: Sequence[SizeRule], adapt: bool) -> SizeRouter:
         manifest, own = self.plan.manifest, (self.instances, len(self.core_groups[0]))
         adapts = adapt and manifest.hint == "throughput" and self.mode == "sequential"
-        return Others(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
+        return SizeRouter(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
 
     def _start(self, batch_window: float | None, keeps_brief: bool) -> None:
-        self._router = Router(self._executor, self._others, self._limits, len(self.plan.weights), keeps_brief)
+        self._router = Router(self._executor, self._size_router, self._limits, len(self.plan.weights), keeps_brief)
         self._batches: Batches | None = None
         if batch_window is not None:
             from .batching import Batches  # here: as in _background
@@ -159,7 +159,7 @@ class Session:
         self._output_names = [spec.name for spec in self.outputs]
         self._serve = self._batches.run if self._batches else self._router.serve
         self._run_fast = fast_path(self.inputs, self.outputs, self._router, self._serve)
-        self._finalizer = weakref.finalize(self, _close, self._executor, self._others)
+        self._finalizer = weakref.finalize(self, _close, self._executor, self._size_router)
         abandon_after_fork(self)
         self._executor.start()
 
@@ -375,7 +375,7 @@ class Session:
         self._finalizer.detach()
         self._closing = Closing(reason)
         self._executor.abandon(reason)
-        self._others.abandon(reason)
+        self._size_router.abandon(reason)
         if self._batches is not None:
             self._batches.abandon()
         if self._submissions is not None:
@@ -393,6 +393,6 @@ class Session:
         return session_line(self)
 
 
-def _close(executor: Executor, others: Others) -> None:
+def _close(executor: Executor, size_router: SizeRouter) -> None:
     executor.close()
-    others.close()
+    size_router.close()

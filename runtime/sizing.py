@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from .late_starts import checked_delay
+from .delayed_start import checked_delay
 from .limits import shown
 from .manifest import Arrangement, Delay, Manifest
 

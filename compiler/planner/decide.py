@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
-from ...runtime.manifest import ForRows
+from ...runtime.manifest import SizeRule
 from ..backend.costs import costs_at
 from ..ir.call_rows import call_rows
 from ..ir.fp import Fp
@@ -20,8 +20,8 @@ from ..options import CompileOptions
 from ..targets.machine import Machine
 from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
 from .choice import EVEN, Choice, Row
-from .for_rows import others_for_rows
 from .planner import Planner, fixed_sizes, runs_in_steps
+from .size_rules import size_rules
 
 AUTO = "auto"
 LEAST_LEVEL_FOR_LAYERS = 2  # of optimisation: the search takes up to seconds
@@ -38,7 +38,7 @@ class Decision:
         least_rows: that are worth waking another instance for.
         scheduler: writes the schedule into the graph; None for one kernel after the other.
         choice: what it follows from; None where somebody else decided.
-        others: instances for requests of sizes that the chosen ones do not suit.
+        size_rules: instances for requests of sizes that the chosen ones do not suit.
         machine: that kernels are chosen for.
     """
 
@@ -46,7 +46,7 @@ class Decision:
     least_rows: int
     scheduler: Callable[[Graph], Schedule] | None = None
     choice: Choice | None = None
-    others: tuple[ForRows, ...] = ()
+    size_rules: tuple[SizeRule, ...] = ()
     machine: Machine | None = None
 
     def arrangement(self) -> dict[str, Any] | None:
@@ -59,8 +59,8 @@ class Decision:
         }  # fmt: skip
         if c.delay_groups > 1:
             found["delay"] = {"groups": c.delay_groups, "seconds": c.delay_seconds}
-        if self.others:
-            found["for_rows"] = [other._asdict() for other in self.others]
+        if self.size_rules:
+            found["for_rows"] = [rule._asdict() for rule in self.size_rules]
         return found
 
 
@@ -101,11 +101,11 @@ def _in_mode(planner: Planner, mode: str, load: Load) -> tuple[Load, list[Row]]:
 def followed(planner: Planner, choice: Choice, options: CompileOptions) -> Decision:
     """The decision that follows a choice."""
     c = choice.candidate
-    others: tuple[ForRows, ...] = ()
+    rules: tuple[SizeRule, ...] = ()
     rows, least = rows_a_call(planner, c), planner.predictor.least_rows
     if options.mode == AUTO and options.instances is None and options.opt_level >= LEAST_LEVEL_FOR_OTHERS:
-        others = others_for_rows(planner, choice, rows, *_bounds(planner, options))
-    return Decision(rows, least, planner.scheduler(c, choice.load), choice, others, planner.machine)
+        rules = size_rules(planner, choice, rows, *_bounds(planner, options))
+    return Decision(rows, least, planner.scheduler(c, choice.load), choice, rules, planner.machine)
 
 
 def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:

@@ -81,11 +81,11 @@ class Recorder:
                                    hint="compile with profile=True (paraxc --profile)")  # fmt: skip
         self._ticks: Callable[[], int] = ctypes.CFUNCTYPE(ctypes.c_int64)(code.address("parax_ticks"))
         self._code = code  # keeps the function
-        self._others = session._others
+        self._size_router = session._size_router
         self._capacity = capacity
         self._words = (HEAD_NBYTES + capacity * EVENT_NBYTES) // 8
         self._logs: list[tuple[Instance, np.ndarray]] = []
-        for executor in (session._executor, *self._others.made()):
+        for executor in (session._executor, *self._size_router.made()):
             self._reserve(executor)
         self.began = 0.0
         self._first = self._last = (0.0, 0)
@@ -109,7 +109,7 @@ class Recorder:
 
     def start(self) -> None:
         """Begin with empty logs."""
-        self._others.watch(self._follow)
+        self._size_router.watch(self._follow)
         for instance, memory in self._logs:
             self._begin(instance, memory)
         self._first = self._now()
@@ -130,7 +130,7 @@ class Recorder:
 
     def finish(self) -> Log:
         """Record no more; everything since `start`. Of a request that still runs, what it did until now."""
-        self._others.watch(None)
+        self._size_router.watch(None)
         for instance, _ in self._logs:
             instance.record_into(None)
         self._last = self._now()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fake_plans import ADD, add_manifest, fake_plan, object_code
 from parax.errors import UsageError
 from parax.runtime import Plan
-from parax.runtime.flow import micro_batch_ranges
+from parax.runtime.pipeline_cut import micro_batch_ranges
 from parax.runtime.sync import branch_slot, stage_slot, sync_nbytes
 from parax.runtime.topology import machine
 

@@ -134,7 +134,7 @@ def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     session.run({"x": x})
     executor_of(session).take_one(held := [])
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
-    made = router_of(session).others._executors[(n // width, width)]
+    made = router_of(session).size_router._executors[(n // width, width)]
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})

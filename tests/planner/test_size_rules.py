@@ -13,10 +13,10 @@ from parax.compiler.planner.candidate import PIPELINED, Candidate, Load
 from parax.compiler.planner.choice import Choice
 from parax.compiler.planner.decide import decide
 from parax.compiler.planner.delays import delayed
-from parax.compiler.planner.for_rows import others_for_rows
 from parax.compiler.planner.planner import Planner
+from parax.compiler.planner.size_rules import size_rules
 from parax.compiler.targets.machine import Machine
-from parax.runtime.manifest import ForRows
+from parax.runtime.manifest import SizeRule
 
 TWO = Machine("two", 2, 1e9, 10e9, 20e9, barrier_seconds=1e-6)
 MEETS_BADLY = replace(TWO, barrier_seconds=1.0)
@@ -50,8 +50,8 @@ def chosen(p: Planner, candidate: Candidate, load: Load) -> Choice:
 
 def test_one_row_takes_all_cores_where_every_core_has_an_instance() -> None:
     p = planner(TWO)
-    found = others_for_rows(p, chosen(p, Candidate(2, 1, 8), Load(64, True)), 8)
-    assert found[0] == ForRows(1, 1, 1, 2)
+    found = size_rules(p, chosen(p, Candidate(2, 1, 8), Load(64, True)), 8)
+    assert found[0] == SizeRule(1, 1, 1, 2)
     assert all(rule.instances == 1 and rule.cores_each == 2 for rule in found)
     odd = {n for rule in found for n in range(rule.least, (rule.most or 64) + 1)}
     assert {1, 3} <= odd and not odd & {2, 4, 8, 64}  # odd numbers leave an instance idle, even ones do not
@@ -59,24 +59,24 @@ def test_one_row_takes_all_cores_where_every_core_has_an_instance() -> None:
 
 def test_many_rows_take_an_instance_a_core_where_cores_meet_badly() -> None:
     p = planner(MEETS_BADLY, hint="latency")
-    found = others_for_rows(p, chosen(p, Candidate(1, 2, 1), Load(1)), 8)
-    assert found == (ForRows(1, None, 2, 1),)
+    found = size_rules(p, chosen(p, Candidate(1, 2, 1), Load(1)), 8)
+    assert found == (SizeRule(1, None, 2, 1),)
 
 
 def test_bounds_of_the_batch_bound_the_table() -> None:
     p = planner(MEETS_BADLY, hint="latency")
     choice = chosen(p, Candidate(1, 2, 1), Load(1))
-    assert others_for_rows(p, choice, 8, 2, 5) == (ForRows(2, 5, 2, 1),)
-    assert others_for_rows(p, choice, None) == ()
+    assert size_rules(p, choice, 8, 2, 5) == (SizeRule(2, 5, 2, 1),)
+    assert size_rules(p, choice, None) == ()
     pipeline = replace(choice, chosen=replace(choice.chosen, candidate=Candidate(1, 2, None, PIPELINED, 2, 4)))
-    assert others_for_rows(p, pipeline, 8) == ()
+    assert size_rules(p, pipeline, 8) == ()
 
 
 @pytest.mark.parametrize("given", [{"mode": "sequential"}, {"instances": 2}, {"opt_level": 1}])
 def test_what_the_user_fixes_has_no_table(given: dict[str, object]) -> None:
     graph = planner(TWO).graph
-    assert decide(graph, parax.CompileOptions(), TWO, 2).others
-    assert decide(graph, parax.CompileOptions(**given), TWO, 2).others == ()  # type: ignore[arg-type]
+    assert decide(graph, parax.CompileOptions(), TWO, 2).size_rules
+    assert decide(graph, parax.CompileOptions(**given), TWO, 2).size_rules == ()  # type: ignore[arg-type]
 
 
 def test_starts_are_delayed_where_instances_would_meet_at_the_memory() -> None:

@@ -31,7 +31,7 @@ def micro_batch_ranges(first: int, rows: int, n: int) -> list[tuple[int, int]]:
     return ranges
 
 
-class FlowCut(Cut):
+class PipelineCut(Cut):
     """A request's rows as flows, one per instance, each of several micro-batches."""
 
     def __init__(

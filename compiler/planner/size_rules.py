@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...runtime.manifest import ForRows
+from ...runtime.manifest import SizeRule
 from .candidate import PIPELINED, SEQUENTIAL, Candidate, Load, arrangements
 from .choice import Choice
 from .planner import Planner
@@ -19,9 +19,9 @@ MOST = 64
 MOST_NODES = 1500  # the table asks for dozens of predictions, each of a fifth of a millisecond a node
 
 
-def others_for_rows(
+def size_rules(
     planner: Planner, choice: Choice, rows_a_call: int | None, least: int = 1, most: int | None = None
-) -> tuple[ForRows, ...]:
+) -> tuple[SizeRule, ...]:
     """Where other instances are predicted to answer one request at a time clearly sooner than the chosen ones.
 
     Args:
@@ -34,7 +34,7 @@ def others_for_rows(
         return ()
     gain = _gain(planner, chosen, choice.load)
     sizes = [n for n in (*range(1, SMALL), *(1 << i for i in range(3, MOST.bit_length()))) if least <= n <= (most or n)]
-    found: list[ForRows] = []
+    found: list[SizeRule] = []
     for n, following in zip(sizes, [*sizes[1:], None], strict=True):
         best = _best(planner, chosen, n, rows_a_call, gain)
         end = most if following is None else following - 1
@@ -44,7 +44,7 @@ def others_for_rows(
         if last is not None and last.most == n - 1 and (last.instances, last.cores_each) == best:
             found[-1] = last._replace(most=end)
         else:
-            found.append(ForRows(n, end, *best))
+            found.append(SizeRule(n, end, *best))
     return tuple(found)
 
 

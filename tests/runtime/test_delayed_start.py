@@ -16,7 +16,7 @@ from inside import executor_of
 from parax.compiler.driver import compile_model
 from parax.errors import IncompatiblePlan, InternalError, UsageError
 from parax.runtime import Plan
-from parax.runtime.late_starts import start_delays
+from parax.runtime.delayed_start import start_delays
 from parax.runtime.manifest import Delay
 from parax.runtime.profiling.recorder import Recorder
 from parax.runtime.topology import machine
@@ -24,7 +24,7 @@ from parax.runtime.topology import machine
 Build = Callable[..., Plan]
 CORES = machine().default_cores()[:2]
 needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two usable cores")
-LATE, HANGS = 0.03, 60.0
+LATE, HANGS, TRIES = 0.03, 60.0, 50
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 m (float[N,40000] x) => (float[N,40000] y)
 { a = Softmax (x)  b = Softmax (a)  c = Softmax (b)  d = Softmax (c)  e = Softmax (d)  y = Softmax (e) }"""
@@ -53,15 +53,19 @@ def test_the_second_group_begins_late_and_results_are_the_same() -> None:
         with plan.session(instances=2, cores=CORES, micro_batch=1, **delay) as session:
             recorder = Recorder(session)
             session.run({"x": x})
-            recorder.start()
-            y = session.run({"x": x})["y"]
-            spans = recorder.stop()
-            return {i: min(s.start for s in spans if s.instance == i) for i in {s.instance for s in spans}}, y
+            for _ in range(TRIES):  # on a busy machine the second may find no piece left
+                recorder.start()
+                y = session.run({"x": x})["y"]
+                spans = recorder.stop()
+                began = {i: min(s.start for s in spans if s.instance == i) for i in {s.instance for s in spans}}
+                if len(began) == 2:
+                    break
+            return began, y
 
     _, at_once = starts()
     began, late = starts(delay=(2, 1e-3))
     assert np.array_equal(late, at_once)
-    assert began[1] - began[0] >= 0.9e-3  # of some 20 ms in all: the first leaves pieces to the second
+    assert began[1] - began[0] >= 0.9e-3
 
 
 @needs_two_cores
@@ -110,7 +114,7 @@ def test_the_session_wins_over_the_plan_and_the_user_over_the_planner(add_plan: 
 
 @needs_two_cores
 def test_code_that_cannot_wait_is_refused(add_plan: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parax.runtime.late_starts.LATE_START", "parax_of_tomorrow")
+    monkeypatch.setattr("parax.runtime.delayed_start.LATE_START", "parax_of_tomorrow")
     with pytest.raises(IncompatiblePlan, match="at once"):
         add_plan().session(instances=2, cores=CORES, delay=(2, 0.1))
 

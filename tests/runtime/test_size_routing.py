@@ -30,7 +30,8 @@ def rows(n: int) -> np.ndarray:
 
 def ran_elsewhere(session: Any) -> dict[tuple[int, int], list[int]]:
     """Arena bytes of the other instances that were made."""
-    return {key: [i.arena_nbytes for i in made.instances] for key, made in router_of(session).others._executors.items()}
+    executors = router_of(session).size_router._executors
+    return {key: [i.arena_nbytes for i in made.instances] for key, made in executors.items()}
 
 
 @pytest.mark.parametrize("arrangement", [NARROW, BROAD])

@@ -11,19 +11,19 @@ import threading
 from collections.abc import Callable, Sequence
 
 from .executor import Executor
-from .manifest import ForRows, Manifest
+from .manifest import Manifest, SizeRule
 from .native import MachineCode
 
 Arranged = tuple[int, int]
 """Instances, and cores of each."""
 
 
-class Others:
+class SizeRouter:
     """The other instances of one session."""
 
     def __init__(
         self, manifest: Manifest, code: MachineCode | None, weights: int, cores: Sequence[int],
-        own: Arranged, rules: Sequence[ForRows], adapt: bool,
+        own: Arranged, rules: Sequence[SizeRule], adapt: bool,
     ) -> None:  # fmt: skip
         """None of them exists yet.
 
