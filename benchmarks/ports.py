@@ -77,7 +77,8 @@ def assembly(tile: Tile, target: Target) -> str:
     w = graph.add_constant(np.zeros((STEPS, tile.vectors * lanes), np.float32))
     node = graph.add_node(lookup("", "MatMul")(), [x, w])
     graph.set_outputs(node.outputs)
-    shape = TileShape(tile.rows, tile.vectors, lanes, fma=target.has_fma, unroll=UNROLL, exact=True)
+    shape = TileShape(tile.rows, tile.vectors, lanes, fma=target.has_fma, unroll=UNROLL, exact=True,
+                      emitter=tile.emitter)  # fmt: skip
     emitter = ModuleEmitter(target)
     emitter.export(tile_function("tile", shape, tail_of(Fusion.of(node), ())), "bench_tile")
     return compile_assembly(emitter.text(), target)

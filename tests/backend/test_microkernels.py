@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from parax.compiler.backend.microkernels.table import TABLE, Tile, tallest_tile, tiles, widest_tile
 from parax.compiler.ir.types import symbol
+from parax.compiler.kernel_ir.builder import Builder
+from parax.compiler.kernel_ir.loops import KType, verify_function
 from parax.compiler.targets.target import TARGETS
 
 SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 4: 2},
@@ -21,8 +21,14 @@ def test_a_tile_fits_its_registers(tile: Tile) -> None:
 
 
 @pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
-def test_its_emitter_is_there(tile: Tile) -> None:
-    importlib.import_module(f"parax.compiler.backend.{tile.emitter}")
+def test_its_emitter_adds_to_a_vector_of_accumulators(tile: Tile) -> None:
+    lanes, element = 4, KType(tile.emitter.element, 4)
+    sums = KType(tile.accumulator, lanes)
+    k = Builder("step", [("a", element), ("b", element), ("sums", sums)], returns=sums)
+    k.ret(tile.emitter.multiply_add(k, k["a"], k["b"], k["sums"], "fma" in tile.features))
+    verify_function(k.func)
+    assert k.func.body.yields[0].type == sums
+    assert element.dtype.nbytes == tile.k_step * tile.input.nbytes
 
 
 @pytest.mark.parametrize("name", TARGETS)

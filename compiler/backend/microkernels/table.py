@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.types import F32, Dim, DType
 from ...targets.target import Target
+from .emitter import SINGLE, Emitter
 
 FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
 
@@ -24,7 +25,7 @@ class Tile:
         rows, vectors: its size (MR × NR, in vector registers). input, accumulator: element types.
         k_step: elements of k that one multiply-add takes. registers: vector registers it needs.
         features: of the target, by LLVM's names. usual: products of many rows take it.
-        emitter: the module that writes its code.
+        emitter: what writes its inner step.
     """
 
     rows: int
@@ -35,7 +36,7 @@ class Tile:
     registers: int = 16
     features: frozenset[str] = frozenset()
     usual: bool = False
-    emitter: str = "kernels.matmul.tile"
+    emitter: Emitter = SINGLE
 
     def runs_on(self, target: Target) -> bool:
         """Whether a target has what it needs."""
@@ -63,12 +64,17 @@ def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
     return (tile for tile in TABLE if tile.input == input_type and tile.runs_on(target))
 
 
-def tallest_tile(target: Target, vectors: int) -> int:
-    """Rows of the tallest f32 tile of so many vectors."""
-    return max(tile.rows for tile in tiles(target) if tile.vectors == vectors)
+def emitter_of(input_type: DType) -> Emitter:
+    """What writes the inner step of the tiles for an element type."""
+    return next(tile.emitter for tile in TABLE if tile.input == input_type)
 
 
-def widest_tile(target: Target, rows: Dim | None = None) -> int:
-    """Vectors side by side in the widest f32 tile for a product of so many rows; None: of many."""
+def tallest_tile(target: Target, vectors: int, input_type: DType = F32) -> int:
+    """Rows of the tallest tile of so many vectors, for an element type."""
+    return max(tile.rows for tile in tiles(target, input_type) if tile.vectors == vectors)
+
+
+def widest_tile(target: Target, rows: Dim | None = None, input_type: DType = F32) -> int:
+    """Vectors side by side in the widest tile for a product of so many rows; None: of many."""
     few = isinstance(rows, int) and rows <= FEW_ROWS
-    return max(tile.vectors for tile in tiles(target) if few or tile.usual)
+    return max(tile.vectors for tile in tiles(target, input_type) if few or tile.usual)

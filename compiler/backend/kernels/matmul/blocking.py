@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ....ir.types import Dim, SymDim, ceil_div
+from ....ir.types import F32, Dim, DType, SymDim, ceil_div
 from ....targets.target import Target
 from ...lowering import LowerContext
 from ...microkernels.table import tallest_tile, widest_tile
@@ -87,6 +87,7 @@ class Product:
         rows_known: False if blocks have any number of rows up to row_block.
         segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
             the number of segments is not; 0 = all rows are one.
+        input_type: what is multiplied; of a type whose tiles take several at once, `kc` counts those steps.
     """
 
     outer: Dim
@@ -102,6 +103,7 @@ class Product:
     indexed: bool = False
     rows_known: bool = True
     segment: int = 0
+    input_type: DType = F32
 
     @property
     def n_panels(self) -> Dim:
@@ -179,18 +181,19 @@ def plan_product(
     whole_rows: int = 0,
     kinds: tuple[PanelKind, ...] = (),
     segment: int = 0,
+    input_type: DType = F32,
 ) -> Product:
     """Choose panels and blocks.
 
     Args:
-        segment: see Product.
+        segment, input_type: see Product.
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
         kinds: the panels, if they are not simply the columns cut into equal widths.
     """
     lanes = lanes or ctx.lanes
-    kinds = kinds or tuple(panel_kinds(columns, lanes, widest_tile(ctx.target, rows)))
+    kinds = kinds or tuple(panel_kinds(columns, lanes, widest_tile(ctx.target, rows, input_type)))
     widest = max(kind.vectors for kind in kinds)
-    m = tallest_tile(ctx.target, widest)
+    m = tallest_tile(ctx.target, widest, input_type)
     half_l2 = ctx.target.l2_nbytes // 2
     k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (4 * (ROWS + widest * lanes)))
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
@@ -206,7 +209,8 @@ def plan_product(
     if n_blocks * others < MIN_ITEMS:
         together = max(1, together * n_blocks * others // MIN_ITEMS)
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
-    p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment)
+    p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment,
+                input_type=input_type)  # fmt: skip
     if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
         return p
     block, together = best_cut(product_shape(ctx, p), (min(block, hint), together), most, 2 * m)
@@ -216,7 +220,7 @@ def plan_product(
 def product_shape(ctx: LowerContext, p: Product) -> Shape:
     """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
-    heights = tuple((vectors, tallest_tile(ctx.target, vectors)) for vectors in sorted(set(widths)))
+    heights = tuple((vectors, tallest_tile(ctx.target, vectors, p.input_type)) for vectors in sorted(set(widths)))
     rows = p.segment or static(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer),
                  refill_rows(ctx.target))  # fmt: skip

@@ -18,7 +18,7 @@ from ....ir.types import Dim, SymDim, ceil_div
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...lowering import LowerContext
-from ...microkernels.table import tallest_tile
+from ...microkernels.table import emitter_of, tallest_tile
 from ..tail import Tail
 from .blocking import PanelKind, Product, static
 from .tile import TileShape, tile_function, tile_params
@@ -227,7 +227,7 @@ class ProductEmitter:
     def tiles_of(self, rows: RowRange, known: int | None, kind: PanelKind, column: KValue, step: Step) -> None:
         """Tiles over `rows`: of balanced heights where their number is known, a ladder of heights otherwise."""
         k = self.k
-        m = tallest_tile(self.ctx.target, kind.vectors)
+        m = tallest_tile(self.ctx.target, kind.vectors, self.p.input_type)
         low = k.index(0)
         if known is None:
             for size in sizes_below(m):
@@ -251,7 +251,7 @@ class ProductEmitter:
     ) -> None:
         """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
-        width, m = kind.vectors * p.lanes, tallest_tile(self.ctx.target, kind.vectors)
+        width, m = kind.vectors * p.lanes, tallest_tile(self.ctx.target, kind.vectors, p.input_type)
         shape = TileShape(
             size,
             kind.vectors,
@@ -262,6 +262,7 @@ class ProductEmitter:
             *p.unroll,
             p.asked(self.ctx.target, size),
             self.shared(m),
+            emitter_of(p.input_type),
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from ....ir.types import F32, Dim
 from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from ...microkernels.emitter import SINGLE, Emitter
 from ..tail import Tail
 
-LINE = 16  # f32 elements of a cache line
+LINE = 16  # elements of a cache line: f32, or as wide
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class TileShape:
         asked: rows of the result whose memory an iteration asks for, one after the other: a core can wait for few lines
             at a time, and asking for a whole tile's at once holds up A and B. 0 = all at once, before the first step.
         shared: so many tiles together prefetch as much of B as each of them reads.
+        emitter: what an element is, and how a step multiplies.
     """
 
     rows: int
@@ -51,6 +53,7 @@ class TileShape:
     exact: bool = False
     asked: int = 0
     shared: int = 8
+    emitter: Emitter = SINGLE
 
     @property
     def width(self) -> int:
@@ -73,12 +76,13 @@ def best_unroll(depth: Dim) -> tuple[int, bool]:
 
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
     """Names and types of the parameters, in order. All offsets and strides count elements."""
+    element = PtrType(shape.emitter.element)
     pointers: list[tuple[str, KType | PtrType]] = [
-        ("a", F32PTR),
-        ("zero", F32PTR),
+        ("a", element),
+        ("zero", element),
         ("table", I64PTR),
-        ("b", F32PTR),
-        ("b_ahead", F32PTR),
+        ("b", element),
+        ("b_ahead", element),
         ("bias", F32PTR),
         ("partial", F32PTR),
     ]
@@ -159,7 +163,7 @@ def one_tap(
             value = k.splat(k.load(a[i], at), lanes)
             for j, column in enumerate(columns):
                 c = carried[i * shape.vectors + j]
-                out.append(k.fma(value, column, c) if shape.fma else c + value * column)
+                out.append(shape.emitter.multiply_add(k, value, column, c, shape.fma))
         return out
 
     def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
