@@ -9,7 +9,7 @@ from functools import lru_cache
 import llvmlite.binding as llvm
 
 from ...errors import UnsupportedOp
-from ..targets.target import Target, best_target, named_target
+from ..targets.target import Target, best_target, extended, named_target
 
 _WITH_TILES = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids"})
 
@@ -21,8 +21,11 @@ def host_features() -> frozenset[str]:
 
 
 @lru_cache(maxsize=8)
-def resolve_target(name: str) -> Target:
+def resolve_target(name: str, extensions: frozenset[str] = frozenset()) -> Target:
     """The target called `name`; "native" is the best portable one that this CPU runs, tuned for this CPU.
+
+    Args:
+        extensions: features that native code may use besides, where this CPU has them.
 
     Raises:
         UsageError: for an unknown name. UnsupportedOp: the CPU is below x86-64-v2.
@@ -32,7 +35,8 @@ def resolve_target(name: str) -> Target:
     best = best_target(host_features())
     if best is None:
         raise UnsupportedOp("this CPU is older than x86-64-v2 (2008), the least parax makes code for")
-    return replace(best, tune=tune_of(llvm.get_host_cpu_name(), host_features()))
+    tuned = replace(best, tune=tune_of(llvm.get_host_cpu_name(), host_features()))
+    return extended(tuned, extensions & host_features())
 
 
 def tune_of(name: str, features: Set[str]) -> str:

@@ -6,7 +6,8 @@ need not); measured peaks live in `targets/machine`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ...errors import UsageError
 from .core import Core, core_of
@@ -21,7 +22,7 @@ class Target:
     """What code is generated for.
 
     Attributes:
-        name: "x86-64-v4" or such; also the stem of the object file in a plan.
+        name: "x86-64-v4", "x86-64-v4+avx512bf16" or such; also the stem of the object file in a plan.
         cpu: LLVM's CPU name. features: the features the code may use, which a machine must have to run it.
         vector_bits: width of the vector registers. n_registers: how many of them.
         l1_nbytes, l2_nbytes, l3_nbytes: cache sizes of one core (l3 shared).
@@ -52,7 +53,7 @@ class Target:
     @property
     def core(self) -> Core:
         """The description of `tune`, or of any CPU with these features."""
-        return core_of(self.tune, self.name)
+        return core_of(self.tune, self.cpu)
 
     @property
     def has_fma(self) -> bool:
@@ -74,16 +75,30 @@ TARGETS = {
 }
 """Portable targets, best first."""
 
+EXTENSIONS = {"avx512bf16": frozenset({"avx512bw", "avx512vl"})}
+"""Features that no portable target has, but kernels have instructions of: name → what a target must have for it."""
+
 
 def named_target(name: str) -> Target:
-    """The portable target of that name.
+    """The portable target of that name, or one and features that it has besides: "x86-64-v4+avx512bf16".
 
     Raises:
-        UsageError: for an unknown name.
+        UsageError: for an unknown name or feature, or one that the target cannot have.
     """
-    if name not in TARGETS:
+    base, *extensions = name.split("+")
+    if base not in TARGETS:
         raise UsageError("unknown target", expected=f"native or one of {', '.join(TARGETS)}", found=name)
-    return TARGETS[name]
+    able = [name for name, needs in EXTENSIONS.items() if needs <= set(TARGETS[base].features)]
+    if unable := [extension for extension in extensions if extension not in able]:
+        raise UsageError("the target cannot have such a feature", where=f"target {name}", found=unable[0],
+                         expected=" or ".join(able) or "none")  # fmt: skip
+    return extended(TARGETS[base], extensions)
+
+
+def extended(target: Target, features: Iterable[str]) -> Target:
+    """The target with features that it may lack; the name says so."""
+    more = sorted(set(features) - set(target.features))
+    return replace(target, name="+".join((target.name, *more)), features=(*target.features, *more)) if more else target
 
 
 def best_target(features: set[str] | frozenset[str]) -> Target | None:
