@@ -28,7 +28,7 @@ def test_its_emitter_adds_to_a_vector_of_accumulators(tile: Tile) -> None:
     k.ret(tile.emitter.multiply_add(k, k["a"], k["b"], k["sums"], "fma" in tile.features))
     verify_function(k.func)
     assert k.func.body.yields[0].type == sums
-    assert element.dtype.nbytes == tile.k_step * tile.input.nbytes
+    assert element.dtype.nbytes == tile.emitter.k_step * tile.input.nbytes
 
 
 @pytest.mark.parametrize("name", TARGETS)

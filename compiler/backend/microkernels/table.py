@@ -23,16 +23,14 @@ class Tile:
 
     Attributes:
         rows, vectors: its size (MR × NR, in vector registers). input, accumulator: element types.
-        k_step: elements of k that one multiply-add takes. registers: vector registers it needs.
-        features: of the target, by LLVM's names. usual: products of many rows take it.
-        emitter: what writes its inner step.
+        registers: vector registers it needs. features: of the target, by LLVM's names.
+        usual: products of many rows take it. emitter: its inner step, and how operands are packed for it.
     """
 
     rows: int
     vectors: int
     input: DType = F32
     accumulator: DType = F32
-    k_step: int = 1
     registers: int = 16
     features: frozenset[str] = frozenset()
     usual: bool = False
@@ -65,7 +63,7 @@ def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
 
 
 def emitter_of(input_type: DType) -> Emitter:
-    """What writes the inner step of the tiles for an element type."""
+    """The inner step of the tiles for an element type, and how operands are packed for it."""
     return next(tile.emitter for tile in TABLE if tile.input == input_type)
 
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.contraction import Gemm, IntegralMatMul, MatMul
-from ....ir.types import BF16, F16, Dim, SymDim, TensorType, ceil_div, prod
+from ....ir.types import BF16, F16, Dim, DType, SymDim, TensorType, ceil_div, prod
 from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
+from ...microkernels.table import emitter_of
 from ..plain import decompose
 from ..tail import Addend, tail_of
 from .blocking import LEAST_SEGMENT, PanelKind, Product, padded_columns, plan_product, static
@@ -78,12 +79,14 @@ def is_packed(m: Matrices) -> bool:
     return m.b.data is not None and m.b.producer is None and not m.batch
 
 
-def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Product:
-    """How a product is blocked."""
+def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> Product:
+    """How a product is blocked, of operands that are rounded to a type."""
     y = fusion.result.tensor
     rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
     outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
-    return plan_product(ctx, outer, n_rows, columns, 1, m.depth, whole_rows=0 if is_packed(m) else 384)
+    steps = ceil_div(m.depth, emitter_of(input_type).k_step)
+    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=0 if is_packed(m) else 384,
+                        input_type=input_type)  # fmt: skip
 
 
 def _by_strassen(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> KernelCall:
@@ -166,10 +169,12 @@ def plan_rows(y: TensorType, m: Matrices) -> Rows:
     return Rows(outer, tuple(together), runs or [(1, 0)], strides[together[-1]] if together else 1, strides)
 
 
-def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
+def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> KernelCall:
+    """By the register tile of an element type; any other than the operands' own needs a constant B."""
     y = fusion.result.tensor
     columns = y.dims[y.axis_order[-1]]
-    rows, p = plan_rows(y, m), blocks(ctx, fusion, m)
+    rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type)
+    emitter = emitter_of(input_type)
     matrix = constant_matrix(m)
     vector, addend = bias_vector(m, columns), addend_of(m, columns)
     nelements = 4 * ctx.lanes  # zeros for one panel
@@ -177,18 +182,18 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
         nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
-    depth = ceil_div(m.depth, ctx.lanes) * ctx.lanes
-    pack_a = m.a_k != 1 or m.a.tensor.dtype != F32
+    pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element
+    packed = PtrType(emitter.element)
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
     operands: list[tuple[str, PtrType, Operand]] = [
         ("a", PtrType(m.a.tensor.dtype), m.a),
         ("bias", F32PTR, bias),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
-        ("apack", F32PTR, Scratch(p.row_block * depth * 4 if pack_a else 64)),
+        ("apack", packed, Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
     ]
     if matrix is not None:
-        operands.append(("b", F32PTR, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes)))
+        operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
         operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))
@@ -202,7 +207,7 @@ def _fast(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
         ProductEmitter(k, ctx, p, tail, emitter.operands(columns)).emit()
         return k.func
 
-    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None)
+    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
@@ -229,6 +234,11 @@ def addend_of(m: Matrices, columns: Dim) -> Addend | None:
     dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
     row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
     return Addend(row, column, m.beta, t.dtype)
+
+
+def row_pitch(p: Product) -> Dim:
+    """Elements between rows of A that are copied to scratch."""
+    return ceil_div(p.kc, p.lanes) * p.lanes
 
 
 class MatMulEmitter:
@@ -279,7 +289,7 @@ class MatMulEmitter:
         """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
         k, m, runs = self.k, self.m, self.rows.a_runs
         base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
-        pitch = k.index(ceil_div(m.depth, self.ctx.lanes) * self.ctx.lanes)
+        pitch = k.index(row_pitch(self.p))
         single = len(runs) == 1
 
         def offset(r: KValue) -> KValue:
@@ -306,8 +316,9 @@ class MatMulEmitter:
 
     def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
         k, m = self.k, self.m
-        mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 else "strided"
-        copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes)
+        emitter = emitter_of(self.p.input_type)
+        mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 and emitter.k_step == 1 else "strided"
+        copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes, emitter)
         depth = k.index(m.depth)
         k.call(
             copy,
@@ -318,7 +329,7 @@ class MatMulEmitter:
         """The packed panel of B: in the weights, or packed now."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
-            return k.gep(k["b"], column * k.index(m.depth))
+            return k.gep(k["b"], column * k.index(p.kc))
         axis = m.column_axis
         assert axis is not None
         n_step = m.b_strides[axis]

@@ -1,6 +1,7 @@
 """Operands brought into the order in which the register tile reads them: at compile time or inside a kernel.
 
-B is stored panel after panel, each [k][width] with the width of its panel and zeros beyond the last column.
+B is stored panel after panel, each [k][width] with the width of its panel and zeros beyond the last column. Elements
+are those of the tile's emitter: f32, or the inputs of several steps of k side by side.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....ir import bands
-from ....ir.types import DType
-from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
+from ....ir.mapped import forget
+from ....ir.types import DType, ceil_div
+from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ...fusion import load
 from ...lowering import LowerContext, Weight
+from ...microkernels.emitter import SINGLE, Emitter
 from .blocking import PanelKind, static
 
 
@@ -26,26 +29,30 @@ def packed_panels(
     lanes: int,
     *,
     order: Sequence[int] | None = None,
+    emitter: Emitter = SINGLE,
 ) -> Weight:
-    """[group, *K, N] → a weight, f32 [group, K · padded N]: panel after panel of [K][width].
+    """[group, *K, N] → a weight, [group, K · padded N]: panel after panel of [K][width], K in steps of the tile.
 
     Args:
         source: better a view of the model's constant than a copy: it is read band after band.
         order: which indices of the second axis are packed, one after the other; None: all, as they are.
+        emitter: of the tiles; those that take several inputs in a step have one K, and no `order`.
     """
     groups, *depth, _ = source.shape
-    depth[0] = depth[0] if order is None else len(order)
+    depth[0] = ceil_div(depth[0], emitter.k_step) if order is None else len(order)
     n_columns = sum(static(kind.count) * kind.vectors * lanes for kind in kinds)
 
     def fill(place: np.ndarray) -> None:
         for target, first in panels_of(place, depth, kinds, lanes):
             columns = source[..., first:]
             if order is None:
-                _fill(target, columns)
+                _fill_steps(target, columns, emitter)
             for at, index in enumerate(order or ()):
                 _fill(target[:, at], columns[:, index])
 
-    return ctx.weights.make((groups, math.prod(depth) * n_columns), np.float32, fill)
+    element = emitter.element.numpy
+    assert element is not None
+    return ctx.weights.make((groups, math.prod(depth) * n_columns), element, fill)
 
 
 def panels_of(
@@ -59,6 +66,26 @@ def panels_of(
         panels = place[:, at : at + size].reshape(len(place), count, *depth, width)
         yield np.moveaxis(panels, 1, -2), static(kind.column)
         at += size
+
+
+def _fill_steps(target: np.ndarray, source: np.ndarray, emitter: Emitter) -> None:
+    """[group, *K, panel, width] from columns [group, *K, N], of several inputs a step band after band as they lie."""
+    if emitter.k_step == 1:
+        _fill(target, source)
+        return
+    count, width = target.shape[-2:]
+    source = source[..., : count * width]
+    by_column = abs(source.strides[-1]) > abs(source.strides[1])
+    unit = source[:, :, :width] if by_column else source[:, : emitter.k_step]
+    several = max(1, bands.BAND_NBYTES // max(1, unit.nbytes))  # panels, or steps
+    for first in range(0, count if by_column else target.shape[1], several):
+        last = first + several
+        if by_column:
+            band, place = source[..., first * width : last * width], target[..., first:last, :]
+        else:
+            band, place = source[:, first * emitter.k_step : last * emitter.k_step], target[:, first:last]
+        _fill(place, emitter.pack_columns(band))
+        forget(band)
 
 
 def _fill(target: np.ndarray, source: np.ndarray) -> None:
@@ -79,54 +106,58 @@ def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:
     return out
 
 
-def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int) -> KFunc:
+def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int, emitter: Emitter = SINGLE) -> KFunc:
     """A function that writes dst[r · pitch + c] = scale · src[r · row_stride + c · column_stride] as f32.
 
-    For c in [columns, fill) it writes zeros; dst may be written up to the next multiple of `lanes` columns.
+    For c in [columns, fill) it writes zeros; dst may be written up to the next multiple of `lanes` columns. Of tiles
+    that take several inputs in a step, each element of dst holds as many columns, and `pitch` counts elements.
 
     Args:
-        mode: "rows" (column_stride is 1), "transposed" (row_stride is 1), "strided" (any).
+        mode: "rows" (column_stride is 1), "transposed" (row_stride is 1, one input in a step), "strided" (any).
     """
-    key = ("copy", dtype, mode, lanes)
+    key = ("copy", dtype, mode, lanes, emitter)
     if key not in ctx.functions:
         name = f"copy_{mode}_{dtype}_{len(ctx.functions)}"
         numbers = ["rows", "columns", "row_stride", "column_stride", "pitch", "fill"]
         k = Builder(
             name,
-            [("src", PtrType(dtype)), ("dst", F32PTR), *((n, INDEX) for n in numbers), ("scale", KType(F32))],
+            [("src", PtrType(dtype)), ("dst", PtrType(emitter.element)), *((n, INDEX) for n in numbers),
+             ("scale", KType(F32))],
             inline="never",
-        )
+        )  # fmt: skip
         if mode == "transposed":
             _transposed(k, lanes)
         else:
-            _by_rows(k, lanes, mode == "strided")
+            _by_rows(k, lanes, mode == "strided", emitter)
         ctx.functions[key] = k.func
     return ctx.functions[key]
 
 
-def _by_rows(k: Builder, lanes: int, strided: bool) -> None:
-    scale = k.splat(k["scale"], lanes)
+def _by_rows(k: Builder, lanes: int, strided: bool, emitter: Emitter) -> None:
+    scale, step = k.splat(k["scale"], lanes), lanes * emitter.k_step
 
     def row(r: KValue, _: list[KValue]) -> None:
         source = k.gep(k["src"], r * k["row_stride"])
         at = r * k["pitch"]
-        whole = k.udiv(k["columns"], lanes) * lanes
+        whole = k.udiv(k["columns"], step) * step
 
         def get(c: KValue, mask: KValue | None) -> KValue:
             if not strided:
                 return load(k, source, c, lanes, mask)
-            step = k["column_stride"]
-            index = k.splat(c * step, lanes) + k.ramp(lanes) * k.splat(step, lanes)
+            stride = k["column_stride"]
+            index = k.splat(c * stride, lanes) + k.ramp(lanes) * k.splat(stride, lanes)
             return k.cast(k.gather(source, index, mask), F32)
 
-        k.for_(0, whole, lanes, [], lambda c, _: k.store(k["dst"], at + c, get(c, None) * scale))
-        k.for_(
-            whole,
-            k["fill"],
-            lanes,
-            [],
-            lambda c, _: k.store(k["dst"], at + c, get(c, k.tail_mask(k["columns"] - c, lanes)) * scale),
-        )
+        def put(c: KValue, is_whole: bool) -> None:
+            place = at + k.udiv(c, emitter.k_step)
+            parts = []
+            for first in (c + part * lanes for part in range(emitter.k_step)):
+                mask = None if is_whole else k.tail_mask(k["columns"] - first, lanes)
+                parts.append(get(first, mask) * scale)
+            k.store(k["dst"], place, emitter.pack(k, parts))
+
+        k.for_(0, whole, step, [], lambda c, _: put(c, True))
+        k.for_(whole, k["fill"], step, [], lambda c, _: put(c, False))
 
     k.for_(0, k["rows"], 1, [], row)
 
