@@ -18,6 +18,7 @@ from .backend.jit import compile_assembly
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore, lowering_of, takes_window
+from .backend.microkernels.table import features_of
 from .backend.objects import compile_objects
 from .backend.tuning import Tuner
 from .compilation import Compilation, Progress, Scheduler
@@ -31,7 +32,7 @@ from .ir.fp import Fp
 from .ir.graph import Graph, nested_graphs
 from .ir.schedule import Schedule, print_schedule
 from .ir.text import print_graph
-from .ir.types import noting_positive
+from .ir.types import DType, noting_positive
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
 from .options import CompileOptions
@@ -47,7 +48,7 @@ from .planner.decide import Decision, decide
 from .planner.here import machine_here
 from .profiling import PROFILE, notes
 from .targets.machine import Machine
-from .targets.target import Target
+from .targets.target import EXTENSIONS, Target
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 
@@ -150,8 +151,9 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
     Args:
         spend: the graph's large constants may go once they are lowered.
     """
-    targets = list({t.name: t for t in map(resolve_target, run.options.targets)}.values())
-    options = run.options
+    options, rounded = run.options, DType.from_name(run.options.matmul_input)
+    more = features_of(rounded).intersection(EXTENSIONS)
+    targets = list({t.name: t for t in (resolve_target(name, more) for name in options.targets)}.values())
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
     one_step = is_one_step(graph)
     if one_step:  # the planner counts no copies that will not be made
@@ -176,7 +178,7 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
         with run.phase("lower", 0.3 + i * 0.2 / len(targets)):
             context = LowerContext(target, tuple(low.symbols), low.weights, low.errors, Fp(options.fp),
                                    low.expected_rows, call_rows(options.dims, options.hint != "latency"), tuner,
-                                   _core_counts(options), run.decision.machine)  # fmt: skip
+                                   _core_counts(options), run.decision.machine, rounded)  # fmt: skip
             pairs = zip(natives, low.memory, strict=True)
             last = spend and i == len(targets) - 1
             low.segments.append([lower_graph(g, context, memory, schedule, spend=last) for g, memory in pairs])

@@ -83,9 +83,16 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level, "fp": options.fp,
+                       "products": options.matmul_input, "rounded": _rounded(segments, targets),
                        "kernels": [c.call.label for s in segments[0] for c in s.calls],
                        "choices": [asdict(choice) for choice in choices]},
     }
+
+
+def _rounded(segments: list[list[Segment]], targets: list[Target]) -> list[dict[str, str]]:
+    """Which nodes' operands are rounded, in whose code, and to what."""
+    calls = [(t, placed.call) for t, each in zip(targets, segments, strict=True) for s in each for placed in s.calls]
+    return [{"node": call.label, "target": t.name, "to": call.rounded_to.name} for t, call in calls if call.rounded_to]
 
 
 def _samples(indexing: Indexing, known: AbstractSet[str]) -> dict[str, Any]:

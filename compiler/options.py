@@ -16,12 +16,18 @@ from ..errors import UsageError
 HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 PRECISIONS = ("fp32",)
+MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _doc(line: str) -> dict[str, str]:
     return {"doc": line}
+
+
+def _hidden(line: str) -> dict[str, str]:
+    """Of an option that is neither documented nor a flag: what it is for is not whole yet."""
+    return {"hidden": line}
 
 
 def _targets() -> tuple[str, ...]:
@@ -78,6 +84,11 @@ class CompileOptions:
         metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
     )
     precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
+    matmul_input: str = field(
+        default="f32",
+        metadata=_hidden("what both operands of products by constant f32 matrices are rounded to, where the target has "
+                         "tiles for it: f32 (not at all), bf16; see backend/microkernels/bf16.py for the error"),
+    )  # fmt: skip
     strict_fp: bool = field(
         default=False, metadata=_doc("sum only the model's own products: no Winograd, no Strassen; slower")
     )
@@ -125,6 +136,10 @@ class CompileOptions:
         _one_of("hint", self.hint, HINTS)
         _one_of("mode", self.mode, MODES)
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("matmul_input", self.matmul_input, MATMUL_INPUTS)
+        if self.strict_fp and self.matmul_input != "f32":
+            raise UsageError("rounds the model's own products", where="strict_fp and matmul_input",
+                             expected="f32, or not strict", found=self.matmul_input)  # fmt: skip
         if self.strict_fp and self.fast_fp:
             raise UsageError("only one of the two", where="strict_fp and fast_fp", expected="at most one of them true",
                              found="both")  # fmt: skip
@@ -154,8 +169,8 @@ class CompileOptions:
 
 
 def documentation() -> dict[str, str]:
-    """Option name → its doc line, in the order of the class."""
-    return {f.name: f.metadata["doc"] for f in fields(CompileOptions)}
+    """Option name → its doc line, in the order of the class; without hidden options."""
+    return {f.name: f.metadata["doc"] for f in fields(CompileOptions) if "doc" in f.metadata}
 
 
 def _check_kinds(options: CompileOptions) -> None:

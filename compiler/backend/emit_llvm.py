@@ -243,7 +243,7 @@ _HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr",
                      "udiv", "urem", "pow"), arith.arith),
     "cmp": arith.compare, "neg": arith.negate, "fma": arith.fma, "select": arith.select, "cast": arith.cast,
-    "bitcast": arith.bitcast, "math": arith.math_call, "scale": arith.scale,
+    "dot_bf16": arith.dot_bf16, "bitcast": arith.bitcast, "math": arith.math_call, "scale": arith.scale,
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,

@@ -133,6 +133,18 @@ def fma(e: FunctionEmitter, o: KOp) -> str:
     return e.assign(f"fadd {t} {product}, {e.ref(c)}")
 
 
+def dot_bf16(e: FunctionEmitter, o: KOp) -> str:
+    """Sums and two products a lane, as AVX512-BF16 adds them; pairs of bf16 are u32 in registers."""
+    a, b, sums = o.operands
+    if not e.module.has("avx512bf16") or sums.lanes not in (4, 8, 16):
+        raise InternalError(f"no instruction for {sums.lanes} pairs of bf16", where=f"kernel {e.func.name}",
+                            expected="avx512bf16, of 4, 8 or 16 lanes")  # fmt: skip
+    t, pairs = llvm_type(sums.type), f"<{2 * sums.lanes} x bfloat>"
+    left, right = (e.assign(f"bitcast {e.typed(v)} to {pairs}") for v in (a, b))
+    name = e.module.declare(f"llvm.x86.avx512bf16.dpbf16ps.{32 * sums.lanes}", t, f"{t}, {pairs}, {pairs}")
+    return e.assign(f"call {t} @{name}({e.typed(sums)}, {pairs} {left}, {pairs} {right})")
+
+
 def select(e: FunctionEmitter, o: KOp) -> str:
     """By lane, or the whole vector by one condition."""
     return e.assign("select " + ", ".join(e.typed(v) for v in o.operands))

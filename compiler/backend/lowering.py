@@ -23,7 +23,7 @@ from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.open_sums import is_open_sum
 from ..ir.ops.base import Contraction, Operator
-from ..ir.types import Dim, TensorType
+from ..ir.types import F32, Dim, DType, TensorType
 from ..kernel_ir.builder import Builder, kernel
 from ..kernel_ir.loops import KFunc, PtrType
 from ..targets.machine import Machine
@@ -78,6 +78,7 @@ class KernelCall:
         work: number of independent work items; cores split [0, work).
         label: provenance for dumps and profiles (ONNX node name).
         flops, nbytes: arithmetic and compulsory memory traffic of the call, for reports (0 = not counted).
+        rounded_to: what operands are rounded to that the model has in a wider type; None: nothing.
 
     A call with a `Meeting` among its operands waits inside for the cores that have its other items: all of [0, work)
     must be given out at once, one range to a core, none of them queued behind another.
@@ -89,6 +90,7 @@ class KernelCall:
     label: str = ""
     flops: Dim = 0
     nbytes: Dim = 0
+    rounded_to: DType | None = None
 
     @property
     def meets(self) -> bool:
@@ -182,6 +184,7 @@ class LowerContext:
         chooser: picks between candidates; None: the first.
         cores: numbers of cores an instance may have; work is cut so that each of them finishes together.
         machine: what ranks candidates; None: a usual one.
+        matmul_input: what operands of products by constant f32 matrices are rounded to where the target multiplies it.
     """
 
     target: Target
@@ -194,6 +197,7 @@ class LowerContext:
     chooser: Chooser | None = None
     cores: tuple[int, ...] = (1, 2, 4)
     machine: Machine | None = None
+    matmul_input: DType = F32
     functions: dict[tuple, KFunc] = field(default_factory=dict)
 
     @property

@@ -81,8 +81,8 @@ def _measured(ctx: LowerContext, node: Node, candidates: Candidates, symbols: Ma
 
 def _prepared(ctx: LowerContext, make: Callable[[LowerContext], KernelCall], buffers: _Buffers) -> Callable[[], None]:
     """A candidate compiled into this process, with its operands bound."""
-    own = LowerContext(ctx.target, ctx.symbols, WeightStore(), fp=ctx.fp, rows=ctx.rows,
-                       calls=ctx.calls, cores=ctx.cores, machine=ctx.machine)  # fmt: skip
+    own = LowerContext(ctx.target, ctx.symbols, WeightStore(), fp=ctx.fp, rows=ctx.rows, calls=ctx.calls,
+                       cores=ctx.cores, machine=ctx.machine, matmul_input=ctx.matmul_input)  # fmt: skip
     call = make(own)
     weights = aligned(own.weights.nbytes)
     weights[:] = np.frombuffer(own.weights.to_bytes(), np.uint8)

@@ -102,7 +102,8 @@ def key_of(ctx: LowerContext, node: Node, names: Sequence[str]) -> str:
     """A name for everything that the candidates' times depend on."""
     versions = [FORMAT, __version__, kernels_digest(), llvmlite.__version__]
     machine = [cpu_identity(), sorted(host_features()), asdict(ctx.target)]
-    facts = [*versions, *machine, ctx.fp.value, ctx.rows, asdict(ctx.calls), list(names), repr(node_signature(node))]
+    asked = [ctx.fp.value, ctx.matmul_input.name, ctx.rows, asdict(ctx.calls)]
+    facts = [*versions, *machine, *asked, list(names), repr(node_signature(node))]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -53,7 +53,8 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
     document = plan.json()
     document["nbytes"] = args.file.stat().st_size
     document["digests"] = "right"
-    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_planned(plan), *_choices(plan)]
+    tables = [_facts(args.file, plan), _signature(plan), _targets(plan), _steps(plan), *_planned(plan), *_choices(plan),
+              *_rounded(plan)]  # fmt: skip
     if args.partition:
         tables.append(partition.stage_table(plan))
     if args.graph:
@@ -154,6 +155,15 @@ def _choices(plan: Plan) -> list[Table]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CorruptPlan("a choice that is none", where="manifest.provenance.choices", found=repr(error)) from error
     return [Table("kernels chosen", ("node", "target", "kernel", "by", "candidates"), rows)] if rows else []
+
+
+def _rounded(plan: Plan) -> list[Table]:
+    """Nodes whose operands are rounded to a narrower type than the model's."""
+    try:
+        rows = [[found["node"], found["target"], found["to"]] for found in plan.manifest.provenance.get("rounded", [])]
+    except (KeyError, TypeError) as error:
+        raise CorruptPlan("a rounding that is none", where="manifest.provenance.rounded", found=repr(error)) from error
+    return [Table("operands rounded", ("node", "target", "to"), rows)] if rows else []
 
 
 def _planned(plan: Plan) -> list[Table]:

@@ -85,6 +85,29 @@ REDUCE: dict[str, Callable[[Lanes], Any]] = {
 }  # fmt: skip
 
 
+# -- products of pairs ------------------------------------------------------------------------------------------------
+_LEAST = 2.0**-126  # of f32 that is no denormal
+_VANISHES = _LEAST * (1 - 2.0**-25)  # below it a sum is less than that once it is rounded to 24 bits
+
+
+def dot_bf16(a: Lanes, b: Lanes, sums: Lanes) -> Lanes:
+    """sums + the products of two pairs of bf16 a lane, of which u32 lanes hold the first in their lower half.
+
+    Intel's VDPBF16PS (Software Developer's Manual, volume 2): the second product is added first; each sum is rounded
+    once, to nearest even, whatever MXCSR says; denormals are zeros, of operands, of sums and of results. In f64
+    products are exact, and no sum lies so near the middle of two f32 that rounding it twice is another result.
+    """
+    for x, y in ((a & 0xFFFF0000, b & 0xFFFF0000), (a << 16, b << 16)):
+        left, right = (_without_denormals(v.view(np.float32)).astype(np.float64) for v in (x, y))
+        exact = _without_denormals(sums).astype(np.float64) + left * right
+        sums = np.where(np.abs(exact) < _VANISHES, np.copysign(0.0, exact), exact).astype(np.float32)
+    return sums
+
+
+def _without_denormals(x: Lanes) -> Lanes:
+    return np.where(np.abs(x) < _LEAST, np.copysign(np.float32(0), x), x)
+
+
 # -- functions --------------------------------------------------------------------------------------------------------
 _FUNCTIONS: dict[str, Callable[[Lanes], Lanes]] = {
     "erf": np.vectorize(math.erf, otypes=[np.float64]), "round_even": np.rint, "asin": np.arcsin, "acos": np.arccos,

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import InternalError
 from ...runtime.sync import ERROR_OFFSET
 from ..ir.types import DType
-from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, function, register_type
+from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, function, register_type
 from .loops import KFunc, KOp, KType, PtrType, Region
 
 GARBAGE = 0xA5  # in the bytes of a stack slot that nobody has written
@@ -252,6 +252,6 @@ _OPERATIONS: dict[str, Callable[[_Frame, KOp], Any]] = {
     "shuffle": lambda f, o: np.concatenate([f.get(v) for v in o.operands])[list(o.attrs["lanes"])],
     "load": _load, "store": _store, "gather": _gather, "scatter": _scatter, "gep": _gep, "alloca": _alloca,
     "prefetch": _nothing, "stamp": _nothing, "barrier": _nothing, "fail": _fail, "for": _for, "if": _if,
-    "call": _call, "meet": _meet, "claim": _claim,
+    "call": _call, "meet": _meet, "claim": _claim, "dot_bf16": lambda f, o: dot_bf16(*map(f.get, o.operands)),
 }  # fmt: skip
 

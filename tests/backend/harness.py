@@ -48,7 +48,7 @@ from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node, Value
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Composite, Operator
-from parax.compiler.ir.types import Dim, DType, TensorType, evaluate, symbol
+from parax.compiler.ir.types import F32, Dim, DType, TensorType, evaluate, symbol
 from parax.compiler.ir.views import roots, view_source
 from parax.compiler.kernel_ir.loops import KFunc, verify_function
 from parax.compiler.targets.target import TARGETS, Target
@@ -164,12 +164,14 @@ class Program:
     symbols: tuple[str, ...] = ()
     fp: Fp = Fp.DEFAULT
     chooser: Chooser | None = None
+    matmul_input: DType = F32
     calls: list[tuple[Node, KernelCall]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         expand_composites(self.graph)
         self.target = self.target or default_target()
-        self.context = LowerContext(self.target, self.symbols, WeightStore(), fp=self.fp, chooser=self.chooser)
+        self.context = LowerContext(self.target, self.symbols, WeightStore(), fp=self.fp, chooser=self.chooser,
+                                    matmul_input=self.matmul_input)  # fmt: skip
         for node in self.graph:
             if view_source(node) is None:
                 lowering = lowering_of(next(iter(node.body)).op if node.body is not None else node.op)

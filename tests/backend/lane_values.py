@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, DType
+from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16
 
 _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
                "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum, "shl": np.left_shift,
@@ -79,6 +80,12 @@ class NumpyLanes:
 
     def bitcast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(a.data.view(dtype.numpy), dtype)
+
+    def op(self, opcode: str, operands: tuple[Lanes, ...], result: None) -> Lanes:
+        """What the builder has no method for."""
+        assert opcode == "dot_bf16"
+        with np.errstate(all="ignore"):
+            return Lanes(dot_bf16(*(v.data for v in operands)), F32)
 
     def cast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(converted(a.data, a.dtype, dtype), dtype)

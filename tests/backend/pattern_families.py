@@ -219,6 +219,18 @@ _INTEGER_STEPS: tuple[Callable[..., Any], ...] = (
     *(partial(lambda op, e, a, b: e.binary(op, a, b), op) for op in ("and", "or", "xor", "div", "urem")), _shifts,
 )  # fmt: skip
 
+
+def pair_products(target: Target) -> Iterator[Pattern]:
+    """Sums of products of bf16, where the target has instructions for them."""
+    for n in (4, 8, 16) if "avx512bf16" in target.features else ():
+        yield Pattern(f"{n} x pairs of bf16", n, (U32, U32, F32), F32, _pair_product)
+        yield Pattern(f"blended {n} x pairs of bf16", n, (U32, U32, F32), F32, _pair_product, "blend")
+
+
+def _pair_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
+    return e.op("dot_bf16", (a, b, sums), getattr(sums, "type", None))
+
+
 FAMILIES: tuple[Callable[[Target], Iterator[Pattern]], ...] = (
-    casts, indirect_casts, narrowings, arithmetic, moves, at_random,
+    casts, indirect_casts, narrowings, arithmetic, moves, at_random, pair_products,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from backend.llvm_patterns import Mask, Pattern, build, masks
 from backend.pattern_families import FAMILIES
 from backend.pattern_runs import Runner, load
 from parax.compiler.backend.emit_llvm import ModuleEmitter
-from parax.compiler.backend.host import host_features
+from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.backend.jit import compile_assembly
 from parax.compiler.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, DType
 from parax.compiler.kernel_ir.builder import Builder
@@ -33,7 +33,7 @@ EVERY = 4  # of which one is tried here: all take ten minutes
 OPCODES = {
     "load", "store", "gather", "scatter", "cast", "bitcast", "select", "cmp", "splat", "ramp", "reduce", "extract",
     "insert", "shuffle", "math", "add", "sub", "mul", "div", "rem", "udiv", "urem", "min", "max", "and", "or", "xor",
-    "shl", "shr",
+    "shl", "shr", "dot_bf16",
 }  # fmt: skip
 
 
@@ -43,9 +43,12 @@ def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sampled(["native", *TARGETS], 4))
+EXTENDED = "x86-64-v4+avx512bf16"
+
+
+@pytest.mark.parametrize("name", [*sampled(["native", *TARGETS], 4), pytest.param(EXTENDED, marks=pytest.mark.slow)])
 def test_llvm_compiles_patterns_right(name: str) -> None:
-    if name in TARGETS and not TARGETS[name].supported_by(host_features()):
+    if not resolve_target(name).supported_by(host_features()):
         pytest.skip(f"this CPU does not run {name} code")
     done = in_a_process("-m", "backend.pattern_runs", "--every", str(EVERY), name)
     last = (done.stderr.strip().splitlines() or [""])[-1]
@@ -56,7 +59,7 @@ def test_llvm_compiles_patterns_right(name: str) -> None:
 
 
 def test_patterns_cover_the_operations_on_lanes_and_memory() -> None:
-    target = TARGETS["x86-64-v4"]
+    target = resolve_target(EXTENDED)
     patterns = [p for family in FAMILIES for p in family(target)]
     found = {o.opcode for i, p in enumerate(patterns[::3]) for o in build(p, masks(p.lanes, i)).walk()}
     assert found >= OPCODES, OPCODES - found

@@ -21,6 +21,7 @@ from parax.compiler.backend.measuring import can_measure, measure
 from parax.compiler.backend.tuning import Tuner, key_of, read_entry, write_entry
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.types import BF16
 
 TIMES = {"direct": 3e-6, "direct-short": 2e-6, "direct-long": 1e-6}
 
@@ -142,7 +143,7 @@ def test_the_key_holds_what_times_depend_on(monkeypatch: pytest.MonkeyPatch) -> 
     others = [
         key_of(context(rows=4), conv(), names), key_of(context(), conv(10), names),
         key_of(context(), conv(), names[1:]), key_of(context(l2_nbytes=1 << 19), conv(), names),
-        key_of(context(tune="other"), conv(), names),
+        key_of(context(tune="other"), conv(), names), key_of(replace(context(), matmul_input=BF16), conv(), names),
     ]  # fmt: skip
     facts = [("kernels_digest", "another text"), ("cpu_identity", ("another CPU",)), ("host_features", {"mmx"})]
     for name, value in facts:

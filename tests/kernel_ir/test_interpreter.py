@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from backend.harness import Program, Run, default_target
-from backend.ways import ALONE
+from backend.harness import Program, default_target
+from backend.interpreted import interpreted
 from catalogue.cases import Case, Constant, all_cases
 from catalogue.running import build
-from parax.compiler.backend.lowering import Common, KernelCall, Scratch, Shifted, Weight
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Host
@@ -25,28 +24,7 @@ from parax.errors import InternalError
 from sampling import sampled
 
 LAST = (0, 2, 3, 1)
-SLACK = 63  # bytes behind weights and scratch that a kernel may read
 LONG = {"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "GRU", "LSTM", "Attention"}  # their smallest are long
-
-
-class Interpreted(Run):
-    """A run whose kernels are interpreted."""
-
-    def call(self, call: KernelCall, where: str) -> None:
-        pointers = []
-        for operand in call.operands:
-            guarded, shift = self._memory(operand)
-            value = operand.value if isinstance(operand, Shifted) else operand
-            memory = guarded.view
-            if isinstance(operand, (Weight, Scratch, Common)):
-                memory = np.concatenate([memory, np.full(SLACK, 0xC5, np.uint8)])
-            elif value in self.program.graph.inputs:
-                memory = memory.view()
-                memory.flags.writeable = False
-            pointers.append(Pointer(memory, shift, str(operand)[:40]))
-        end = self.evaluate(call.work)
-        shared = [Pointer(self.dims.view, 0, "dims"), Pointer(self.sync, 0, "sync")]
-        interpret(call.func, [*pointers, *shared, 0, end])
 
 
 def _size(case: Case) -> int:
@@ -71,12 +49,8 @@ def test_an_operator_is_what_native_code_makes_of_it(case: Case) -> None:
     graph, feeds, symbols, _ = build(case)
     program = Program(graph, None, tuple(symbols))
     native = program.run(feeds, symbols)
-    for found, wanted in zip(_interpreted(program, feeds, symbols), native, strict=True):
+    for found, wanted in zip(interpreted(program, feeds, symbols), native, strict=True):
         assert_near(found, wanted)
-
-
-def _interpreted(program: Program, feeds: Mapping[str, np.ndarray], symbols: Mapping[str, int]) -> list[np.ndarray]:
-    return Interpreted(program, dict(symbols), ALONE, lambda note: None).outputs(feeds)
 
 
 def assert_near(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -114,7 +88,7 @@ def test_code_for_every_target_means_the_same(name: str, case: str) -> None:
         graph.set_outputs(node.outputs)
         feeds = {f"x{i}": array for i, array in enumerate(arrays[:n_given])}
         program = Program(graph, target)
-        results.append(program.run(feeds, {}) if results else _interpreted(program, feeds, {}))
+        results.append(program.run(feeds, {}) if results else interpreted(program, feeds, {}))
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
 

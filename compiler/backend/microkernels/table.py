@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...ir.types import F32, Dim, DType
+from ...ir.types import BF16, F32, Dim, DType
 from ...targets.target import Target
+from .bf16 import PAIRS
 from .emitter import SINGLE, Emitter
 
 FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
@@ -54,6 +55,7 @@ TABLE: tuple[Tile, ...] = (
     Tile(4, 3, features=_FMA),
     Tile(6, 4, features=_FMA, registers=32, usual=True),
     Tile(7, 3, features=_FMA, registers=32),
+    Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
 )
 
 
@@ -62,14 +64,21 @@ def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
     return (tile for tile in TABLE if tile.input == input_type and tile.runs_on(target))
 
 
+def features_of(input_type: DType) -> frozenset[str]:
+    """What the tiles for an element type need of targets, all together."""
+    return frozenset().union(*(tile.features for tile in TABLE if tile.input == input_type))
+
+
 def emitter_of(input_type: DType) -> Emitter:
     """The inner step of the tiles for an element type, and how operands are packed for it."""
     return next(tile.emitter for tile in TABLE if tile.input == input_type)
 
 
 def tallest_tile(target: Target, vectors: int, input_type: DType = F32) -> int:
-    """Rows of the tallest tile of so many vectors, for an element type."""
-    return max(tile.rows for tile in tiles(target, input_type) if tile.vectors == vectors)
+    """Rows of the tallest tile of so many vectors for an element type; where there is none, of the next wider ones."""
+    wide = [tile for tile in tiles(target, input_type) if tile.vectors >= vectors]
+    width = min(tile.vectors for tile in wide)
+    return max(tile.rows for tile in wide if tile.vectors == width)
 
 
 def widest_tile(target: Target, rows: Dim | None = None, input_type: DType = F32) -> int:

@@ -18,7 +18,7 @@ from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
-from ...microkernels.table import emitter_of
+from ...microkernels.table import emitter_of, tiles
 from ..plain import decompose
 from ..tail import Addend, tail_of
 from .blocking import LEAST_SEGMENT, PanelKind, Product, padded_columns, plan_product, static
@@ -48,11 +48,26 @@ def candidates(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Candidates:
     """The algorithms that can serve a product, the one expected to be fastest first."""
     if not _is_fast(fusion, m):
         return {"plain": lambda c: lower_plain_matmul(c, fusion, m)}
+    if _is_rounded(ctx, fusion, m):
+        to = ctx.matmul_input
+        return {to.name: lambda c: replace(_fast(c, fusion, m, to), rounded_to=to)}
     direct: Candidates = {"direct": lambda c: _fast(c, fusion, m)}
     if not _has_plain_rows(m) or isinstance(fusion.root.op, IntegralMatMul):
         return direct
     p = replace(blocks(ctx, fusion, m), segment=item_rows(fusion.result.tensor, plan_rows(fusion.result.tensor, m)))
     return strassen.candidates(ctx, p, direct, lambda c, p: _by_strassen(c, fusion, m, p))
+
+
+def _is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
+    """Whether a product of f32 by a constant f32 matrix is to have its operands rounded, for tiles that the target has.
+
+    Products of whole numbers are exact and stay so.
+    """
+    to = ctx.matmul_input
+    if to == F32 or not is_packed(m) or isinstance(fusion.root.op, IntegralMatMul):
+        return False
+    single = all(t.dtype == F32 for t in (fusion.result.tensor, m.a.tensor, m.b.tensor))
+    return single and any(tiles(ctx.target, to))
 
 
 def item_rows(y: TensorType, rows: Rows) -> int:
