@@ -23,17 +23,19 @@ import numpy as np
 
 from parax.compiler.backend import lower as _register_kernels  # noqa: F401
 from parax.compiler.backend.emit_llvm import ModuleEmitter
-from parax.compiler.backend.host import resolve_target
+from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import Common, LowerContext, Meeting, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.backend.microkernels.table import features_of, tiles
 from parax.compiler.ir.fp import Fp
-from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.types import TensorType
+from parax.compiler.ir.ops.base import Operator
+from parax.compiler.ir.types import BF16, DType, TensorType
 from parax.compiler.kernel_ir.builder import F32, F32PTR, kernel
 from parax.compiler.kernel_ir.loops import KFunc
-from parax.compiler.targets.target import Target
+from parax.compiler.targets.target import Target, extended
 
 from .command import command_line, finish
 from .warm_cold import Case, aligned, measure
@@ -58,6 +60,26 @@ def random_like(t: TensorType, rng: np.random.Generator) -> np.ndarray:
     return out
 
 
+def one_node(
+    op: Operator,
+    shapes: list[tuple[int, ...]],
+    layouts: dict[int, tuple[int, ...]],
+    constants: tuple[int, ...],
+    rng: np.random.Generator,
+) -> Node:
+    """A graph of one operator of f32; operands are constants or inputs, of some layouts."""
+    graph = Graph("bench")
+    values = []
+    for i, shape in enumerate(shapes):
+        if i in constants:
+            values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
+        else:
+            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
+    node = graph.add_node(op, values)
+    graph.set_outputs(node.outputs)
+    return node
+
+
 def node_case(
     name: str,
     target: Target,
@@ -66,21 +88,15 @@ def node_case(
     layouts: dict[int, tuple[int, ...]],
     constants: tuple[int, ...],
     out_layout: tuple[int, ...] | None = None,
+    matmul_input: DType = F32,
     **attributes: object,
 ) -> Case:
     """Compile one operator (domain::name outside of ONNX's own) and bind buffers to it."""
     rng = np.random.default_rng(0)
-    graph = Graph("bench")
-    values = []
-    for i, shape in enumerate(shapes):
-        if i in constants:
-            values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
-        else:
-            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
-    node = graph.add_node(lookup(*op.rpartition("::")[::2])(**attributes), values)
+    node = one_node(lookup(*op.rpartition("::")[::2])(**attributes), shapes, layouts, constants, rng)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
-    graph.set_outputs(node.outputs)
-    ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT)
+    ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT,
+                       matmul_input=matmul_input)  # fmt: skip
     lowering = lowering_of(node.op)
     assert lowering is not None
     start = time.thread_time()
@@ -147,21 +163,21 @@ def copy_case(nbytes: int = 64 << 20) -> Case:
     return Case("copy", lambda: np.copyto(b, a), 0, 2 * nbytes)
 
 
+GEMMS = [(3136, 64, 256), (784, 512, 128), (196, 256, 1024), (49, 2048, 512), (128, 768, 768), (512, 768, 3072),
+         (512, 3072, 768), (1024, 1024, 1024), (1, 2048, 1000), (1, 4096, 4096), (35, 650, 2600)]  # fmt: skip
+
+
 def gemm_cases(target: Target) -> list[Case]:
     """Shapes of ResNet-50's pointwise layers and of BERT-base."""
-    shapes = [
-        (3136, 64, 256),
-        (784, 512, 128),
-        (196, 256, 1024),
-        (49, 2048, 512),
-        (128, 768, 768),
-        (512, 768, 3072),
-        (512, 3072, 768),
-        (1024, 1024, 1024),
-        (1, 2048, 1000),
-        (35, 650, 2600),
-    ]
-    return [node_case(f"gemm {m}x{k}x{n}", target, "MatMul", [(m, k), (k, n)], {}, (1,)) for m, k, n in shapes]
+    return [node_case(f"gemm {m}x{k}x{n}", target, "MatMul", [(m, k), (k, n)], {}, (1,)) for m, k, n in GEMMS]
+
+
+def gemm_bf16_cases(target: Target) -> list[Case]:
+    """The same with operands rounded to bf16; none where the CPU has no such tiles."""
+    able = extended(target, features_of(BF16) & host_features())
+    shapes = GEMMS if any(tiles(able, BF16)) else []
+    return [node_case(f"gemm bf16 {m}x{k}x{n}", able, "MatMul", [(m, k), (k, n)], {}, (1,), matmul_input=BF16)
+            for m, k, n in shapes]  # fmt: skip
 
 
 def conv_case(
@@ -335,6 +351,7 @@ def pool_cases(target: Target) -> list[Case]:
 
 GROUPS = {
     "gemm": gemm_cases,
+    "gemm-bf16": gemm_bf16_cases,
     "conv": conv_cases,
     "first": first_cases,
     "odd": odd_cases,
