@@ -92,7 +92,8 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
 def _rounded(segments: list[list[Segment]], targets: list[Target]) -> list[dict[str, str]]:
     """Which nodes' operands are rounded, in whose code, and to what."""
     calls = [(t, placed.call) for t, each in zip(targets, segments, strict=True) for s in each for placed in s.calls]
-    return [{"node": call.label, "target": t.name, "to": call.rounded_to.name} for t, call in calls if call.rounded_to]
+    found = [(call.label, t.name, call.rounded_to.name) for t, call in calls if call.rounded_to is not None]
+    return [{"node": node, "target": target, "to": to} for node, target, to in dict.fromkeys(found)]
 
 
 def _samples(indexing: Indexing, known: AbstractSet[str]) -> dict[str, Any]:
