@@ -126,3 +126,16 @@ def test_layouts_may_differ_from_inference() -> None:
     graph.value("2").type = graph.value("2").tensor.with_layout((1, 0))
     graph.value("3").producer.set_inputs([graph.value("1")])
     verify(graph)
+
+
+def test_a_fused_block_may_read_a_window() -> None:
+    """Where an operand lies is the node's to say: its body computes the same."""
+    graph = parse_graph("""graph @g(%x: f32[N,8|16,4]) {
+  %y = fused<Relu>(%x) : f32[N,8,4]
+    body(%x: f32[N,8,4]) {
+      %r = Relu(%x) : f32[N,8,4]
+      return %r
+    }
+  return %y
+}""")
+    verify(graph)

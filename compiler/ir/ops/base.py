@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any as PyAny
 from typing import ClassVar
 
@@ -272,6 +273,11 @@ class Host(Operator):
     fusion_root = False
 
 
+def _apart_from_place(t: Type | None) -> Type | None:
+    """The type of a window's elements, wherever they lie: kernels read the node's operands, not the body's inputs."""
+    return replace(t, within=None) if isinstance(t, TensorType) else t
+
+
 @op(domain="parax")
 class Fused(Operator):
     """A block run as one kernel: `body`'s inputs and outputs are the node's, one to one.
@@ -293,7 +299,7 @@ class Fused(Operator):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         body = ctx.bodies["body"]
-        if [v.type for v in body.inputs] != ctx.types:
+        if [_apart_from_place(v.type) for v in body.inputs] != [_apart_from_place(t) for t in ctx.types]:
             ctx.fail(
                 "the body's inputs do not match the node's operands",
                 expected=[str(v.type) for v in body.inputs],
