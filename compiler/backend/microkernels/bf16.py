@@ -16,6 +16,11 @@ zeros. The bound is each element's own: no outlier of another row or column is i
 
 NaN and infinities stay what they are. From 2^127 (2 - 2^-8) on a finite number rounds to an infinity. An infinity times
 what is a denormal or rounds to zero is NaN, where the model has an infinity.
+
+Speed: an Emerald Rapids starts the instruction in every second cycle, at any width, which is half of its f32
+multiply-adds: products out of the caches take twice as long as f32's there, and those that wait for B's memory half to
+two thirds as long (`python -m benchmarks.kernels gemm gemm-bf16`, one core of two, neighbours busy, medians of 9,
+2026-11-26: 1024³ 73.5 of f32's 153.7 GFLOP/s, 1×4096×4096 12.3 of 7.5).
 """
 
 from __future__ import annotations
