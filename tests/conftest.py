@@ -51,12 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this run only, plans that do not depend on what else the machine does, and a current folder in which
-    processes find the installed parax, not the checkout.
+    """A cache of this run only, plans that do not depend on what else the machine does, graphs and kernels verified on
+    their way, and a current folder in which processes find the installed parax, not the checkout.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARAX_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("PARAX_CALIBRATE", "0")
+        patch.setenv("PARAX_VERIFY", "1")
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         yield
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ... import env
 from ...errors import InternalError
 from ..kernel_ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
+from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory
@@ -36,6 +38,7 @@ class ModuleEmitter:
         self.declarations: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self.exports: dict[str, str] = {}
+        self.verify = env.read("PARAX_VERIFY")
 
     def has(self, feature: str) -> bool:
         """Whether the code may use a feature, by LLVM's name."""
@@ -50,6 +53,8 @@ class ModuleEmitter:
         """Emit the functions reachable from `roots` (each name once), visible inside the module only."""
         for f in all_functions(roots):
             if f.name not in self.functions:
+                if self.verify:
+                    verify_function(f)
                 self.functions[f.name] = ""
                 self.functions[f.name] = FunctionEmitter(self, f).text()
 
@@ -132,7 +137,7 @@ class FunctionEmitter:
     def region(self, region: Region) -> None:
         """Emit the operations of a region in place."""
         for o in region.ops:
-            handler = _HANDLERS.get(o.opcode)
+            handler = HANDLERS.get(o.opcode)
             if handler is None:
                 raise InternalError(f"no LLVM for opcode {o.opcode}", where=f"kernel {self.func.name}")
             name = handler(self, o)
@@ -239,7 +244,7 @@ def _call(e: FunctionEmitter, o: KOp) -> str | None:
 
 Handler = Callable[[FunctionEmitter, KOp], str | None]
 
-_HANDLERS: dict[str, Handler] = {
+HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr",
                      "udiv", "urem", "pow"), arith.arith),
     "cmp": arith.compare, "neg": arith.negate, "fma": arith.fma, "select": arith.select, "cast": arith.cast,

@@ -1,6 +1,6 @@
 """Builds kernel IR: the `k` (or `e`) that kernels and the operators' `compute` receive.
 
-Owns typing, splatting of scalars, folding of constant index arithmetic and loop unrolling. Knows `loops` only.
+Owns typing, splatting of scalars, folding of constant index arithmetic and loop unrolling.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ...errors import InternalError
 from ..ir.types import BOOL, F32, F64, I32, I64, U8, Dim, DType, SymDim
 from .dims import dim_value
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
+from .opcodes import MATH
 
 Number = int | float | bool
 
@@ -73,9 +74,6 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
 }
-# unary functions that the backend expands or maps to an LLVM intrinsic
-MATH = ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-        "atanh", "sqrt", "abs", "floor", "ceil", "trunc", "round_even", "sigmoid", "log1p", "exp2")
 
 
 class Builder:

@@ -79,7 +79,7 @@ class _Frame:
 
     def region(self, region: Region) -> list[Value]:
         for o in region.ops:
-            results = _OPERATIONS[o.opcode](self, o)
+            results = OPERATIONS[o.opcode](self, o)
             if len(o.results) == 1 and not isinstance(results, list):
                 results = [results]
             self.values.update((id(r), x) for r, x in zip(o.results, results or (), strict=True))
@@ -240,7 +240,7 @@ def _results_type(o: KOp) -> Any:
     return register_type(o.results[0].dtype)
 
 
-_OPERATIONS: dict[str, Callable[[_Frame, KOp], Any]] = {
+OPERATIONS: dict[str, Callable[[_Frame, KOp], Any]] = {
     **dict.fromkeys(BINARY, _binary),
     "cmp": lambda f, o: COMPARE[o.attrs["pred"]](*map(f.get, o.operands)),
     "neg": lambda f, o: -f.get(o.operands[0]), "fma": _fma, "select": _select, "cast": _cast, "math": _math,

@@ -1,7 +1,8 @@
 """Kernel IR: typed SSA with structured regions (loops, conditionals), the form every kernel is written in.
 
-Owns the data structures, their printer and verifier. `builder` builds it, `backend.emit_llvm` turns it
-into LLVM. It must not know of graphs, operators or LLVM.
+Owns the data structures and their text. `opcodes` says what operations there are, `builder` builds kernels, `verifier`
+checks them, `parser` reads their text, `backend.emit_llvm` turns them into LLVM. It must not know of graphs, operators
+or LLVM.
 
 A kernel function has one calling convention: `kernel(ptr operands..., dims: ptr i64, sync: ptr i8, begin, end)`; it
 does the work items [begin, end) of its parallel range.
@@ -9,11 +10,10 @@ does the work items [begin, end) of its parallel range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import InternalError
 from ..ir.types import I64, DType
 
 
@@ -80,7 +80,6 @@ class KFunc:
     noalias: bool = True
     exact: bool = False
     callees: dict[str, KFunc] = field(default_factory=dict)
-    constants: dict[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[KOp]:
         """Every operation, outer before inner, without recursion over straight-line code."""
@@ -114,69 +113,83 @@ def all_functions(roots: list[KFunc]) -> list[KFunc]:
 
 
 def print_function(f: KFunc) -> str:
-    """The text form, for dumps and golden files."""
-    names: dict[int, str] = {}
+    """The text form, for dumps and golden files; `parser.py` reads it."""
+    return "\n".join(_Printer(f).lines)
 
-    def name(v: Any) -> str:
+
+def place_of(f: KFunc, o: KOp) -> str:
+    """Where an operation of a function stands: the line of the function's text and what is there."""
+    printer = _Printer(f)
+    at = printer.places[id(o)]
+    return f"line {at + 1}: {printer.lines[at].strip()}"
+
+
+class _Printer:
+    """One function's lines, and the line of each operation, by its identity."""
+
+    def __init__(self, f: KFunc) -> None:
+        self.names: dict[int, str] = {}
+        self.lines: list[str] = []
+        self.places: dict[int, int] = {}
+        self.lines.append(f"kernel @{f.name}({self._declared(f.params)})" + (f" -> {f.returns}" if f.returns else "")
+                          + "".join(f" {word}" for word in _words(f)) + " {")
+        self._block(f.body, 1)
+        if f.body.yields:
+            self.lines.append(f"  return {self._uses(f.body.yields)}")
+        self.lines.append("}")
+
+    def _name(self, v: Any) -> str:
         if v.const is not None:
-            return str(v.const)
-        return names.setdefault(id(v), f"%{v.name or len(names)}")
+            return constant_text(v)
+        return self.names.setdefault(id(v), f"%{v.name or len(self.names)}")
 
-    lines = [f"kernel @{f.name}({', '.join(f'{name(p)}: {p.type}' for p in f.params)})"
-             + (f" -> {f.returns}" if f.returns else "") + " {"]
+    def _uses(self, values: Iterable[Any]) -> str:
+        return ", ".join(map(self._name, values))
 
-    def block(region: Region, depth: int) -> None:
+    def _declared(self, values: Iterable[Any]) -> str:
+        return ", ".join(f"{self._name(v)}: {v.type}" for v in values)
+
+    def _block(self, region: Region, depth: int) -> None:
         pad = "  " * depth
         for o in region.ops:
-            args = ", ".join(name(v) for v in o.operands)
-            attrs = " ".join(f"{k}={getattr(v, 'name', v)}" for k, v in o.attrs.items())
-            res = ", ".join(name(r) for r in o.results)
-            types = ", ".join(str(r.type) for r in o.results)
-            head = f"{pad}{res + ' = ' if res else ''}{o.opcode}({args})" + (f" {{{attrs}}}" if attrs else "")
-            lines.append(head + (f" : {types}" if types else "") + (" {" if o.regions else ""))
+            self.places[id(o)] = len(self.lines)
+            self.lines.append(pad + self._head(o))
             for i, r in enumerate(o.regions):
                 if r.params:
-                    lines.append(f"{pad}  ^({', '.join(f'{name(p)}: {p.type}' for p in r.params)})")
-                block(r, depth + 1)
+                    self.lines.append(f"{pad}  ^({self._declared(r.params)})")
+                self._block(r, depth + 1)
                 if r.yields:
-                    lines.append(f"{pad}  yield {', '.join(name(y) for y in r.yields)}")
-                lines.append(pad + ("} else {" if i + 1 < len(o.regions) else "}"))
+                    self.lines.append(f"{pad}  yield {self._uses(r.yields)}")
+                self.lines.append(pad + ("} else {" if i + 1 < len(o.regions) else "}"))
 
-    block(f.body, 1)
-    if f.body.yields:
-        lines.append(f"  return {', '.join(name(y) for y in f.body.yields)}")
-    return "\n".join([*lines, "}"])
+    def _head(self, o: KOp) -> str:
+        attributes = " ".join(f"{k}={_attribute_text(v)}" for k, v in o.attrs.items() if v is not None)
+        operation = f"{o.opcode}({self._uses(o.operands)})" + (f" {{{attributes}}}" if attributes else "")
+        if o.results:
+            types = ", ".join(str(r.type) for r in o.results)
+            operation = f"{self._uses(o.results)} = {operation} : {types}"
+        return operation + (" {" if o.regions else "")
 
 
-def verify_function(f: KFunc) -> None:
-    """Check that every operand is defined before its use in an enclosing region and that carried types match.
+def constant_text(v: Any) -> str:
+    """A constant: its number, and its type unless that is an index."""
+    number = str(v.const).lower() if isinstance(v.const, bool) else str(v.const)
+    return number if v.type == INDEX else f"{number}:{v.type}"
 
-    Raises:
-        InternalError: with the printed kernel attached.
-    """
 
-    def fail(message: str) -> None:
-        error = InternalError(message, where=f"kernel {f.name}")
-        error.add_note(print_function(f)) if hasattr(error, "add_note") else None
-        raise error
+def _attribute_text(value: Any) -> str:
+    if isinstance(value, KFunc):
+        return f"@{value.name}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
-    def check(region: Region, seen: set[int]) -> None:
-        seen = seen | {id(p) for p in region.params}
-        for o in region.ops:
-            for v in o.operands:
-                if v.const is None and id(v) not in seen:
-                    fail(f"{o.opcode} uses a value that is not defined here")
-            if o.opcode == "for":
-                init = [v.type for v in o.operands[3:]]
-                if init != [y.type for y in o.regions[0].yields]:
-                    fail(f"a loop carries {init} but yields {[str(y.type) for y in o.regions[0].yields]}")
-            if o.opcode == "if" and [y.type for y in o.regions[0].yields] != [y.type for y in o.regions[1].yields]:
-                fail("the branches of a conditional yield different types")
-            for r in o.regions:
-                check(r, seen)
-            seen.update(id(r) for r in o.results)
-        for y in region.yields:
-            if y.const is None and id(y) not in seen:
-                fail("a region yields a value that is not defined in it")
 
-    check(f.body, {id(p) for p in f.params})
+def _words(f: KFunc) -> Iterator[str]:
+    """What a function is besides its signature; nothing of what is usual."""
+    if f.inline:
+        yield f"inline={f.inline}"
+    if not f.noalias:
+        yield "aliases"
+    if f.exact:
+        yield "exact"

@@ -15,7 +15,8 @@ from parax.compiler.backend.jit import load_function
 from parax.compiler.ir.types import DType
 from parax.compiler.kernel_ir.builder import Builder, KValue
 from parax.compiler.kernel_ir.interpreter import Pointer, interpret
-from parax.compiler.kernel_ir.loops import PtrType, verify_function
+from parax.compiler.kernel_ir.loops import PtrType
+from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS, Target
 
 MOST_INTERPRETED = 1024  # elements of a call that the interpreter does, too

@@ -50,7 +50,8 @@ from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Composite, Operator
 from parax.compiler.ir.types import F32, Dim, DType, TensorType, evaluate, symbol
 from parax.compiler.ir.views import roots, view_source
-from parax.compiler.kernel_ir.loops import KFunc, verify_function
+from parax.compiler.kernel_ir.loops import KFunc
+from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS, Target
 
 Feeds = Mapping[str, np.ndarray]
@@ -155,6 +156,19 @@ def load_kernels(functions: Sequence[KFunc], target: Target) -> Loaded:
     return Loaded(compile_object(emitter.text(), target), [entry_name(f) for f in unique])
 
 
+def lowered_calls(graph: Graph, context: LowerContext) -> list[tuple[Node, KernelCall]]:
+    """The kernels of a graph without composite operators, node by node."""
+    calls = []
+    for node in graph:
+        if view_source(node) is None:
+            lowering = lowering_of(next(iter(node.body)).op if node.body is not None else node.op)
+            lowering = lower_known if has_no_elements(node) or (lowering is None and is_known(node)) else lowering
+            assert lowering is not None, f"{node.op.name} has no kernel"
+            result = lowering(context, node)
+            calls += [(node, c) for c in (result if isinstance(result, list) else [result])]
+    return calls
+
+
 @dataclass
 class Program:
     """A graph compiled kernel by kernel."""
@@ -172,13 +186,7 @@ class Program:
         self.target = self.target or default_target()
         self.context = LowerContext(self.target, self.symbols, WeightStore(), fp=self.fp, chooser=self.chooser,
                                     matmul_input=self.matmul_input)  # fmt: skip
-        for node in self.graph:
-            if view_source(node) is None:
-                lowering = lowering_of(next(iter(node.body)).op if node.body is not None else node.op)
-                lowering = lower_known if has_no_elements(node) or (lowering is None and is_known(node)) else lowering
-                assert lowering is not None, f"{node.op.name} has no kernel"
-                result = lowering(self.context, node)
-                self.calls += [(node, c) for c in (result if isinstance(result, list) else [result])]
+        self.calls = lowered_calls(self.graph, self.context)
         self.code = load_kernels([c.func for _, c in self.calls], self.target)
         self.roots = roots(self.graph)
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from parax.compiler.ir.types import BOOL, I64, DType
 from parax.compiler.kernel_ir.builder import Builder, KValue
-from parax.compiler.kernel_ir.loops import INDEX, KFunc, PtrType, verify_function
+from parax.compiler.kernel_ir.loops import INDEX, KFunc, PtrType
+from parax.compiler.kernel_ir.verifier import verify_function
 
 _NUMBERS = count()
 

@@ -7,7 +7,8 @@ import pytest
 from parax.compiler.backend.microkernels.table import TABLE, Tile, tallest_tile, tiles, widest_tile
 from parax.compiler.ir.types import symbol
 from parax.compiler.kernel_ir.builder import Builder
-from parax.compiler.kernel_ir.loops import KType, verify_function
+from parax.compiler.kernel_ir.loops import KType
+from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS
 
 SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 4: 2},

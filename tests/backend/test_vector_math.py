@@ -14,7 +14,8 @@ from parax.compiler.backend.jit import load_function
 from parax.compiler.backend.vector_math import math_function
 from parax.compiler.ir.types import DType
 from parax.compiler.kernel_ir.builder import F32, F64, I32, Builder
-from parax.compiler.kernel_ir.loops import INDEX, KType, PtrType, verify_function
+from parax.compiler.kernel_ir.loops import INDEX, KType, PtrType
+from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS, Target
 
 hypothesis = pytest.importorskip("hypothesis")

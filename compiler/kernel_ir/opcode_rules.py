@@ -1,0 +1,177 @@
+"""What holds of single operations of the kernel IR besides the kinds of their operands: a function for each rule.
+
+A rule takes an operation whose operands are of the right kinds and number, and gives what is wrong with it. It must
+not look beyond the operation and the edges of its regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..ir.types import F32, I32
+from .loops import INDEX, KOp, KType
+
+
+class Mismatch(NamedTuple):
+    """What of an operation is wrong, and both sides of it."""
+
+    what: str
+    expected: object
+    found: object
+
+
+Rule = Callable[[KOp], Iterator[Mismatch]]
+
+
+def types_text(values: Sequence[Any]) -> str:
+    """The types of values, as text."""
+    return f"({', '.join(str(v.type) for v in values)})"
+
+
+def _same_types(what: str, wanted: Sequence[Any], found: Sequence[Any]) -> Iterator[Mismatch]:
+    if [v.type for v in wanted] != [v.type for v in found]:
+        yield Mismatch(what, types_text(wanted), types_text(found))
+
+
+# -- lanes ------------------------------------------------------------------------------------------------------------
+def rounds_floats(o: KOp) -> Iterator[Mismatch]:
+    """Only floats are rounded."""
+    if o.attrs.get("rounds") and not o.operands[0].dtype.is_float:
+        yield Mismatch("attribute rounds", "floats", o.operands[0].type)
+
+
+def as_many_lanes(o: KOp) -> Iterator[Mismatch]:
+    """A pair for each sum."""
+    pairs, sums = o.operands[0], o.operands[2]
+    if pairs.lanes != sums.lanes:
+        yield Mismatch("operand 2", f"{pairs.lanes} lanes", sums.type)
+
+
+def selects_by_lane_or_once(o: KOp) -> Iterator[Mismatch]:
+    """A condition for each lane or one for all; one for pointers."""
+    condition, chosen = o.operands[0], o.operands[1]
+    if condition.lanes not in (1, chosen.lanes):
+        yield Mismatch("operand 0", f"1 or {chosen.lanes} lanes", condition.type)
+
+
+def casts_within_range(o: KOp) -> Iterator[Mismatch]:
+    """A promise of the range is one about floats that become i32."""
+    a, result = o.operands[0], o.results[0]
+    if o.attrs.get("in_range") and not (a.dtype.is_float and result.dtype == I32):
+        yield Mismatch("attribute in_range", "floats to i32", f"{a.type} to {result.type}")
+
+
+def keeps_bits(o: KOp) -> Iterator[Mismatch]:
+    """The width of a lane stays."""
+    a, result = o.operands[0], o.results[0]
+    if a.dtype.bits != result.dtype.bits:
+        yield Mismatch("the result", f"lanes of {a.dtype.bits} bits", result.type)
+
+
+def gives_whole_numbers(o: KOp) -> Iterator[Mismatch]:
+    """The numbers of lanes are integers, or floats that hold them."""
+    t = o.results[0].type
+    if not (t.dtype.is_int or (t.dtype.is_float and t.dtype.bits >= F32.bits)):
+        yield Mismatch("the result", "integers, f32 or f64", t)
+
+
+def reduces_bits_of_no_float(o: KOp) -> Iterator[Mismatch]:
+    """and, or and xor are of bits; sums are of numbers."""
+    dtype, op = o.operands[0].dtype, o.attrs["op"]
+    if op in ("and", "or", "xor") and dtype.is_float:
+        yield Mismatch("attribute op", "add mul min max of floats", op)
+    if op in ("add", "mul") and not (dtype.is_float or dtype.is_int):
+        yield Mismatch("attribute op", "and or xor min max of bool", op)
+
+
+def lane_is_there(o: KOp) -> Iterator[Mismatch]:
+    """The lane is one of the vector's."""
+    if o.attrs["lane"] >= o.operands[0].lanes:
+        yield Mismatch("attribute lane", f"below {o.operands[0].lanes}", o.attrs["lane"])
+
+
+def inserts_an_element(o: KOp) -> Iterator[Mismatch]:
+    """What is put into a vector is of its element type."""
+    v, x = o.operands
+    if v.dtype != x.dtype:
+        yield Mismatch("operand 1", KType(v.dtype), x.type)
+
+
+def shuffled_lanes_are_there(o: KOp) -> Iterator[Mismatch]:
+    """Every lane is one of both vectors', and there is one."""
+    both, lanes = 2 * o.operands[0].lanes, o.attrs["lanes"]
+    if not lanes or max(lanes) >= both:
+        yield Mismatch("attribute lanes", f"some, below {both}", list(lanes))
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+def mask_has_the_results_lanes(o: KOp) -> Iterator[Mismatch]:
+    """A bit for each lane that is read."""
+    for mask in o.operands[2:]:
+        if mask.lanes != o.results[0].lanes:
+            yield Mismatch("operand 2", f"{o.results[0].lanes} lanes", mask.type)
+
+
+def mask_has_the_values_lanes(o: KOp) -> Iterator[Mismatch]:
+    """A bit for each lane that is written."""
+    for mask in o.operands[3:]:
+        if mask.lanes != o.operands[2].lanes:
+            yield Mismatch("operand 3", f"{o.operands[2].lanes} lanes", mask.type)
+
+
+def stores_elements(o: KOp) -> Iterator[Mismatch]:
+    """What is written is what the pointer points to."""
+    ptr, value = o.operands[0], o.operands[2]
+    if ptr.dtype != value.dtype:
+        yield Mismatch("operand 2", f"lanes of {ptr.dtype}", value.type)
+
+
+def scatters_lane_by_lane(o: KOp) -> Iterator[Mismatch]:
+    """An index for each lane."""
+    index, value = o.operands[1], o.operands[2]
+    if index.lanes != value.lanes:
+        yield Mismatch("operand 2", f"{index.lanes} lanes", value.type)
+
+
+# -- control ----------------------------------------------------------------------------------------------------------
+def calls_by_signature(o: KOp) -> Iterator[Mismatch]:
+    """Arguments and result have the types that the callee says."""
+    callee = o.attrs["callee"]
+    yield from _same_types("arguments", callee.params, o.operands)
+    wanted = [] if callee.returns is None else [callee.returns]
+    if [r.type for r in o.results] != wanted:
+        yield Mismatch("results", f"({', '.join(map(str, wanted))})", types_text(o.results))
+
+
+def steps_forwards(o: KOp) -> Iterator[Mismatch]:
+    """A loop's step is a constant above 0, so that it ends."""
+    step = o.operands[2].const
+    if step is None or step <= 0:
+        yield Mismatch("operand 2", "a constant step above 0", "a value" if step is None else step)
+
+
+def carries_its_types(o: KOp) -> Iterator[Mismatch]:
+    """The loop's variable is an index; what it carries in, around and out has the same types."""
+    init, region = o.operands[3:], o.regions[0]
+    if not region.params or region.params[0].type != INDEX:
+        yield Mismatch("the loop's variable", INDEX, types_text(region.params[:1]))
+    yield from _same_types("carried values", init, region.params[1:])
+    yield from _same_types("what a loop yields", init, region.yields)
+    yield from _same_types("results", init, o.results)
+
+
+def has_no_more_operands(o: KOp) -> Iterator[Mismatch]:
+    """A conditional takes its condition alone."""
+    if len(o.operands) != 1:
+        yield Mismatch("operands", 1, len(o.operands))
+
+
+def branches_agree(o: KOp) -> Iterator[Mismatch]:
+    """Both branches yield what the conditional gives, and take nothing."""
+    for region in o.regions:
+        if region.params:
+            yield Mismatch("parameters of a branch", "()", types_text(region.params))
+        yield from _same_types("what a branch yields", o.results, region.yields)
+
+

@@ -1,0 +1,69 @@
+"""A kernel for each opcode: what tests of the table, of the text and of the verifier share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parax.compiler.ir.types import BOOL, F32, F64, I32, I64, U8, U32
+from parax.compiler.kernel_ir.builder import Builder, KValue
+from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from parax.compiler.kernel_ir.opcodes import OPCODES
+
+PARAMS: list[tuple[str, KType | PtrType]] = [
+    ("p", PtrType(F32)), ("q", PtrType(I64)), ("sync", PtrType(U8)), ("tid", INDEX), ("nt", INDEX), ("n", INDEX),
+    ("s", KType(F32)), ("x", KType(F32, 8)), ("y", KType(F32, 8)), ("d", KType(F64, 8)), ("i", KType(I64, 8)),
+    ("w", KType(U32, 8)), ("z", KType(I32, 8)), ("m", KType(BOOL, 8)), ("c", KType(BOOL)),
+]  # fmt: skip
+
+
+def builder(name: str = "f", returns: KType | None = None) -> Builder:
+    """A function of a value of each kind."""
+    return Builder(name, PARAMS, returns=returns)
+
+
+def callee() -> KFunc:
+    """x + s, by lane."""
+    k = Builder("sum", [("x", KType(F32, 8)), ("s", KType(F32))], returns=KType(F32, 8), inline="never")
+    k.ret(k["x"] + k["s"])
+    return k.func
+
+
+def _loop(k: Builder) -> None:
+    def body(i: KValue, carried: list[KValue]) -> list[KValue]:
+        return [carried[0] + k.cast(i, F32), carried[1] + i]
+
+    k.for_(0, k["n"], 2, [k["s"], k["tid"]], body)
+
+
+_MADE: dict[str, Callable[[Builder], object]] = {
+    "cmp": lambda k: k["x"] < k["y"], "neg": lambda k: -k["x"], "fma": lambda k: k.fma(k["x"], 0.1, k["y"]),
+    "dot_bf16": lambda k: k.op("dot_bf16", (k["w"], k["w"], k["x"]), k["x"].type),
+    "select": lambda k: k.select(k["m"], k["x"], float("-inf")), "cast": lambda k: k.cast(k["x"], I32),
+    "bitcast": lambda k: k.bitcast(k["x"], U32), "math": lambda k: k.math("tanh", k["x"]),
+    "scale": lambda k: k.op("scale", (k["x"], k["y"]), k["x"].type), "splat": lambda k: k.splat(k["s"], 8),
+    "ramp": lambda k: k.ramp(8), "reduce": lambda k: k.reduce("max", k["x"]), "extract": lambda k: k.extract(k["x"], 7),
+    "insert": lambda k: k.insert(k["x"], k["s"], 1), "shuffle": lambda k: k.shuffle(k["x"], k["y"], (0, 8, 15)),
+    "load": lambda k: k.load(k["p"], k["n"], 8, k["m"], align=4),
+    "store": lambda k: k.store(k["p"], 0, k["x"], align=4), "gather": lambda k: k.gather(k["p"], k["i"], k["m"]),
+    "scatter": lambda k: k.scatter(k["p"], k["i"], k["x"]), "gep": lambda k: k.gep(k["p"], k["n"]),
+    "alloca": lambda k: k.alloca(F32, 16), "prefetch": lambda k: k.prefetch(k["p"], k["n"], 2),
+    "fail": lambda k: k.fail(3), "stamp": lambda k: k.stamp(5), "barrier": lambda k: k.barrier(),
+    "meet": lambda k: k.meet(k["sync"], k["n"], k["n"]), "claim": lambda k: k.claim(k["sync"], 1),
+    "call": lambda k: k.call(callee(), [k["x"], k["s"]]), "for": _loop,
+    "if": lambda k: k.if_(k["c"], lambda: [k["s"]], lambda: [k.const(1.5, F32)]),
+}  # fmt: skip
+
+
+def made(opcode: str) -> KFunc:
+    """A function with an operation of the opcode; two opcodes' operations have others in their regions."""
+    k = builder(f"made_{opcode}")
+    if opcode in _MADE:
+        _MADE[opcode](k)
+    elif opcode in ("and", "or", "xor", "shl", "shr", "udiv", "urem"):
+        k.binary(opcode, k["i"], k["i"])
+    else:
+        k.binary(opcode, k["x"], 0.3)
+    return k.func
+
+
+EVERY = sorted(OPCODES)
