@@ -77,7 +77,8 @@ class Variable(NamedTuple):
 VARIABLES: dict[str, Variable] = {
     v.name: v
     for v in (
-        Variable("PARAX_VERIFY", "flag", False, "Verify the graph after every pass, and every kernel before LLVM sees it.", _flag),
+        Variable("PARAX_VERIFY", "flag", False,
+                 "Verify the graph after every pass, and every kernel before LLVM sees it.", _flag),
         Variable("PARAX_DUMP", "folder", None,
                  "Write the graph after every pass, the LLVM IR and the assembly to it.", Path),
         Variable("PARAX_DEBUG", "0..5", 0, "How much the compiler tells on stderr; see the ladder below.", _level),
