@@ -139,6 +139,21 @@ def test_a_broken_operation_is_refused(name: str) -> None:
         verify_function(k.func)
 
 
+def test_bytes_are_passed_as_pointers_to_anything_and_nothing_else_is() -> None:
+    inner = Builder("inner", [("p", PtrType(F32))])
+    k = builder()
+    k.call(inner.func, [k["sync"]])
+    verify_function(k.func)
+    k.call(inner.func, [k["q"]])
+    broken(k, r"arguments; expected \(ptr<f32>\); found \(ptr<i64>\)")
+
+
+def test_too_few_arguments() -> None:
+    k = builder()
+    k.op("call", (k["x"],), X, callee=k.func.callees.setdefault("sum", callee()))
+    broken(k, r"arguments; expected \(8xf32, f32\); found \(8xf32\)")
+
+
 def broken(k: Builder, wanted: str) -> InternalError:
     with pytest.raises(InternalError, match=wanted) as caught:
         verify_function(k.func)
