@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from .. import env
 from ..errors import InternalError, ParaxError, attach
 from ..files import write_whole
-from ..log import EVERYTHING_DONE, GRAPHS, PHASES, REFUSALS, tell, tells
+from ..log import CODE, EVERYTHING_DONE, GRAPHS, PHASES, REFUSALS, tell, tells
 from .frontend.evaluate import Evaluator
 from .ir.graph import Graph
 from .ir.schedule import Schedule
 from .ir.text import print_graph
+from .kernel_ir.loops import KFunc, all_functions, print_functions
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
 from .passes.dataflow.index_ranges import Indexing
@@ -87,8 +88,17 @@ class Compilation:
     def dump(self, name: str, text: str) -> None:
         """Write one file of the dump folder, if there is one."""
         if self.options.dump is not None:
-            self.options.dump.mkdir(parents=True, exist_ok=True)
-            write_whole(self.options.dump / name, text)
+            file = self.options.dump / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, text)
+
+    def show_kernels(self, target: str, kernels: Sequence[KFunc]) -> None:
+        """Dump a target's kernels, each with what it calls, as `kernels/<target>/<name>.txt`, and tell of them."""
+        if self.dumps:
+            for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+                self.dump(f"kernels/{target}/{name}.txt", print_functions(all_functions([kernel])))
+        if tells(CODE):
+            tell(CODE, print_functions(all_functions(list(kernels))))
 
     def watch(self, passes: Pipeline) -> None:
         """Have every pass of the pipeline dumped, told and, under PARAX_VERIFY, verified."""

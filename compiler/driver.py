@@ -185,6 +185,7 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
             for placed in (call for segment in low.segments[-1] for call in segment.calls):
                 call = placed.call
                 tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")
+            run.show_kernels(target.name, [c.call.func for segment in low.segments[-1] for c in segment.calls])
             text = link_module(low.segments[-1], target, tuple(low.symbols), run.trace)
             low.modules[target.name] = text, target
         run.dump(f"{target.name}.ll", text)

@@ -99,7 +99,7 @@ class CompileOptions:
     )  # fmt: skip
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),
-        metadata=_doc("folder for the graph after every pass, the LLVM IR and the assembly"),
+        metadata=_doc("folder for the graph after every pass, the kernels, the LLVM IR and the assembly"),
     )
     jobs: int | None = field(default=None, metadata=_doc("threads that compile kernels; None: one per usable core"))
     cache: bool = field(

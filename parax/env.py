@@ -80,7 +80,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("PARAX_VERIFY", "flag", False,
                  "Verify the graph after every pass, and every kernel before LLVM sees it.", _flag),
         Variable("PARAX_DUMP", "folder", None,
-                 "Write the graph after every pass, the LLVM IR and the assembly to it.", Path),
+                 "Write the graph after every pass, the kernels, the LLVM IR and the assembly to it.", Path),
         Variable("PARAX_DEBUG", "0..5", 0, "How much the compiler tells on stderr; see the ladder below.", _level),
         Variable("PARAX_TARGET", "target name", "native", "The target to compile for when none is given.", str),
         Variable("PARAX_CACHE_DIR", "folder", None, "Where measured machine facts, times of kernels and compiled "

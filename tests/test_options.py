@@ -15,6 +15,7 @@ import parax
 from parax import CompileOptions
 from parax.compiler.commands.models import BUNDLED
 from parax.compiler.ir.fp import Fp
+from parax.compiler.kernel_ir.parser import parse_function
 from parax.compiler.options import FP_LEVELS, documentation
 
 
@@ -162,6 +163,10 @@ def test_dump_tells_the_whole_story(tmp_path: Path) -> None:
     parax.compile(relu(), options=CompileOptions(dump=tmp_path / "d", targets=("x86-64-v3",)))
     names = {path.name for path in (tmp_path / "d").iterdir()}
     assert {"00-import.txt", "x86-64-v3.ll", "x86-64-v3.s"} <= names
+    (kernel,) = (tmp_path / "d" / "kernels" / "x86-64-v3").iterdir()
+    text = kernel.read_text()
+    assert str(parse_function(text)) + "\n" == text
+    assert f"kernel @{kernel.stem}(" in text
 
 
 def test_debug_levels_tell_more_and_more(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,4 +179,5 @@ def test_debug_levels_tell_more_and_more(capfd: pytest.CaptureFixture[str], monk
     assert "import:" in told[1]
     assert "refused" in told[3]
     assert "define" in told[5]
+    assert "\nkernel @" in told[5] or "parax: kernel @" in told[5]
     assert [len(text) for text in told] == sorted(len(text) for text in told)

@@ -10,7 +10,7 @@ does the work items [begin, end) of its parallel range.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,11 @@ def all_functions(roots: list[KFunc]) -> list[KFunc]:
 def print_function(f: KFunc) -> str:
     """The text form, for dumps and golden files; `parser.py` reads it."""
     return "\n".join(_Printer(f).lines)
+
+
+def print_functions(functions: Sequence[KFunc]) -> str:
+    """The text of several functions, which have what they call before them."""
+    return "\n\n".join(map(print_function, functions)) + "\n"
 
 
 def place_of(f: KFunc, o: KOp) -> str:

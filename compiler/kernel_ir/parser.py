@@ -17,7 +17,6 @@ says.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ParaxError
@@ -49,11 +48,6 @@ def parse_functions(text: str) -> dict[str, KFunc]:
             start.fail("another name", f"@{f.name}, which is there before")
         functions[f.name] = f
     return functions
-
-
-def print_functions(functions: Sequence[KFunc]) -> str:
-    """The text of several functions, which have what they call before them."""
-    return "\n\n".join(map(str, functions)) + "\n"
 
 
 def parse_function(text: str) -> KFunc:

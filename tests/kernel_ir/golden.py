@@ -20,8 +20,7 @@ from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
 from parax.compiler.ir.graph import Node
 from parax.compiler.ir.text import parse_graph
-from parax.compiler.kernel_ir.loops import KFunc, all_functions
-from parax.compiler.kernel_ir.parser import print_functions
+from parax.compiler.kernel_ir.loops import KFunc, all_functions, print_functions
 from parax.files import write_whole
 
 FOLDER = Path(__file__).parent / "golden"

@@ -8,7 +8,8 @@ import pytest
 
 from kernel_ir import golden
 from kernel_ir.golden import LAYERS, Layer
-from parax.compiler.kernel_ir.parser import parse_functions, print_functions
+from parax.compiler.kernel_ir.loops import print_functions
+from parax.compiler.kernel_ir.parser import parse_functions
 from parax.compiler.kernel_ir.verifier import verify_function
 
 EACH = [(layer, target) for layer in LAYERS for target in layer.targets]

@@ -16,8 +16,8 @@ from kernel_ir.lowered import CASES, functions_of
 from kernel_ir.sameness import difference
 from parax.compiler.ir.types import BOOL, F32, F64, I8, I64, U64, DType
 from parax.compiler.kernel_ir.builder import Builder
-from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType, all_functions
-from parax.compiler.kernel_ir.parser import parse_function, parse_functions, print_functions
+from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType, all_functions, print_functions
+from parax.compiler.kernel_ir.parser import parse_function, parse_functions
 from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS
 from parax.errors import InternalError
