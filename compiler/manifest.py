@@ -66,7 +66,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "outputs": [_spec(n, v.type) for n, v in zip(graph.output_names, graph.outputs)],
         "symbols": [_symbol(name, place, options, graph.positive) for name, place in symbols.items()],
         "constraints": constraints_of(graph),
-        "targets": [{"name": t.name, "arch": "x86_64", "features": list(t.features)} for t in targets],
+        "targets": [{"name": t.name, "arch": t.arch, "features": list(t.features)} for t in targets],
         "steps": writer.write(block),
         "values": _crossing_values(block),
         "constants": writer.constants,

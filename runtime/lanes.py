@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ctypes
 
+from .waiting import PAUSES
+
 _p, _i64, _i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _SEMAPHORE = ctypes.c_char * 64  # sem_t is 32 bytes on 64-bit glibc and less on musl; one cache line each
 
@@ -81,12 +83,6 @@ class Piece(ctypes.Structure):
 
     _fields_ = [("io", _p), ("dims", _p)]
 
-
-_PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
-_PAUSE_DECLARATION = {
-    "x86_64": "declare void @llvm.x86.sse2.pause()",
-    "aarch64": "declare void @llvm.aarch64.hint(i32)",
-}
 
 _TEXT = """
 declare i32 @sem_wait(ptr)
@@ -570,7 +566,7 @@ def lanes_text(arch: str) -> str:
     """The LLVM text of the functions that `native.LANE_FUNCTIONS` names, for a machine architecture.
 
     Args:
-        arch: as LLVM spells it; x86_64 and aarch64 have a pause instruction for waiting threads.
+        arch: as LLVM spells it, one of `waiting.PAUSES`.
     """
     offsets: dict[str, object] = {name: getattr(Lane, name).offset for name, *_ in Lane._fields_}
     offsets |= {f"q_{name}": getattr(Queue, name).offset for name, *_ in Queue._fields_}
@@ -582,8 +578,8 @@ def lanes_text(arch: str) -> str:
     return _TEXT.format(
         **offsets,
         loads=loads,
-        pause=_PAUSE.get(arch, ""),
-        pause_declaration=_PAUSE_DECLARATION.get(arch, ""),
+        pause=PAUSES[arch].call(),
+        pause_declaration=PAUSES[arch].declaration(),
         lane_size=ctypes.sizeof(Lane),
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,

@@ -15,10 +15,13 @@ WHOLE = MAX_CALLS - 1
 HEAD_NBYTES, EVENT_NBYTES = 64, 16
 """Of the logs: bytes of one log, events it holds. Of a log: events so far. Of an event: its number, its ticks."""
 
+_COUNTERS = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
+"""The counter of an architecture that all cores share and programs may read: AArch64's cycle counter they may not."""
+
 _TEXT = f"""
-declare i64 @llvm.readcyclecounter()
+declare i64 @COUNTER()
 define i64 @parax_ticks() {{
-  %now = call i64 @llvm.readcyclecounter()
+  %now = call i64 @COUNTER()
   ret i64 %now
 }}
 define internal void @parax_stamp(ptr %sync, i64 %tid, i64 %number) noinline nounwind {{
@@ -45,7 +48,7 @@ record:
   %event = getelementptr i8, ptr %log, i64 %beyond
   store i64 %number, ptr %event
   %ticks.p = getelementptr i8, ptr %event, i64 8
-  %ticks = call i64 @llvm.readcyclecounter()
+  %ticks = call i64 @COUNTER()
   store i64 %ticks, ptr %ticks.p
   br label %out
 out:
@@ -59,6 +62,6 @@ def whole_stamp(segment: int, *, is_end: bool) -> str:
     return f"  call void @parax_stamp(ptr %sync, i64 %tid, i64 {2 * (segment * MAX_CALLS + WHOLE) + is_end})"
 
 
-def stamp_text() -> str:
+def stamp_text(arch: str) -> str:
     """The LLVM text of parax_stamp(ptr sync, i64 tid, i64 number) and of parax_ticks()."""
-    return _TEXT
+    return _TEXT.replace("COUNTER", _COUNTERS[arch])

@@ -38,7 +38,7 @@ from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import resolve_target
 from .jit import Loaded, compile_object, load_function
-from .link import BARRIER
+from .link import barrier_text
 from .llvm_meeting import declare_waiting
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .reference_kernels import FAR_REFERENCES, References
@@ -315,7 +315,7 @@ def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, 
     emitter = ModuleEmitter(target)
     declare_waiting(emitter)
     emitter.export(k.func, "parax_exchange")
-    code = Loaded(compile_object(emitter.text(extra=BARRIER), target), ["parax_exchange"])
+    code = Loaded(compile_object(emitter.text(extra=barrier_text(target.arch)), target), ["parax_exchange"])
     function = code.function("parax_exchange", None, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 4)
 
     def seconds(half: int, count: int) -> float:

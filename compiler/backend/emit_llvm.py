@@ -41,8 +41,8 @@ class ModuleEmitter:
         self.verify = env.read("PARAX_VERIFY")
 
     def has(self, feature: str) -> bool:
-        """Whether the code may use a feature, by LLVM's name."""
-        return feature in self.target.features
+        """Whether the code may use an ability of the target, by LLVM's name of the feature."""
+        return feature in self.target.abilities
 
     def declare(self, name: str, result: str, args: str, attributes: str = "") -> str:
         """An external function; the same one may be declared again."""

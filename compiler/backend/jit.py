@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 
@@ -21,36 +21,49 @@ from .emit_llvm import ModuleEmitter
 
 @cache
 def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
 
 
+class _Kind(NamedTuple):
+    """All that LLVM's machine for a target and a level depends on, by LLVM's names."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    level: int
+
+
+def _kind(target: Target, level: int) -> _Kind:
+    return _Kind(target.architecture.triple, target.cpu, target.features, level)
+
+
 @cache
-def _machine(cpu: str, features: tuple[str, ...], level: int) -> Any:
+def _machine(kind: _Kind) -> Any:
     """Position-independent code: the runtime places it anywhere, and calls the C library through stubs."""
     _initialize()
-    text = ",".join(f"+{f}" for f in features)
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=cpu, features=text, opt=level, reloc="pic", codemodel="small")
+    text = ",".join(f"+{f}" for f in kind.features)
+    target = llvm.Target.from_triple(kind.triple)
+    return target.create_target_machine(cpu=kind.cpu, features=text, opt=kind.level, reloc="pic", codemodel="small")
 
 
-def _builder(cpu: str, features: tuple[str, ...], level: int) -> Any:
+def _builder(kind: _Kind) -> Any:
     """LLVM's pass builder. Vectorising and unrolling are the schedule's business."""
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options = llvm.create_pipeline_tuning_options(speed_level=kind.level)
     options.loop_vectorization = options.slp_vectorization = False
     options.loop_unrolling = options.loop_interleaving = False
-    return llvm.create_pass_builder(_machine(cpu, features, level), options)
+    return llvm.create_pass_builder(_machine(kind), options)
 
 
 @cache
-def _passes(cpu: str, features: tuple[str, ...], level: int) -> tuple[Any, Any, Any]:
+def _passes(kind: _Kind) -> tuple[Any, Any, Any]:
     """What inlines what is marked, what simplifies a function (None at level 1), and their builder, which they need.
 
     Made once: llvmlite 0.50 never frees the passes of a function, 16 KB of them. The interprocedural half of LLVM's own
     pipeline finds nothing in kernels that call each other once, at twice the time.
     """
-    builder = _builder(cpu, features, level)
+    builder, level = _builder(kind), kind.level
     inline = llvm.create_new_module_pass_manager()
     inline.add_always_inliner_pass()
     inline.add_global_dead_code_eliminate_pass()
@@ -63,9 +76,9 @@ def _passes(cpu: str, features: tuple[str, ...], level: int) -> tuple[Any, Any, 
 
 def _optimize(module: Any, target: Target, level: int) -> None:
     """Inline what is marked, then simplify function by function; level 1 only cleans up (a third of the time)."""
-    kind = target.cpu, target.features, level
-    inline, passes, _ = _passes(*kind)
-    builder = _builder(*kind)  # anew: each run leaves something in it, by which the next one takes longer
+    kind = _kind(target, level)
+    inline, passes, _ = _passes(kind)
+    builder = _builder(kind)  # anew: each run leaves something in it, by which the next one takes longer
     inline.run(module, builder)
     for function in module.functions if passes is not None else ():
         if not function.is_declaration:
@@ -93,7 +106,7 @@ def compile_assembly(module_text: str, target: Target, opt_level: int = 2) -> st
 def _compile(text: str, target: Target, level: int, emit: str) -> Any:
     if level not in range(4):
         raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=level)
-    machine = _machine(target.cpu, target.features, level)
+    machine = _machine(_kind(target, level))
     try:
         # a context of its own, so that types and constants of the module are freed with it
         module = llvm.parse_assembly(text, context=llvm.create_context())

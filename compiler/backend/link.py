@@ -9,7 +9,7 @@ know how kernels are made.
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
 
-A module linked with `trace` stores the processor's cycle counter before and after every kernel call, for
+A module linked with `trace` stores the processor's time counter before and after every kernel call, for
 runtime/profiling/recorder.py to read; others carry no trace of it.
 """
 
@@ -28,10 +28,10 @@ from .link_schedule import schedule_functions, schedule_text, wait_text
 from .llvm_meeting import declare_waiting, waiting_text
 from .lower import Beyond, Input, Output, Place, PlacedCall, Segment
 
-SPINS = 20000  # iterations of `pause` before a waiting core yields
+SPINS = 20000  # pauses before a waiting core yields
 CALLS_PER_FUNCTION = 256
 
-BARRIER = f"""
+_ARRIVE = f"""
 define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
 entry:
   %several = icmp ugt i64 %nt, 1
@@ -49,8 +49,14 @@ open:
   %next = add i32 %mine, 1
   store atomic i32 %next, ptr %generation release, align 4
   ret void
-""" + waiting_text("arrive", """  %seen = load atomic i32, ptr %generation acquire, align 4
-  %closed = icmp eq i32 %seen, %mine""", SPINS)
+"""
+
+
+def barrier_text(arch: str) -> str:
+    """parax_barrier(ptr sync, i64 nt): return once so many cores have called it."""
+    look = """  %seen = load atomic i32, ptr %generation acquire, align 4
+  %closed = icmp eq i32 %seen, %mine"""
+    return _ARRIVE + waiting_text("arrive", look, SPINS, arch)
 
 
 class Part(NamedTuple):
@@ -130,8 +136,8 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     """
     module = ModuleEmitter(target)
     declare_waiting(module)
-    extra = [BARRIER, interface_text()]
-    extra += [stamp_text()] if trace else []
+    extra = [barrier_text(target.arch), interface_text()]
+    extra += [stamp_text(target.arch)] if trace else []
     for number, segment in enumerate(segments):
         parts = segment_parts(segment, number, symbols, trace)
         module.add([part.func for part in parts])
@@ -141,5 +147,5 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
         module.add(schedule_functions(segments[of], number, of, symbols, trace))
         extra.append(schedule_text(segments[of], number, of if trace else None))
     if scheduled:
-        extra.append(wait_text(SPINS))
+        extra.append(wait_text(SPINS, target.arch))
     return module.text(extra="\n".join(extra))

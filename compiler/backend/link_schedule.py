@@ -34,12 +34,12 @@ CALLS_PER_BRANCH = 256
 _ARGUMENTS = "ptr %weights, ptr %arena, ptr %dims, ptr %sync, i64 %tid, i64 %nt"
 
 
-def wait_text(n_spins: int) -> str:
+def wait_text(n_spins: int, arch: str) -> str:
     """parax_wait(ptr progress, i64 least): return once the count there is at least that; spin, then yield."""
     look = """  %count = load atomic i64, ptr %progress acquire, align 8
   %closed = icmp slt i64 %count, %least"""
     head = "define internal void @parax_wait(ptr %progress, i64 %least) noinline nounwind {"
-    return f"{head}\nentry:\n  br label %wait\n{waiting_text('entry', look, n_spins)}"
+    return f"{head}\nentry:\n  br label %wait\n{waiting_text('entry', look, n_spins, arch)}"
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...runtime.waiting import PAUSES
+
 if TYPE_CHECKING:
     from .emit_llvm import FunctionEmitter, ModuleEmitter
 
-SPINS = 4000  # iterations of `pause`, some 50 µs, before a waiting core yields
+SPINS = 4000  # pauses, some 50 µs, before a waiting core yields
 
 
-def waiting_text(before: str, look: str, n_spins: int) -> str:
+def waiting_text(before: str, look: str, n_spins: int, arch: str) -> str:
     """Blocks from `wait`, entered from block `before`, to the return: spin, then yield, while a condition holds.
 
     Args:
-        look: instructions that leave in `%closed` whether to wait on.
+        arch: whose pause to take. look: instructions that leave in `%closed` whether to wait on.
     """
     return f"""wait:
   %spins = phi i32 [ 0, %{before} ], [ %more, %pause ], [ 0, %yield ]
@@ -33,7 +35,7 @@ again:
   %tired = icmp ugt i32 %more, {n_spins}
   br i1 %tired, label %yield, label %pause
 pause:
-  call void @llvm.x86.sse2.pause()
+  {PAUSES[arch].call()}
   br label %wait
 yield:
   %ignored = call i32 @sched_yield()
@@ -43,7 +45,14 @@ done:
 }}"""
 
 
-_MEET = """define internal void @parax_meet(ptr %word, i64 %items, i64 %all) noinline nounwind {
+def _meet_text(arch: str) -> str:
+    look = """  %seen = load atomic i64, ptr %word acquire, align 8
+  %now = lshr i64 %seen, 32
+  %closed = icmp eq i64 %now, %round"""
+    return _ARRIVE + waiting_text("arrive", look, SPINS, arch)
+
+
+_ARRIVE = """define internal void @parax_meet(ptr %word, i64 %items, i64 %all) noinline nounwind {
 entry:
   %alone = icmp uge i64 %items, %all
   br i1 %alone, label %done, label %arrive
@@ -59,19 +68,18 @@ open:
   %empty = shl i64 %next, 32
   store atomic i64 %empty, ptr %word release, align 8
   ret void
-""" + waiting_text("arrive", """  %seen = load atomic i64, ptr %word acquire, align 8
-  %now = lshr i64 %seen, 32
-  %closed = icmp eq i64 %now, %round""", SPINS)
+"""
 
 
 def declare_waiting(module: ModuleEmitter) -> None:
     """What a waiting core calls."""
-    module.declare("llvm.x86.sse2.pause", "void", "")
+    pause = PAUSES[module.target.arch]
+    module.declare(pause.name, "void", pause.parameters)
     module.declare("sched_yield", "i32", "")
 
 
 def meet(e: FunctionEmitter, word: str, items: str, everything: str) -> None:
     """A call of the meeting; its function comes into the module with the first one."""
     declare_waiting(e.module)
-    e.module.functions.setdefault("parax_meet", _MEET)
+    e.module.functions.setdefault("parax_meet", _meet_text(e.module.target.arch))
     e.out(f"call void @parax_meet({word}, {items}, {everything})")

@@ -25,15 +25,13 @@ from ... import __version__
 from ...errors import InternalError
 from ...files import keep
 from ...runtime.lanes import lanes_text
-from ..targets.target import Target
-from .host import resolve_target
+from ..targets.target import Target, least_target
 from .jit import compile_object
 
 MOST_CACHED = 256
 _WORKER = "from parax.compiler.backend.objects import worker; worker()"
 
 
-LANES_TARGET = "x86-64-v2"  # the least there is: they wait and hand on, and compute nothing
 LANES_LEVEL, ALIGN = 2, 16
 
 
@@ -50,7 +48,7 @@ def compile_objects(
     Raises:
         InternalError: LLVM rejects a module.
     """
-    lanes = lanes_object(cache)
+    lanes = {arch: lanes_object(arch, cache) for arch in {target.arch for _, target in modules.values()}}
     keys = {name: _key(text, target, opt_level) for name, (text, target) in modules.items()}
     found = {name: data for name, key in keys.items() if cache and (data := _read(cache, key))}
     missing = [name for name in modules if name not in found]
@@ -62,24 +60,30 @@ def compile_objects(
     if cache:
         for name, data in made.items():
             _write(cache, keys[name], data)
-    return {name: _side_by_side(found[name] if name in found else made[name], lanes) for name in modules}
+    return {
+        name: _side_by_side(found[name] if name in found else made[name], lanes[target.arch])
+        for name, (_, target) in modules.items()
+    }
 
 
-def lanes_object(cache: Path | None) -> bytes:
-    """The runtime's native functions: made once in a process, and where there is a cache once on a machine."""
-    if not _MADE:
-        text, target = lanes_text("x86_64"), resolve_target(LANES_TARGET)
+def lanes_object(arch: str, cache: Path | None) -> bytes:
+    """The runtime's native functions for an architecture: made once in a process, where there is a cache on a machine.
+
+    For the least target there is: they wait and hand on, and compute nothing.
+    """
+    if arch not in _MADE:
+        text, target = lanes_text(arch), least_target(arch)
         key = _key(text, target, LANES_LEVEL)
         data = _read(cache, key) if cache else None
         if data is None:
             data = compile_object(text, target, LANES_LEVEL)
             if cache:
                 _write(cache, key, data)
-        _MADE.append(data)
-    return _MADE[0]
+        _MADE[arch] = data
+    return _MADE[arch]
 
 
-_MADE: list[bytes] = []
+_MADE: dict[str, bytes] = {}
 
 
 def _side_by_side(first: bytes, second: bytes) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...errors import UsageError
+from .architecture import ARCHITECTURES, Architecture
 from .core import Core, core_of
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
@@ -27,6 +28,7 @@ class Target:
         vector_bits: width of the vector registers. n_registers: how many of them.
         l1_nbytes, l2_nbytes, l3_nbytes: cache sizes of one core (l3 shared).
         tune: LLVM's name of the CPU whose instruction costs to schedule for ("" = generic).
+        arch: name of the architecture.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Target:
     l2_nbytes: int = 1 << 20
     l3_nbytes: int = 32 << 20
     tune: str = ""
+    arch: str = "x86_64"
 
     @property
     def f32_lanes(self) -> int:
@@ -56,8 +59,18 @@ class Target:
         return core_of(self.tune, self.cpu)
 
     @property
+    def architecture(self) -> Architecture:
+        """The description of the architecture."""
+        return ARCHITECTURES[self.arch]
+
+    @property
+    def abilities(self) -> frozenset[str]:
+        """Its features, and what all CPUs of its architecture have."""
+        return self.architecture.always | frozenset(self.features)
+
+    @property
     def has_fma(self) -> bool:
-        return "fma" in self.features
+        return "fma" in self.abilities
 
     def multiply_adds(self, lanes: int) -> int:
         """Multiply-adds on vectors of so many f32 that a core starts in a cycle."""
@@ -73,7 +86,7 @@ TARGETS = {
     "x86-64-v3": Target("x86-64-v3", "x86-64-v3", _V3, 256, 16),
     "x86-64-v2": Target("x86-64-v2", "x86-64-v2", _V2, 128, 16),
 }
-"""Portable targets, best first."""
+"""Portable targets; those of an architecture best first."""
 
 EXTENSIONS = {"avx512bf16": frozenset({"avx512bw", "avx512vl"})}
 """Features that no portable target has, but kernels have instructions of: name → what a target must have for it."""
@@ -104,3 +117,8 @@ def extended(target: Target, features: Iterable[str]) -> Target:
 def best_target(features: set[str] | frozenset[str]) -> Target | None:
     """The best portable target that a machine with these features runs."""
     return next((t for t in TARGETS.values() if t.supported_by(features)), None)
+
+
+def least_target(arch: str) -> Target:
+    """The target of an architecture that most of its CPUs run."""
+    return [t for t in TARGETS.values() if t.arch == arch][-1]

@@ -12,7 +12,7 @@ from parax.compiler.backend import link_waves
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
-from parax.compiler.backend.link import BARRIER
+from parax.compiler.backend.link import barrier_text
 from parax.compiler.backend.link_calls import segment_builder, share_of
 from parax.compiler.backend.link_waves import Group, is_open, run_waves, waves_of
 from parax.compiler.backend.llvm_meeting import declare_waiting
@@ -52,7 +52,7 @@ def probe(branches: list[PlacedBranch], n_cores: int, n_inputs: int) -> Loaded:
     emitter = ModuleEmitter(TARGET)
     declare_waiting(emitter)
     emitter.export(k.func, "parax_probe")
-    return Loaded(compile_object(emitter.text(extra=BARRIER), TARGET), ["parax_probe"])
+    return Loaded(compile_object(emitter.text(extra=barrier_text(TARGET.arch)), TARGET), ["parax_probe"])
 
 
 @pytest.mark.parametrize("n_cores", [1, 2, 3, 4, 5])

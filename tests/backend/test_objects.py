@@ -33,17 +33,17 @@ def test_the_cache_is_used_and_is_the_users_alone(tmp_path: Path, monkeypatch: p
 @pytest.fixture(autouse=True)
 def _lanes() -> None:
     """Made before, so that they are in no cache of a test's."""
-    objects.lanes_object(None)
+    objects.lanes_object("x86_64", None)
 
 
 def test_the_runtimes_functions_are_made_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = objects.lanes_object(None)
-    monkeypatch.setattr(objects, "_MADE", [])
-    assert objects.lanes_object(tmp_path) == first
-    monkeypatch.setattr(objects, "_MADE", [])
+    first = objects.lanes_object("x86_64", None)
+    monkeypatch.setattr(objects, "_MADE", {})
+    assert objects.lanes_object("x86_64", tmp_path) == first
+    monkeypatch.setattr(objects, "_MADE", {})
     monkeypatch.setattr(objects, "compile_object", None)
-    assert objects.lanes_object(tmp_path) == first
-    assert objects.lanes_object(None) is objects.lanes_object(tmp_path)
+    assert objects.lanes_object("x86_64", tmp_path) == first
+    assert objects.lanes_object("x86_64", None) is objects.lanes_object("x86_64", tmp_path)
 
 
 def test_compiling_keeps_no_memory() -> None:

@@ -24,7 +24,7 @@ class Tile:
 
     Attributes:
         rows, vectors: its size (MR × NR, in vector registers). input, accumulator: element types.
-        registers: vector registers it needs. features: of the target, by LLVM's names.
+        registers: vector registers it needs. features: the target's abilities, by LLVM's names.
         usual: products of many rows take it. emitter: its inner step, and how operands are packed for it.
     """
 
@@ -39,7 +39,7 @@ class Tile:
 
     def runs_on(self, target: Target) -> bool:
         """Whether a target has what it needs."""
-        return target.n_registers >= self.registers and self.features <= set(target.features)
+        return target.n_registers >= self.registers and self.features <= target.abilities
 
 
 _FMA = frozenset({"fma"})
