@@ -1,4 +1,4 @@
-"""The CPU by name: what it calls itself, and all that tells it from another one of that name.
+"""The CPU by name: its architecture, what it calls itself, and all that tells it from another one of that name.
 
 Reads /proc/cpuinfo, for x86 and ARM alike. Knows nothing of cores and caches (topology does).
 """
@@ -11,6 +11,13 @@ from pathlib import Path
 
 _TELLING = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU architecture",
             "CPU variant", "CPU part", "CPU revision")  # fmt: skip
+_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def host_arch() -> str:
+    """This machine's architecture as LLVM spells it."""
+    name = platform.machine().lower()
+    return _ARCHES.get(name, name)
 
 
 def cpu_name() -> str:

@@ -1,39 +1,35 @@
 """A plan's machine code: the choice of its target by the CPU's real features, and its native functions.
 
-Owns the code's lifetime: sessions of one plan share one copy. How object code becomes callable is `elf`'s.
+Owns the code's lifetime: sessions of one plan share one copy. How object code becomes callable is `object_loader`'s.
 """
 
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Callable
 from functools import cache
 
 from ..env import read
 from ..errors import IncompatiblePlan
-from .elf import LoadedObject, objects_in
+from .cpu import cpu_flags, host_arch
+from .elf import objects_in
 from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
+from .object_loader import LoadedObject
 from .perf_map import add_to_perf_map
 from .plan import Plan
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait", "parax_team_settled")
 LATE_START = "parax_start_late"  # code of older plans lacks it
-_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Linux's name of a CPU feature → LLVM's, where they differ
 _LLVM_NAMES = {
     "abm": "lzcnt", "amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile", "avx_vnni": "avxvnni",
     "avx512_bf16": "avx512bf16", "avx512_bitalg": "avx512bitalg", "avx512_fp16": "avx512fp16",
     "avx512_vbmi2": "avx512vbmi2", "avx512_vnni": "avx512vnni", "avx512_vpopcntdq": "avx512vpopcntdq",
-    "bmi1": "bmi", "lahf_lm": "sahf", "pclmulqdq": "pclmul", "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2",
+    "asimd": "neon", "asimddp": "dotprod", "asimdhp": "fullfp16", "asimdrdm": "rdm", "atomics": "lse", "bmi1": "bmi",
+    "crc32": "crc", "fp": "fp-armv8", "lahf_lm": "sahf", "pclmulqdq": "pclmul", "pni": "sse3",
+    "sse4_1": "sse4.1", "sse4_2": "sse4.2",
 }  # fmt: skip
-
-
-def host_arch() -> str:
-    """This machine's architecture as LLVM spells it."""
-    name = platform.machine().lower()
-    return _ARCHES.get(name, name)
 
 
 @cache
@@ -42,12 +38,7 @@ def host_features() -> frozenset[str]:
 
     Read from /proc/cpuinfo rather than asked of LLVM, so that running a plan does not load a compiler.
     """
-    try:
-        with open("/proc/cpuinfo") as lines:
-            found = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    except OSError:
-        found = []
-    return frozenset(_LLVM_NAMES.get(name, name) for name in found)
+    return frozenset(_LLVM_NAMES.get(name, name) for name in cpu_flags())
 
 
 def missing_features(target: Target) -> list[str]:

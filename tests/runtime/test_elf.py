@@ -12,8 +12,9 @@ import pytest
 
 import fake_plans
 from parax.errors import IncompatiblePlan
-from parax.runtime.elf import LoadedObject, objects_in
+from parax.runtime.elf import objects_in
 from parax.runtime.native import host_features
+from parax.runtime.object_loader import LoadedObject
 
 ONE, TWO = "define i64 @one() {\n ret i64 1\n}", "define i64 @two() {\n ret i64 2\n}"
 pytestmark = pytest.mark.skipif(fake_plans.ARCH != "x86_64", reason="objects are for x86-64")
@@ -103,7 +104,7 @@ def test_damaged_objects_are_refused_or_loaded_but_never_crash(code: bytes, tmp_
     script = f"""
 import random
 from parax.errors import ParaxError
-from parax.runtime.elf import LoadedObject
+from parax.runtime.object_loader import LoadedObject
 whole, random_ = open({str(path)!r}, "rb").read(), random.Random(1)
 refused = 0
 for number in range(3000):

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from fake_plans import add_manifest, fake_plan, object_code
 from parax.errors import CorruptPlan, IncompatiblePlan, InternalError, ParaxError, UsageError
 from parax.runtime import Plan, load
+from parax.runtime.cpu import host_arch
 from parax.runtime.manifest import FORMAT
 from parax.runtime.manifest_reader import ManifestReader
-from parax.runtime.native import choose_target, host_arch, host_features
+from parax.runtime.native import choose_target, host_features
 
 Build = Callable[..., Plan]
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
