@@ -42,11 +42,13 @@ from .command import command_line, finish
 from .kernels import node_case, peak_case
 from .warm_cold import measure
 
-CPUS = ("skylake-avx512", "sapphirerapids", "znver4", "znver3", "alderlake")
+CPUS = ("skylake-avx512", "sapphirerapids", "znver4", "znver3", "alderlake", "neoverse-v2")
 # LLVM 19 schedules these as Alder Lake with 512-bit multiply-adds on port 0 alone, which predicts half of what an
 # Emerald Rapids runs (96.6 % of its peak with tiles of 6 × 4; --measure, 2026-11-25): Skylake's model has both ports.
 MODELS = dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), "skylake-avx512")
 UNROLL, STEPS, TILES = 4, 512, 24
+JUMP = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.\w+)$")  # of x86-64 and AArch64
+MULTIPLICATION = re.compile(r"v?(fn?madd\d+ps|mulps)\b|f(mla|mul)\b")
 TOOLS = ("llvm-mca-21", "llvm-mca-20", "llvm-mca-19", "llvm-mca")  # newer ones know newer CPUs
 
 
@@ -66,8 +68,9 @@ class Prediction:
 
 def target_of(cpu: str) -> Target:
     """The target of the widest registers that a CPU is described with, tuned for it."""
-    widest = max(core_of(cpu, resolve_target("native").name).multiply_adds)
-    return replace(next(target for target in TARGETS.values() if target.vector_bits == widest), tune=cpu)
+    core = core_of(cpu, resolve_target("native").name)
+    fitting = (each for each in TARGETS.values() if each.arch == core.arch)
+    return replace(next(each for each in fitting if each.vector_bits == max(core.multiply_adds)), tune=cpu)
 
 
 def assembly(tile: Tile, target: Target) -> str:
@@ -90,19 +93,19 @@ def inner_loop(text: str) -> list[str]:
     label = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"\.\w+:", line)}
     found: list[list[str]] = []
     for end, line in enumerate(lines):
-        jump = re.match(r"j\w+\s+(\.\w+)", line)
+        jump = JUMP.match(line)
         start = label.get(jump[1], end) if jump else end
         if start < end and not any(start < i < end for i in label.values()):
-            found.append([each for each in lines[start + 1 : end + 1] if each and each[0] not in ".#"])
+            found.append([each for each in lines[start + 1 : end + 1] if each and each[0] not in ".#/"])
     return max(found, key=multiplications, default=[])
 
 
 def multiplications(loop: Sequence[str]) -> int:
     """Vector multiplications in it, with or without an addition."""
-    return sum(bool(re.match(r"v?(fn?madd\d+ps|mulps)\b", line)) for line in loop)
+    return sum(bool(MULTIPLICATION.match(line)) for line in loop)
 
 
-def cycles(loop: Sequence[str], cpu: str, iterations: int = 200) -> float:
+def cycles(loop: Sequence[str], target: Target, iterations: int = 200) -> float:
     """Cycles of one iteration by llvm-mca.
 
     Raises:
@@ -111,18 +114,19 @@ def cycles(loop: Sequence[str], cpu: str, iterations: int = 200) -> float:
     tool = next(filter(None, map(shutil.which, TOOLS)), None)
     if tool is None:
         raise UsageError("llvm-mca is not installed", expected=" or ".join(TOOLS), hint="apt-get install llvm-19")
-    command = [tool, "-mtriple=x86_64", f"-mcpu={MODELS.get(cpu, cpu)}", f"-iterations={iterations}"]
+    cpu, triple = MODELS.get(target.tune, target.tune), target.architecture.triple
+    command = [tool, f"-mtriple={triple}", f"-mcpu={cpu}", f"-iterations={iterations}"]
     done = subprocess.run(command, input="\n".join(loop), capture_output=True, text=True, check=False)
     total = re.search(r"^Total Cycles:\s+(\d+)$", done.stdout, re.MULTILINE)
     if done.returncode or total is None:
-        raise UsageError("llvm-mca failed", where=cpu, found=done.stderr.strip().splitlines()[:1])
+        raise UsageError("llvm-mca failed", where=target.tune, found=done.stderr.strip().splitlines()[:1])
     return int(total[1]) / iterations
 
 
 def predict(tile: Tile, target: Target) -> Prediction:
     """For the CPU that the target is tuned for."""
     core, lanes = target.core, target.f32_lanes
-    taken = cycles(inner_loop(assembly(tile, target)), target.tune) / UNROLL
+    taken = cycles(inner_loop(assembly(tile, target)), target) / UNROLL
     limit = tile.rows * tile.vectors / target.multiply_adds(lanes)
     return Prediction(limit, taken, tile.vectors * lanes * 4 / core.l2_nbytes_per_cycle)
 

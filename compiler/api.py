@@ -42,7 +42,7 @@ def compile(
         dims: symbol → size, or (least, greatest).
         overridable: initializers that are also inputs of the model and that requests may give.
         hint: "throughput" or "latency".
-        target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4.
+        target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4, aarch64.
         options: everything else; the arguments above win over it.
         progress: called with (phase, fraction of the whole work done).
         base_dir: the folder of the model's external data, which must lie inside; default that of the model's path.

@@ -81,7 +81,7 @@ class CompileOptions:
     )
     targets: tuple[str, ...] = field(
         default_factory=_targets,
-        metadata=_doc("CPUs to make code for: native, or x86-64-v2, -v3, -v4; several make one plan for all"),
+        metadata=_doc("CPUs to make code for: native, x86-64-v2, -v3, -v4 or aarch64; several make one plan for all"),
     )
     precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
     matmul_input: str = field(

@@ -28,13 +28,13 @@ def resolve_target(name: str, extensions: frozenset[str] = frozenset()) -> Targe
         extensions: features that native code may use besides, where this CPU has them.
 
     Raises:
-        UsageError: for an unknown name. UnsupportedOp: the CPU is below x86-64-v2.
+        UsageError: for an unknown name. UnsupportedOp: the CPU runs none of the portable targets.
     """
     if name != "native":
         return named_target(name)
     best = best_target(host_features())
     if best is None:
-        raise UnsupportedOp("this CPU is older than x86-64-v2 (2008), the least parax makes code for")
+        raise UnsupportedOp("this CPU is older than all that parax makes code for: x86-64-v2 (2008), ARMv8.1 (2014)")
     tuned = replace(best, tune=tune_of(llvm.get_host_cpu_name(), host_features()))
     return extended(tuned, extensions & host_features())
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from ... import __version__, env
 from ...errors import INSTALL_COMPILER, what_the_compiler_lacks
-from ...runtime.cpu import cpu_flags, cpu_name
+from ...runtime.cpu import cpu_flags, cpu_name, host_arch
 from .console import Console, Table, size
 
 if TYPE_CHECKING:
     from ...runtime.topology import Topology
 
 NAME = "doctor"
+_FAMILIES, _OTHERS = ("avx", "amx", "asimd", "sve"), frozenset({"fma", "f16c", "sse4_2", "i8mm", "bf16"})
 HELP = "describe this machine and installation, and say what is amiss"
 PACKAGES = {  # what parax uses or is compared with → what pip installs it by
     "numpy": "numpy",
@@ -68,6 +69,7 @@ def machine_facts(found: Topology) -> dict[str, str]:
     return {
         "cpu": cpu_name(),
         "native target": native_target(),
+        "portable targets": portable_targets(),
         "vector instructions": " ".join(sorted(vector_features())) or "none known",
         "usable cores": " ".join(str(core.number) for core in found.cores),
         "default cores": " ".join(map(str, found.default_cores())),
@@ -92,6 +94,16 @@ def native_target() -> str:
 
     native = resolve_target("native")
     return f"{native.name}, tuned for {native.tune}"
+
+
+def portable_targets() -> str:
+    """What `--target` takes, and which of it runs here."""
+    from ...runtime.native import host_features
+    from ..targets.target import TARGETS
+
+    here = [t.name for t in TARGETS.values() if t.supported_by(host_features())]
+    elsewhere = [name for name in TARGETS if name not in here]
+    return f"{', '.join(here) or 'none'}; not for this CPU: {', '.join(elsewhere) or 'none'}"
 
 
 def limits(found: Topology, measure: bool) -> dict[str, str]:
@@ -137,7 +149,7 @@ def what_is_amiss(found: Topology) -> list[str]:
     if lacking := what_the_compiler_lacks():
         advice.append(f"{lacking}: plans run here, no model is compiled; {INSTALL_COMPILER}")
     features = vector_features()
-    if "avx2" not in features or "fma" not in features:
+    if host_arch() == "x86_64" and not {"avx2", "fma"} <= features:
         advice.append("no AVX2 and FMA: the portable kernels are several times slower")
     if found.quota is not None and found.quota < len(found.default_cores()):
         advice.append(f"the control group grants {found.quota:.2f} cores: latencies will be uneven")
@@ -155,4 +167,4 @@ def cores(n: int) -> str:
 
 def vector_features() -> set[str]:
     """The vector instruction sets that kernels can use, in Linux' spelling."""
-    return {flag for flag in cpu_flags() if flag.startswith(("avx", "amx")) or flag in ("fma", "f16c", "sse4_2")}
+    return {flag for flag in cpu_flags() if flag.startswith(_FAMILIES) or flag in _OTHERS}

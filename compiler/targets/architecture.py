@@ -25,5 +25,6 @@ class Architecture:
 
 ARCHITECTURES = {each.name: each for each in (
     Architecture("x86_64", "x86_64-unknown-linux-gnu"),
+    Architecture("aarch64", "aarch64-unknown-linux-gnu", frozenset({"fma", "f16c"})),
 )}  # fmt: skip
 """Architectures by name."""

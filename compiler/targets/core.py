@@ -5,6 +5,7 @@ has to change for a new one:
 
     name = "Zen 4"                       # what people call it
     tunes = ["znver4"]                   # what LLVM calls it, and CPUs like it
+    arch = "x86_64"                      # the architecture that it belongs to
     multiply_adds = {256 = 2, 512 = 1}   # f32 vector multiply-adds a cycle, by the width of the registers in bits
     …
 
@@ -35,7 +36,7 @@ class Core:
     """What a kernel's choices follow from.
 
     Attributes:
-        name: for reports. tunes: LLVM's names of the CPUs that it describes.
+        name: for reports. tunes: LLVM's names of the CPUs that it describes. arch: of their architecture.
         multiply_adds: width of vector registers in bits → f32 multiply-adds on them started in a cycle.
         vector_operations: likewise, multiply-adds and shuffles together.
         loads, stores: likewise, of whole registers that lie in the first cache.
@@ -45,6 +46,7 @@ class Core:
 
     name: str
     tunes: tuple[str, ...]
+    arch: str
     multiply_adds: Mapping[int, int]
     vector_operations: Mapping[int, float]
     loads: Mapping[int, int]

@@ -16,6 +16,7 @@ from .core import Core, core_of
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_ARMV8_1 = ("crc", "fp-armv8", "lse", "neon", "rdm")  # servers since 2018, with atomic operations of one instruction
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Target:
     @property
     def core(self) -> Core:
         """The description of `tune`, or of any CPU with these features."""
-        return core_of(self.tune, self.cpu)
+        return core_of(self.tune, self.name.partition("+")[0])
 
     @property
     def architecture(self) -> Architecture:
@@ -85,6 +86,7 @@ TARGETS = {
     "x86-64-v4": Target("x86-64-v4", "x86-64-v4", _V4, 512, 32),
     "x86-64-v3": Target("x86-64-v3", "x86-64-v3", _V3, 256, 16),
     "x86-64-v2": Target("x86-64-v2", "x86-64-v2", _V2, 128, 16),
+    "aarch64": Target("aarch64", "generic", _ARMV8_1, 128, 32, arch="aarch64"),
 }
 """Portable targets; those of an architecture best first."""
 

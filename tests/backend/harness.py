@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from typing import Any
 
@@ -187,8 +187,12 @@ class Program:
         self.context = LowerContext(self.target, self.symbols, WeightStore(), fp=self.fp, chooser=self.chooser,
                                     matmul_input=self.matmul_input)  # fmt: skip
         self.calls = lowered_calls(self.graph, self.context)
-        self.code = load_kernels([c.func for _, c in self.calls], self.target)
         self.roots = roots(self.graph)
+
+    @cached_property
+    def code(self) -> Loaded:
+        """The kernels in this process; only a target that this machine runs has any."""
+        return load_kernels([c.func for _, c in self.calls], self.target or default_target())
 
     def run(self, feeds: Feeds, symbols: Mapping[str, int], pieces: int | None = None,
             ways: Sequence[Way] = USUAL) -> list[np.ndarray]:  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import ports
 from parax.compiler.backend.microkernels.table import TABLE, Tile, tallest_tile, tiles, widest_tile
 from parax.compiler.ir.types import symbol
 from parax.compiler.kernel_ir.builder import Builder
@@ -12,13 +13,20 @@ from parax.compiler.kernel_ir.verifier import verify_function
 from parax.compiler.targets.target import TARGETS
 
 SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 4: 2},
-         "x86-64-v2": {1: 8, 2: 4, 3: 3, 4: 2}}  # fmt: skip
+         "x86-64-v2": {1: 8, 2: 4, 3: 3, 4: 2}, "aarch64": {1: 8, 2: 8, 3: 6, 4: 5}}  # fmt: skip
 
 
 @pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
 def test_a_tile_fits_its_registers(tile: Tile) -> None:
     product = "fma" not in tile.features
-    assert tile.rows * tile.vectors + tile.vectors + 1 + product <= tile.registers
+    pairs = tile.rows if "neon" in tile.features else 0
+    assert tile.rows * tile.vectors + tile.vectors + 1 + product + pairs <= tile.registers
+
+
+@pytest.mark.parametrize("tile", list(tiles(TARGETS["aarch64"])), ids=lambda t: f"{t.rows}x{t.vectors}")
+def test_no_tile_of_aarch64_goes_to_the_stack(tile: Tile) -> None:
+    loop = ports.inner_loop(ports.assembly(tile, TARGETS["aarch64"]))
+    assert loop and not [line for line in loop if "[sp" in line]
 
 
 @pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
@@ -37,7 +45,7 @@ def test_every_width_has_a_tile(name: str) -> None:
     assert {vectors: tallest_tile(TARGETS[name], vectors) for vectors in SIZES[name]} == SIZES[name]
 
 
-@pytest.mark.parametrize(("name", "usual"), [("x86-64-v4", 4), ("x86-64-v3", 2), ("x86-64-v2", 2)])
+@pytest.mark.parametrize(("name", "usual"), [("x86-64-v4", 4), ("x86-64-v3", 2), ("x86-64-v2", 2), ("aarch64", 4)])
 def test_few_rows_take_wide_tiles(name: str, usual: int) -> None:
     widths = [widest_tile(TARGETS[name], rows) for rows in (1, 2, 3, 100, symbol("N"), None)]
     assert widths == [4, 4, usual, usual, usual, usual]

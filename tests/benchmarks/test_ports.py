@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_the_loop_of_a_tile_has_a_multiplication_for_each_accumulator_and_step(n
 def test_without_llvm_mca_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "TOOLS", ("llvm-mca-of-nobody",))
     with pytest.raises(UsageError, match="apt-get install"):
-        ports.cycles(["nop"], "znver3")
+        ports.cycles(["nop"], ports.target_of("znver3"))
 
 
 @pytest.mark.skipif(not shutil.which("llvm-mca-19"), reason="llvm-mca-19 is not installed")
@@ -59,4 +60,4 @@ def test_a_cpu_that_llvm_does_not_know_is_refused() -> None:
     if not any(map(shutil.which, ports.TOOLS)):
         pytest.skip("llvm-mca is not installed")
     with pytest.raises(UsageError, match="some-lake"):
-        ports.cycles(["some nonsense"], "some-lake")
+        ports.cycles(["some nonsense"], replace(TARGETS["x86-64-v3"], tune="some-lake"))

@@ -8,8 +8,9 @@ import pytest
 
 from parax.compiler.backend.host import tune_of
 from parax.compiler.targets import core
+from parax.compiler.targets.architecture import ARCHITECTURES
 from parax.compiler.targets.core import Core, core_of, shipped_cores
-from parax.compiler.targets.target import TARGETS
+from parax.compiler.targets.target import TARGETS, best_target, least_target
 from parax.errors import InternalError
 
 
@@ -18,18 +19,27 @@ def test_descriptions_are_of_cpus_that_there_may_be(described: Core) -> None:
     for table in (described.multiply_adds, described.loads, described.stores):
         assert set(table) in ({128}, {128, 256}, {128, 256, 512}) and all(1 <= n <= 4 for n in table.values())
         assert list(table.values()) == sorted(table.values(), reverse=True), "wider registers are no faster each"
-    assert 2 <= described.latency <= 6
+    assert described.arch in ARCHITECTURES and 2 <= described.latency <= 6
     assert (16 << 10) <= described.l1_nbytes < described.l2_nbytes <= (4 << 20)
     assert described.l2_nbytes_per_cycle in (16, 32, 64)
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_is_described_for_its_registers(name: str) -> None:
-    assert TARGETS[name].vector_bits in TARGETS[name].core.multiply_adds
+    target = TARGETS[name]
+    assert target.vector_bits in target.core.multiply_adds and target.core.arch == target.arch
 
 
 def test_a_cpu_without_a_description_is_one_with_its_instructions() -> None:
     assert core_of("some-future-lake", "x86-64-v4") is core_of("", "x86-64-v4") is core_of("x86-64-v4", "x86-64-v3")
+
+
+def test_targets_are_found_by_architecture_and_features() -> None:
+    arm = TARGETS["aarch64"]
+    assert best_target(set(arm.features)) is arm and best_target(set(TARGETS["x86-64-v2"].features)).arch == "x86_64"
+    assert best_target(set(arm.features) - {"lse"}) is None
+    assert least_target("x86_64").name == "x86-64-v2" and least_target("aarch64") is arm
+    assert arm.has_fma and not TARGETS["x86-64-v2"].has_fma
 
 
 def test_which_cpus_split_wide_registers() -> None:

@@ -43,6 +43,8 @@ class Tile:
 
 
 _FMA = frozenset({"fma"})
+_IN_MEMORY = frozenset({"fma", "avx512f"})  # what multiplies by an element in memory, which then takes no register
+_NEON = frozenset({"fma", "neon"})
 # Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
 # halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
 # the pointers of their rows, which outnumber the integer registers.
@@ -53,8 +55,12 @@ TABLE: tuple[Tile, ...] = (
     Tile(2, 4),
     Tile(6, 2, features=_FMA, usual=True),
     Tile(4, 3, features=_FMA),
-    Tile(6, 4, features=_FMA, registers=32, usual=True),
-    Tile(7, 3, features=_FMA, registers=32),
+    Tile(6, 4, features=_IN_MEMORY, registers=32, usual=True),
+    Tile(7, 3, features=_IN_MEMORY, registers=32),
+    # LLVM loads A's elements in pairs here, and holds one of each row until the next step: a register a row besides
+    Tile(8, 2, features=_NEON, registers=32),
+    Tile(6, 3, features=_NEON, registers=32),
+    Tile(5, 4, features=_NEON, registers=32, usual=True),
     Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
 )
 

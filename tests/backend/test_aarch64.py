@@ -1,0 +1,93 @@
+"""AArch64's code in an emulator: every operator's kernels on one thread and on two, against another ONNX."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import parax
+from backend.emulated import Emulated, EmulatedPlan, Emulator
+from backend.harness import Program
+from catalogue.cases import Case, all_cases
+from catalogue.running import assert_close, build, expected
+from cross import EMULATOR, GCC, needs
+from examples import models
+from parax.compiler.frontend.oracle import oracle
+from parax.compiler.ir.ops import lookup
+from parax.compiler.ir.ops.base import Host
+from parax.compiler.options import CompileOptions
+from parax.compiler.targets.target import TARGETS
+from parax.runtime.cpu import host_arch
+from sampling import sampled
+
+TARGET = TARGETS["aarch64"]
+OPTIONS = CompileOptions(targets=(TARGET.name,), calibrate=False)
+CASES = [case for case in all_cases() if not issubclass(lookup(case.domain, case.op), Host)]
+N_GROUPS = 48  # each is linked and run at once; every N-th case, so that each has cases of many operators
+
+
+@needs(GCC, EMULATOR)
+@pytest.mark.parametrize("group", sampled(range(N_GROUPS), 12))
+def test_operators(group: int, tmp_path: Path) -> None:
+    cases = CASES[group::N_GROUPS]
+    built = [build(case) for case in cases]
+    emulated, names = [], []
+    for i, (graph, _, symbols, _) in enumerate(built):
+        emulated.append(Emulated(Program(graph, TARGET, tuple(symbols)), f"case{i}", len(names)))
+        names += emulated[-1].names
+    emulator = Emulator(tmp_path, [each.object_code() for each in emulated if each.names], names)
+    wrong = [f"{case}: {found}" for case, each, (_, feeds, symbols, contents) in zip(cases, emulated, built)
+             if (found := _difference(emulator, each, case, feeds, symbols, contents))]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+@needs(GCC, EMULATOR)
+@pytest.mark.parametrize("name", ["digits", *sampled(("mobilenet-v2", "word-lm", "bert-base", "unet"), 2)])
+def test_models(name: str, tmp_path: Path) -> None:
+    """Whole plans, whose threads wait for each other between kernels; word-lm's also inside, at every time step."""
+    if name == "digits":
+        model = onnx.load(str(files("parax.models") / "digits.onnx"))
+        inputs = {"picture": np.random.default_rng(1).random((3, 1, 28, 28), np.float32)}
+    else:
+        model, inputs = models.build(name, small=True), models.feeds(name, 3, small=True)
+    wanted = oracle(model, "reference")(inputs)
+    plan = EmulatedPlan(parax.compile(model, options=OPTIONS), tmp_path)
+    alone, shared = plan.run(inputs, 1), plan.run(inputs, 3)
+    for key, array in wanted.items():
+        np.testing.assert_array_equal(alone[key], shared[key])
+        np.testing.assert_allclose(alone[key], array, rtol=1e-4, atol=1e-4 * float(np.abs(array).max()))
+
+
+def test_a_plan_for_several_architectures_runs_here_and_one_for_another_alone_says_so() -> None:
+    if host_arch() != "x86_64":
+        pytest.skip("this machine may run the code")
+    model = str(files("parax.models") / "digits.onnx")
+    picture = {"picture": np.zeros((1, 1, 28, 28), np.float32)}
+    both = parax.compile(model, target=["aarch64", "x86-64-v2"])
+    assert [(t.name, t.arch) for t in both.manifest.targets] == [("aarch64", "aarch64"), ("x86-64-v2", "x86_64")]
+    with both.session() as session:
+        assert session.run(picture)["probabilities"].shape == (1, 10)
+    alone = parax.compile(model, options=OPTIONS)
+    with pytest.raises(parax.IncompatiblePlan, match="aarch64 needs aarch64 CPU"), alone.session() as session:
+        session.run(picture)
+
+
+def _difference(
+    emulator: Emulator, emulated: Emulated, case: Case, feeds: dict[str, np.ndarray], symbols: dict[str, int],
+    contents: list[np.ndarray | None],
+) -> str:  # fmt: skip
+    """What is wrong with the results of a case; "" if nothing is."""
+    try:
+        runs = [emulated.read(emulator(emulated.job(feeds, symbols, n)), symbols) for n in (1, 2)]
+        with np.errstate(all="ignore"):
+            wanted = expected(case, contents)
+        for alone, shared, array in zip(*runs, wanted, strict=True):
+            assert alone.tobytes() == shared.tobytes(), "two threads give other bits than one"
+            assert_close(case, alone, array)
+    except AssertionError as error:
+        return str(error)
+    return ""
