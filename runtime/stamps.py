@@ -15,13 +15,20 @@ WHOLE = MAX_CALLS - 1
 HEAD_NBYTES, EVENT_NBYTES = 64, 16
 """Of the logs: bytes of one log, events it holds. Of a log: events so far. Of an event: its number, its ticks."""
 
-_COUNTERS = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
-"""The counter of an architecture that all cores share and programs may read: AArch64's cycle counter they may not."""
+_COUNTERS = {
+    "x86_64": ("declare i64 @llvm.readcyclecounter()", "call i64 @llvm.readcyclecounter()"),
+    "aarch64": (
+        'declare i64 @llvm.read_volatile_register.i64(metadata)\n!100 = !{!"cntvct_el0"}',
+        "call i64 @llvm.read_volatile_register.i64(metadata !100)",
+    ),
+}
+"""By architecture, what declares and what reads the counter that all its cores share and programs may read. AArch64's
+cycle counter they may not, and of llvm.readsteadycounter LLVM 22 makes 0 there."""
 
 _TEXT = f"""
-declare i64 @COUNTER()
+DECLARATION
 define i64 @parax_ticks() {{
-  %now = call i64 @COUNTER()
+  %now = COUNTER
   ret i64 %now
 }}
 define internal void @parax_stamp(ptr %sync, i64 %tid, i64 %number) noinline nounwind {{
@@ -48,7 +55,7 @@ record:
   %event = getelementptr i8, ptr %log, i64 %beyond
   store i64 %number, ptr %event
   %ticks.p = getelementptr i8, ptr %event, i64 8
-  %ticks = call i64 @COUNTER()
+  %ticks = COUNTER
   store i64 %ticks, ptr %ticks.p
   br label %out
 out:
@@ -64,4 +71,5 @@ def whole_stamp(segment: int, *, is_end: bool) -> str:
 
 def stamp_text(arch: str) -> str:
     """The LLVM text of parax_stamp(ptr sync, i64 tid, i64 number) and of parax_ticks()."""
-    return _TEXT.replace("COUNTER", _COUNTERS[arch])
+    declaration, counter = _COUNTERS[arch]
+    return _TEXT.replace("DECLARATION", declaration).replace("COUNTER", counter)

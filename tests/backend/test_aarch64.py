@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,12 +17,20 @@ from catalogue.cases import Case, all_cases
 from catalogue.running import assert_close, build, expected
 from cross import EMULATOR, GCC, needs
 from examples import models
+from parax.compiler.backend.emit_llvm import ModuleEmitter
+from parax.compiler.backend.jit import compile_assembly
+from parax.compiler.backend.link import barrier_text
+from parax.compiler.backend.link_schedule import wait_text
+from parax.compiler.backend.llvm_meeting import declare_waiting
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Host
+from parax.compiler.kernel_ir.builder import BYTES, Builder
+from parax.compiler.kernel_ir.loops import INDEX
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.target import TARGETS
 from parax.runtime.cpu import host_arch
+from parax.runtime.stamps import stamp_text
 from sampling import sampled
 
 TARGET = TARGETS["aarch64"]
@@ -74,6 +83,27 @@ def test_a_plan_for_several_architectures_runs_here_and_one_for_another_alone_sa
     alone = parax.compile(model, options=OPTIONS)
     with pytest.raises(parax.IncompatiblePlan, match="aarch64 needs aarch64 CPU"), alone.session() as session:
         session.run(picture)
+
+
+ORDERED = (r"\bldaddal\b", r"\bstlr\b", r"\bldap?r\b", r"\bisb\b")  # to take part, to open, to look, to pause
+WAITING = {"parax_barrier": ORDERED, "parax_meet": ORDERED, "parax_claim": ORDERED[:2], "parax_wait": ORDERED[2:],
+           "parax_ticks": (r"\bcntvct_el0\b",)}  # fmt: skip
+
+
+def test_cores_that_meet_rely_on_no_order_of_memory_that_only_x86_keeps() -> None:
+    """No run on this machine would show it, in the emulator neither: the instructions do."""
+    k = Builder("probe", [("word", BYTES), ("n", INDEX)])
+    k.meet(k["word"], k["n"], k["n"] + 1)
+    k.if_(k.claim(k["word"], k["n"]) < 2, lambda: k.store(k["word"], 0, k.const(1, k.load(k["word"], 0))))
+    module = ModuleEmitter(TARGET)
+    module.export(k.func, "entry")
+    declare_waiting(module)
+    visible = "\n".join([barrier_text(TARGET.arch), wait_text(1, TARGET.arch), stamp_text(TARGET.arch)])
+    assembly = compile_assembly(module.text(extra=visible.replace("define internal", "define")), TARGET)
+    bodies = {body.partition(":")[0]: body.lower() for body in re.split(r"\n(?=\w+:)", assembly)}
+    for name, instructions in WAITING.items():
+        missing = [each for each in instructions if not re.search(each, bodies[name])]
+        assert not missing, f"{name} lacks {missing}"
 
 
 def _difference(

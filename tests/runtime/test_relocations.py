@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cross import GCC, LD, OBJCOPY, needs, run_tool
+from cross import EMULATOR, GCC, LD, OBJCOPY, needs, run_tool
+from parax.compiler.backend.jit import compile_object
+from parax.compiler.targets.target import TARGETS
 from parax.errors import IncompatiblePlan
 from parax.runtime.elf import ObjectFile
 from parax.runtime.relocations import LINKAGES
@@ -137,3 +139,71 @@ def test_an_object_that_cannot_be_linked_says_why(line: str, found: str, tmp_pat
 def test_an_architecture_that_nobody_described_is_named() -> None:
     with pytest.raises(IncompatiblePlan, match="an object for riscv64"):
         ObjectFile(b"", "code.o", "riscv64")
+
+
+# A table of constants, a pointer to a function through memory, data that is written, and calls into the C library.
+CODE = """
+@table = private constant [4 x double] [double 1.0, double 2.0, double 4.0, double 8.0]
+@counter = internal global i64 40
+@pointer = internal global ptr @scale
+@labs.slot = internal constant ptr @labs
+declare double @cbrt(double)
+declare i64 @labs(i64)
+define internal double @scale(double %x, i64 %i) noinline {
+  %p = getelementptr [4 x double], ptr @table, i64 0, i64 %i
+  %t = load volatile double, ptr %p
+  %y = fmul double %x, %t
+  ret double %y
+}
+define double @root(double %x, i64 %i) {
+  %f = load volatile ptr, ptr @pointer
+  %s = call double %f(double %x, i64 %i)
+  %r = call double @cbrt(double %s)
+  %a = load volatile i64, ptr @counter
+  %b = add i64 %a, 1
+  store volatile i64 %b, ptr @counter
+  %g = load volatile ptr, ptr @labs.slot
+  %d = call i64 %g(i64 %b)
+  %c = sitofp i64 %d to double
+  %sum = fadd double %r, %c
+  ret double %sum
+}
+"""
+RUNNER = """
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+double (*volatile keep)(double) = cbrt;
+long (*volatile keep_too)(long) = labs;
+int main(int count, char **argument) {
+    char *base = (char *)strtoull(argument[2], 0, 0);
+    long nbytes = atol(argument[3]);
+    FILE *in = fopen(argument[1], "rb");
+    int rights = PROT_READ | PROT_WRITE | PROT_EXEC, flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
+    char *memory = mmap(base, nbytes, rights, flags, -1, 0);
+    if (!in || memory != base || fread(memory, 1, nbytes, in) != nbytes)
+        return 3;
+    __builtin___clear_cache(memory, memory + nbytes);
+    double (*root)(double, long) = (void *)strtoull(argument[4], 0, 0);
+    for (long i = 0; i < 4; i++)
+        printf("%.3f ", root(27.0, i));
+    return 0;
+}
+"""
+
+
+@needs(GCC, EMULATOR)
+def test_linked_code_runs_at_the_address_that_it_was_linked_for(tmp_path: Path) -> None:
+    base, runner = 0x20_0000_0000, tmp_path / "runner"
+    (tmp_path / "runner.c").write_text(RUNNER)
+    run_tool(GCC, "-O1", "-static", "-no-pie", tmp_path / "runner.c", "-lm", "-o", runner)
+    lines = run_tool("aarch64-linux-gnu-nm", runner).splitlines()
+    library = {fields[2]: int(fields[0], 16) for line in lines if len(fields := line.split()) == 3}
+    read = ObjectFile(compile_object(CODE, TARGETS["aarch64"]), "code.o", "aarch64")
+    memory = bytearray(read.nbytes)
+    functions = read.link(memory, base, library.get)
+    (tmp_path / "image").write_bytes(memory)
+    printed = run_tool(EMULATOR, runner, tmp_path / "image", hex(base), str(read.nbytes), hex(functions["root"]))
+    wanted = [3 * 2 ** (i / 3) + 41 + i for i in range(4)]
+    assert printed.split() == [f"{number:.3f}" for number in wanted]
