@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from parax.compiler.compilation import Compilation
-from parax.compiler.driver import import_graph, optimise, work_in_place
+from parax.compiler.driver import import_graph, optimise
 from parax.compiler.ir.graph import Graph
 from parax.compiler.options import CompileOptions
 from parax.compiler.planner.partition.list_scheduler import Latencies
@@ -41,7 +41,6 @@ def optimised(path: Path) -> Graph:
     run = Compilation(options, lambda phase, fraction: None)
     graph = import_graph(path, options)
     optimise(graph, run)
-    work_in_place(graph, run)
     return graph
 
 

@@ -41,6 +41,7 @@ class Compilation:
         machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.
         indexing: which inputs are indices, as the model was imported.
+        passes: of the optimisation level, once they ran on the graph; those of native steps may run later.
         seconds: time per phase.
     """
 
@@ -52,6 +53,7 @@ class Compilation:
     machine: Machine | None = None
     evaluator: Evaluator = field(init=False)
     indexing: Indexing = field(default_factory=Indexing)
+    passes: Pipeline = field(default_factory=lambda: Pipeline([]))
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import ParaxError, ResourceLimit
+from ..errors import ParaxError, ResourceLimit, UsageError
 from ..log import CODE, EVERYTHING_DONE, inform, tell
 from ..runtime.dims import evaluate
 from ..runtime.interface import interface_digests, marked_code
@@ -29,21 +30,20 @@ from .frontend.parse import Source
 from .host_work import OUTSIDE, HostWork, host_work
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
-from .ir.graph import Graph, nested_graphs
+from .ir.graph import Graph
 from .ir.schedule import Schedule, print_schedule
 from .ir.text import print_graph
 from .ir.types import DType, noting_positive
 from .ir.views import MemoryPlan
 from .manifest import Place, build_manifest, input_symbols
 from .options import CompileOptions
-from .passes.base import Pipeline
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.index_ranges import index_ranges
-from .passes.dataflow.memory_planning import plan_memory, separate_outputs
-from .passes.dataflow.read_in_place import ReadInPlace
+from .passes.dataflow.memory_planning import plan_memory
+from .passes.dataflow.separate_outputs import shared_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
-from .passes.dataflow.write_in_place import WriteInPlace
 from .passes.pipelines import pipeline
+from .passes.surroundings import Surroundings
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
 from .profiling import PROFILE, notes
@@ -93,24 +93,17 @@ def optimise(graph: Graph, run: Compilation) -> None:
     if run.machine is None and run.options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
         run.machine = _machine_here(run.options)
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
-    passes = pipeline(run.options.opt_level, lambda op: lowering_of(op) is not None, run.evaluator, share)
-    run.watch(passes)
+    surroundings = Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator, share)
+    run.passes = pipeline(run.options.opt_level, surroundings)
+    run.watch(run.passes)
     with noting_positive(graph.positive):
-        for nested in nested_graphs(graph):  # outer graphs first: constants move inwards
-            passes.run(nested)
+        run.passes.run(graph)
+        if is_one_step(graph):  # the planner counts no copies that will not be made
+            run.passes.run_on_step(graph)
 
 
 def _machine_here(options: CompileOptions) -> Machine:
     return machine_here(options, options.cores or choose_cores(None))
-
-
-def work_in_place(graph: Graph, run: Compilation) -> None:
-    """Give the outputs of a native step bytes of their own, and leave out copies into and out of larger values."""
-    separate_outputs(graph)
-    if run.options.opt_level >= 2:
-        in_place = Pipeline([WriteInPlace(takes_window), ReadInPlace(takes_window)])
-        run.watch(in_place)
-        in_place.run(graph)
 
 
 @dataclass
@@ -156,9 +149,6 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
     targets = list({t.name: t for t in (resolve_target(name, more) for name in options.targets)}.values())
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
     one_step = is_one_step(graph)
-    if one_step:  # the planner counts no copies that will not be made
-        with run.phase("passes", 0.19):
-            work_in_place(graph, run)
     if run.decision is None:
         with run.phase("plan", 0.2):
             machine = run.machine or _machine_here(options)
@@ -169,7 +159,8 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
         block = split_steps(graph)
         natives = [s.graph for s in native_steps(block.steps)]
         for native in natives if not one_step else ():
-            work_in_place(native, run)
+            run.passes.run_on_step(native)
+        _check_outputs(natives)
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = _rows(graph, block, low.not_split)
@@ -193,6 +184,14 @@ def lower(graph: Graph, run: Compilation, *, spend: bool = False) -> Lowered:
         if run.dumps:
             run.dump(f"{target.name}.s", compile_assembly(text, target))
     return low
+
+
+def _check_outputs(natives: Sequence[Graph]) -> None:
+    """Refuse outputs without bytes of their own, which nobody would write."""
+    for native in natives:
+        for i in shared_outputs(native):
+            raise UsageError("an output that has no bytes of its own", where=f"output {native.output_names[i]}",
+                             hint="begin the passes of native steps with separate-outputs")  # fmt: skip
 
 
 def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | None:
@@ -310,4 +309,4 @@ def check_memory(plan: Plan, options: CompileOptions) -> None:
 
 
 __all__ = ["Compilation", "Lowered", "ParaxError", "build_plan", "compile_model", "import_graph", "lower", "optimise",
-           "preflight", "work_in_place"]  # fmt: skip
+           "preflight"]  # fmt: skip

@@ -1,7 +1,7 @@
 """What a pass is, and how a pipeline of passes runs. Owns order, timing, dumping and verification between passes.
 
-A pass is a frozen dataclass whose fields are its options; `FuseElementwise` is `--pass fuse-elementwise` and lives in
-`fuse_elementwise.py`. It must not know the frontend or the backend.
+A pass is a frozen dataclass whose fields are its options; `FuseElementwise` is `fuse-elementwise` in dumps and lives
+in `fuse_elementwise.py`. It must not know the frontend or the backend.
 """
 
 from __future__ import annotations
@@ -11,16 +11,23 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from ...errors import ParaxError
-from ..ir.graph import Graph
+from ..ir.graph import Graph, nested_graphs
 from ..ir.verify import verify
 from .rewrite import Rewriter
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One transformation of a graph."""
+    """One transformation of a graph.
+
+    Attributes:
+        on_bodies: whether it runs on the bodies of If, Loop and Scan, too.
+    """
+
+    on_bodies: ClassVar[bool] = True
 
     @abstractmethod
     def run(self, graph: Graph, rw: Rewriter) -> bool:
@@ -59,33 +66,47 @@ class PassReport:
     n_nodes: int
 
 
+Item: TypeAlias = "Pass | Sequence[Pass]"
+"""A pass, or passes that are repeated until none of them changes anything."""
+
+
 @dataclass
 class Pipeline:
     """Passes in order; a nested sequence is repeated until nothing changes (at most `max_rounds` times).
 
     Attributes:
+        passes: of the whole graph, its bodies included.
+        step_passes: of the graph of each native step, once it is known what those are.
         verify: check the graph after every pass.
         after: called with (number, report, graph, refused matches) after each pass.
     """
 
-    steps: Sequence[Pass | Sequence[Pass]]
+    passes: Sequence[Item]
+    step_passes: Sequence[Item] = ()
     verify: bool = False
     after: Callable[[int, PassReport, Graph, Sequence[str]], None] | None = None
     max_rounds: int = 8
     reports: list[PassReport] = field(default_factory=list)
 
     def run(self, graph: Graph) -> None:
-        """Run all steps on `graph`.
+        """Run the passes on `graph` and then on its bodies, outer ones first: constants move inwards.
 
         Raises:
             ParaxError: from a pass or the verifier, with the pass's name attached.
         """
-        for step in self.steps:
-            if isinstance(step, Pass):
-                self._apply(step, graph)
-                continue
-            for _ in range(self.max_rounds):
-                if not any([self._apply(p, graph) for p in step]):
+        for nested in nested_graphs(graph):
+            self._run(self.passes, nested, is_body=nested is not graph)
+
+    def run_on_step(self, graph: Graph) -> None:
+        """Run the passes of native steps on the graph of one; raises as `run`."""
+        self._run(self.step_passes, graph, is_body=False)
+
+    def _run(self, items: Sequence[Item], graph: Graph, *, is_body: bool) -> None:
+        for item in items:
+            repeated = not isinstance(item, Pass)
+            group = [p for p in ([item] if isinstance(item, Pass) else item) if p.on_bodies or not is_body]
+            for _ in range(self.max_rounds if repeated else 1):
+                if not any([self._apply(p, graph) for p in group]):
                     break
 
     def _apply(self, p: Pass, graph: Graph) -> bool:

@@ -1,11 +1,15 @@
-"""Which passes run, in which order, at each optimisation level: explicit lists, no discovery."""
+"""Which passes run, in which order, at each optimisation level: explicit lists, no discovery.
+
+Everything that happens to a graph between the frontend and the kernels stands here, but for the `Result` nodes of a
+schedule, whose places the planner finds (`partition/result_nodes.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from ..ir.ops.base import Operator
-from .base import Pass, Pipeline
+from .base import Item, Pass, Pipeline
 from .block.algebraic_simplification import AlgebraicSimplification
 from .block.decompose_composites import DecomposeComposites
 from .block.fold_affine import FoldAffine
@@ -28,48 +32,50 @@ from .block.unflatten_products import UnflattenProducts
 from .dataflow.assign_layouts import AssignLayouts
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
+from .dataflow.name_outputs import NameOutputs
+from .dataflow.read_in_place import ReadInPlace
+from .dataflow.separate_outputs import SeparateOutputs
 from .dataflow.sink_constants import SinkConstants
-from .node.constant_folding import ConstantFolding, Evaluate
+from .dataflow.write_in_place import WriteInPlace
+from .node.constant_folding import ConstantFolding
 from .node.no_op_elimination import NoOpElimination
 from .node.omit_neutral_operands import OmitNeutralOperands
 from .node.split_wide_operators import SplitWideOperators
 from .node.zero_size_elimination import ZeroSizeElimination
+from .surroundings import Surroundings
+
+Kind: TypeAlias = "type[Pass] | tuple[type[Pass], ...]"
+"""A pass's class, or those of a group that is repeated until none of it changes anything."""
+
+CLEAN = (NoOpElimination, ZeroSizeElimination, ConstantFolding, DeadCode)
+SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOperands, UnflattenProducts,
+            UnflattenGathers, SplitProjections, HoistElementwise, FoldAffine, FoldPad, OrderPools, FoldLookups,
+            OmitNeutralOperands, CommonSubexpressions)  # fmt: skip
+FUSE = (FuseElementwise, FuseDepthwise, FuseExpansion)
+
+NOTHING: tuple[Kind, ...] = (DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
+LOCAL: tuple[Kind, ...] = (CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants, AssignLayouts,
+                           NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
+EVERYTHING: tuple[Kind, ...] = (CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators, SIMPLIFY,
+                                FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
+                                DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
+LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
+"""By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
+STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
+    (SeparateOutputs,), (SeparateOutputs,), (SeparateOutputs, WriteInPlace, ReadInPlace),
+    (SeparateOutputs, WriteInPlace, ReadInPlace),
+)  # fmt: skip
+"""The same: the passes of each native step, which is the whole graph where no operator runs on the host."""
 
 
-def pipeline(
-    opt_level: int, has_kernel: Callable[[Operator], bool], evaluate: Evaluate | None = None, cache_nbytes: float = 0.0
-) -> Pipeline:
-    """The passes of an optimisation level.
+def pipeline(opt_level: int, surroundings: Surroundings) -> Pipeline:
+    """The passes of an optimisation level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 all."""
+    return Pipeline(_made(LEVELS[opt_level], surroundings), _made(STEP_LEVELS[opt_level], surroundings))
 
-    Args:
-        opt_level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 everything.
-        has_kernel: whether the backend serves an operator directly. evaluate: computes one node on constants.
-        cache_nbytes: of the last-level cache, a core's share.
-    """
-    decompose, narrow = DecomposeComposites(has_kernel), SplitWideOperators()
-    if opt_level == 0:
-        return Pipeline([decompose, narrow, SinkConstants(), DeadCode()])
-    clean: list[Pass] = [NoOpElimination(), ZeroSizeElimination(), ConstantFolding(evaluate), DeadCode()]
-    if opt_level == 1:
-        return Pipeline([clean, decompose, clean, narrow, SinkConstants(), AssignLayouts(), NoOpElimination(),
-                         DeadCode()])  # fmt: skip
-    return Pipeline([
-        clean,
-        FoldBatchNorm(),
-        decompose,
-        narrow,
-        [*clean, AlgebraicSimplification(), SimplifyMovements(), ForwardConcatOperands(), UnflattenProducts(),
-         UnflattenGathers(), SplitProjections(), HoistElementwise(), FoldAffine(), FoldPad(), OrderPools(),
-         FoldLookups(), OmitNeutralOperands(), CommonSubexpressions()],
-        FuseNormalization(),
-        FuseAttention(),
-        DeadCode(),
-        SinkConstants(),
-        AssignLayouts(),
-        FoldFlatten(),
-        DeadCode(),
-        FuseElementwise(),
-        FuseDepthwise(cache_nbytes=cache_nbytes),
-        FuseExpansion(),
-        DeadCode(),
-    ])  # fmt: skip
+
+def _made(kinds: Sequence[Kind], surroundings: Surroundings) -> list[Item]:
+    make = surroundings.make
+    return [[make(k) for k in kind] if isinstance(kind, tuple) else make(kind) for kind in kinds]
+
+
+__all__ = ["LEVELS", "STEP_LEVELS", "pipeline"]

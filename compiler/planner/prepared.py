@@ -13,7 +13,6 @@ from ..frontend.parse import Source
 from ..ir.call_rows import call_rows
 from ..ir.fp import Fp
 from ..options import CompileOptions
-from ..passes.dataflow.split_steps import is_one_step
 from ..targets.machine import load_machine
 from .candidate import LATENCY
 from .here import machine_here
@@ -39,8 +38,6 @@ def prepare(
     run.progress("import", 0.0)
     graph = driver.import_graph(model, options, run.evaluator)
     driver.optimise(graph, run)
-    if is_one_step(graph):
-        driver.work_in_place(graph, run)
     n_cores = len(cores) or found.n_cores
     cost = costs_at(Fp(options.fp), found, call_rows(options.dims, options.hint != LATENCY))
     return Planner(graph, found, n_cores, options.hint, fixed_sizes(options), cost), cores

@@ -16,6 +16,7 @@ from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.node.no_op_elimination import NoOpElimination
 from parax.compiler.passes.pipelines import pipeline
 from parax.compiler.passes.rewrite import Rewriter
+from parax.compiler.passes.surroundings import Surroundings
 from parax.errors import InternalError
 from passes.check import assert_equivalent, check_pass
 
@@ -29,7 +30,7 @@ NETWORK = """graph @g(%x: f32[N,3,8,8]) {
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_every_level_keeps_the_meaning(level: int) -> None:
     graph = parse_graph(NETWORK)
-    run = pipeline(level, lambda op: False, evaluate_node)
+    run = pipeline(level, Surroundings(evaluate=evaluate_node))
     run.verify = True
     run.run(graph)
     assert_equivalent(parse_graph(NETWORK), graph, {})
@@ -38,7 +39,7 @@ def test_every_level_keeps_the_meaning(level: int) -> None:
 
 def test_the_whole_pipeline_leaves_kernels_only() -> None:
     graph = parse_graph(NETWORK)
-    pipeline(2, lambda op: False, evaluate_node).run(graph)
+    pipeline(2, Surroundings(evaluate=evaluate_node)).run(graph)
     kernels = [n for n in graph if view_source(n) is None]
     names = ["+".join(m.op.name for m in n.body) if n.body is not None else n.op.name for n in kernels]
     assert names == ["Conv+Relu+Mul", "Gemm", "Softmax"]

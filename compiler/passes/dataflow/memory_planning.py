@@ -13,10 +13,9 @@ from math import gcd
 from ...ir.axis_orders import physical_axes
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
-from ...ir.ops.internal import Copy
 from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
-from ...ir.views import Copies, Home, MemoryPlan, homes, is_window, roots
+from ...ir.views import Copies, Home, MemoryPlan, homes, is_window
 from .concurrency import Spot, scheduled_spots, sequential_spots
 from .placement import Span, peak, place
 
@@ -24,24 +23,6 @@ ALIGN = 64
 PAGE = 4096  # addresses that differ by a multiple of it share a set of the first-level cache
 STAGGER = 5 * ALIGN  # odd in lines, so that multiples of it (by buffers, by the batch) meet again late
 SEVERAL = -2  # no branch's number, nor what a span has that dies in several
-
-
-def separate_outputs(graph: Graph) -> bool:
-    """Give every graph output bytes of its own.
-
-    before: return %x (an input, a constant, or a value returned twice)      after: %1 = Copy(%x); return %1
-    """
-    root_of, taken, changed = roots(graph), set(), False
-    outputs = list(graph.outputs)
-    for i, v in enumerate(outputs):
-        root = root_of.get(v, v)
-        if root.producer is None or root in taken:
-            outputs[i] = graph.add_node(Copy(), [v]).output
-            changed = True
-        taken.add(root_of.get(outputs[i], outputs[i]))
-    if changed:
-        graph.set_outputs(outputs, graph.output_names)
-    return changed
 
 
 @dataclass
@@ -203,4 +184,4 @@ def _unit_and_count(size: Dim) -> tuple[Dim, int]:
     return size // count, count
 
 
-__all__ = ["Buffer", "plan_memory", "replaceable", "separate_outputs"]
+__all__ = ["Buffer", "plan_memory", "replaceable"]

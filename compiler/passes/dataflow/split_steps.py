@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ....errors import UnsupportedOp
+from ....errors import UnsupportedOp, UsageError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
-from ...ir.ops.elementwise import Identity
 from ...ir.types import STR, TensorType
 
 
@@ -97,6 +96,7 @@ def split_steps(graph: Graph) -> Block:
 
     Raises:
         UnsupportedOp: an input that is a sequence or an optional.
+        UsageError: `NameOutputs` was left out, and the graph needs it.
     """
     for v in graph.inputs:
         if not isinstance(v.type, TensorType):
@@ -104,7 +104,9 @@ def split_steps(graph: Graph) -> Block:
     inputs, outputs = [v.name for v in graph.inputs], list(graph.output_names)
     if is_one_step(graph):
         return Block(graph, inputs, outputs, [NativeStep(graph, inputs, outputs)])
-    _separate_outputs(graph)
+    for i in nameless_outputs(graph):
+        raise UsageError("an output that has no value of its own", where=f"output {outputs[i]}",
+                         hint="end the passes with name-outputs")  # fmt: skip
     names = Names([*inputs, *outputs])
     for v in graph.inputs:
         names.set(v, v.name)
@@ -124,13 +126,9 @@ def native_steps(steps: Sequence[Step]) -> Iterator[NativeStep]:
             pending += [inner for block in reversed(step.bodies.values()) for inner in reversed(block.steps)]
 
 
-def _separate_outputs(graph: Graph) -> None:
-    """Give every output a value of its own, which the name of the output can be given to."""
-    outputs = list(graph.outputs)
-    for i, v in enumerate(outputs):
-        if v.producer is None or v in outputs[:i]:
-            outputs[i] = graph.add_node(Identity(), [v]).output
-    graph.set_outputs(outputs, graph.output_names)
+def nameless_outputs(graph: Graph) -> Iterator[int]:
+    """The outputs, by their numbers, that are an input, a constant or an output before, and so have another name."""
+    return (i for i, v in enumerate(graph.outputs) if v.producer is None or v in graph.outputs[:i])
 
 
 def _steps(graph: Graph, names: Names) -> list[Step]:

@@ -11,8 +11,9 @@ from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import evaluate
 from parax.compiler.ir.verify import verify
 from parax.compiler.ir.views import Home, MemoryPlan, computes, homes
-from parax.compiler.passes.dataflow.memory_planning import plan_memory, separate_outputs
+from parax.compiler.passes.dataflow.memory_planning import plan_memory
 from parax.compiler.passes.dataflow.placement import EXHAUSTIVE, Span, peak, place
+from parax.compiler.passes.dataflow.separate_outputs import SeparateOutputs
 from parax.compiler.passes.dataflow.write_in_place import WriteInPlace
 from parax.compiler.passes.rewrite import Rewriter
 from sampling import thorough
@@ -83,7 +84,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 @thorough(150, derandomize=True)
 @hypothesis.given(graphs(), st.booleans())
 def test_live_buffers_never_overlap_and_the_arena_is_tight(graph: Graph, in_place: bool) -> None:
-    separate_outputs(graph)
+    SeparateOutputs().run(graph, Rewriter(graph))
     if in_place:
         WriteInPlace().run(graph, Rewriter(graph))
     verify(graph)
@@ -190,14 +191,3 @@ def test_sizes_of_several_symbols_share_within_their_class() -> None:
     sizes = {"N": 5, "S": 7}
     check_plan(graph, plan, sizes)
     assert evaluate(plan.total, sizes) == 2 * 64 * 5 * 7 + 2 * 64
-
-
-def test_every_output_gets_bytes_of_its_own() -> None:
-    graph = parse_graph("""graph @g(%x: f32[4]) {
-        %c = const f32[4] [1, 2, 3, 4]\n %1 = Relu(%x)
-        return %x, %c, %1 as "a", %1 as "b"\n}""")
-    assert separate_outputs(graph)
-    verify(graph)
-    assert [v.producer.op.name for v in graph.outputs if v.producer] == ["Copy", "Copy", "Relu", "Copy"]
-    assert graph.output_names == ["x", "c", "a", "b"]
-    assert not separate_outputs(graph)

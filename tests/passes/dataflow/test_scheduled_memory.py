@@ -12,7 +12,8 @@ from parax.compiler.ir.schedule import Branch, Layer, Schedule, Stage
 from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import evaluate
 from parax.compiler.ir.views import Home, MemoryPlan, computes, homes
-from parax.compiler.passes.dataflow.memory_planning import plan_memory, separate_outputs
+from parax.compiler.passes.dataflow.memory_planning import plan_memory
+from parax.compiler.passes.dataflow.separate_outputs import SeparateOutputs
 from parax.compiler.passes.dataflow.write_in_place import WriteInPlace
 from parax.compiler.passes.rewrite import Rewriter
 from parax.errors import InternalError
@@ -80,7 +81,7 @@ def check_apart(graph: Graph, schedule: Schedule, plan: MemoryPlan, n_pieces: in
 def test_what_may_live_at_once_lies_apart(
     graph: Graph, seed: int, n_cores: int, n_stages: int, in_place: bool
 ) -> None:  # fmt: skip
-    separate_outputs(graph)
+    SeparateOutputs().run(graph, Rewriter(graph))
     if in_place:
         WriteInPlace().run(graph, Rewriter(graph))
     schedule = random_schedule(graph, Random(seed), n_cores, min(n_stages, n_cores), 3)

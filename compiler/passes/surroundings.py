@@ -1,0 +1,44 @@
+"""What passes know of other rooms and of the machine, handed in by who runs them.
+
+A pass has a field for each of these facts that it asks for, of the fact's name: `given` fills them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..ir.ops.base import Operator
+from .base import Pass
+from .dataflow.write_in_place import Takes, always
+from .node.constant_folding import Evaluate
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Facts from outside of the graph.
+
+    Attributes:
+        has_kernel: whether the backend serves an operator directly.
+        takes: whether a node's kernel reads its operand, or writes its output, where that is a window.
+        evaluate: computes one node on constants; None: nothing is folded.
+        cache_nbytes: of the last-level cache, a core's share.
+    """
+
+    has_kernel: Callable[[Operator], bool] = lambda op: False
+    takes: Takes = always
+    evaluate: Evaluate | None = None
+    cache_nbytes: float = 0.0
+
+    def given(self, kind: type[Pass]) -> dict[str, Any]:
+        """Arguments of a pass: the facts that it has fields for."""
+        mine = {f.name for f in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(kind) if f.name in mine}
+
+    def make(self, kind: type[Pass], **options: Any) -> Pass:
+        """A pass with these options, and the facts where they say nothing else."""
+        return kind(**{**self.given(kind), **options})
+
+
+__all__ = ["Surroundings"]
