@@ -17,7 +17,21 @@ from typing import NoReturn, Protocol
 
 from .. import __version__, env
 from ..errors import InternalError, UsageError, as_parax_error
-from .commands import arguments, bench, compare, completion, doctor, inspect, man, operators, plan, profile, run, verify
+from .commands import (
+    arguments,
+    bench,
+    compare,
+    completion,
+    doctor,
+    inspect,
+    man,
+    operators,
+    passes,
+    plan,
+    profile,
+    run,
+    verify,
+)
 from .commands import compile as compile_verb
 from .commands.console import Console
 from .commands.models import without_pipes
@@ -50,7 +64,7 @@ class Verb(Protocol):
 
 
 VERBS: tuple[Verb, ...] = (
-    compile_verb, run, bench, profile, compare, inspect, operators, plan, verify, doctor, completion, man,
+    compile_verb, run, bench, profile, compare, inspect, operators, passes, plan, verify, doctor, completion, man,
 )  # fmt: skip
 HELP_VERB = "help"
 

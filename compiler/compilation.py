@@ -5,6 +5,7 @@ Owns what is told and written on the way; decides nothing about what is compiled
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,9 +23,11 @@ from .kernel_ir.loops import KFunc, all_functions, print_functions
 from .options import CompileOptions
 from .passes.base import PassReport, Pipeline
 from .passes.dataflow.index_ranges import Indexing
+from .passes.text import check_name
 from .planner.decide import Decision
 from .targets.machine import Machine
 
+ALL = "all"  # passes, where one may be named
 Progress = Callable[[str, float], None]
 Scheduler = Callable[[Graph], Schedule | None]
 
@@ -103,7 +106,15 @@ class Compilation:
             tell(CODE, print_functions(all_functions(list(kernels))))
 
     def watch(self, passes: Pipeline) -> None:
-        """Have every pass of the pipeline dumped, told and, under PARAX_VERIFY, verified."""
+        """Have every pass of the pipeline dumped, told, printed on request and, under PARAX_VERIFY, verified.
+
+        Raises:
+            UsageError: the graph is to be printed after a pass that does not run.
+        """
+        running = {p.pass_name() for p in passes.every_pass()}
+        for name in self.options.print_after:
+            check_name(name, {*running, ALL}, "pass that runs")
+        self.passes = passes
         passes.verify = env.read("PARAX_VERIFY")
         passes.after = self._after_pass
 
@@ -112,7 +123,16 @@ class Compilation:
         tell(level, f"  {number:02d} {report.name}: {report.seconds * 1e3:.1f} ms, {report.n_nodes} nodes left")
         for miss in misses:
             tell(REFUSALS, f"     {report.name} refused {miss}")
+        self._print(number, report, graph)
         if report.changed and (self.dumps or tells(GRAPHS)):
             text = print_graph(graph)
             self.dump(f"{number:02d}-{report.name}.txt", text)
             tell(GRAPHS, f"after {report.name}:\n{text}")
+
+    def _print(self, number: int, report: PassReport, graph: Graph) -> None:
+        """Show the graph to who asked for it by --print-after."""
+        named = report.name in self.options.print_after
+        if report.changed and (named or ALL in self.options.print_after):
+            print(f"after {number:02d} {report.name}:\n{print_graph(graph).rstrip()}", file=sys.stderr)
+        elif named:
+            print(f"after {number:02d} {report.name}: nothing changed", file=sys.stderr)

@@ -44,6 +44,7 @@ from .passes.dataflow.separate_outputs import shared_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
 from .passes.pipelines import pipeline
 from .passes.surroundings import Surroundings
+from .passes.text import print_passes
 from .planner.decide import Decision, decide
 from .planner.here import machine_here
 from .profiling import PROFILE, notes
@@ -69,6 +70,7 @@ def compile_model(
         ParaxError: see parax.compile.
     """
     run = Compilation(options, progress or (lambda name, fraction: None), trace or options.profile, scheduler, decision)
+    run.watch(pipeline(options.opt_level, Surroundings(), options.passes))  # refuses a wrong one before the work
     with run.phase("import", 0.0):
         graph = import_graph(model, options, run.evaluator)
         run.indexing = index_ranges(graph)
@@ -94,8 +96,7 @@ def optimise(graph: Graph, run: Compilation) -> None:
         run.machine = _machine_here(run.options)
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     surroundings = Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator, share)
-    run.passes = pipeline(run.options.opt_level, surroundings)
-    run.watch(run.passes)
+    run.watch(pipeline(run.options.opt_level, surroundings, run.options.passes))
     with noting_positive(graph.positive):
         run.passes.run(graph)
         if is_one_step(graph):  # the planner counts no copies that will not be made
@@ -257,6 +258,8 @@ def _manifest(low: Lowered, run: Compilation) -> dict[str, Any]:
         raw["provenance"]["not_split"] = low.not_split
     if run.trace:  # whose kernel each recorded call is
         raw["provenance"][PROFILE] = notes(low.block, low.segments[0], low.memory, run.decision.machine)
+    if run.options.passes is not None:
+        raw["provenance"]["passes"] = print_passes(run.passes.passes, run.passes.step_passes)
     if low.host.operators:
         raw["provenance"][OUTSIDE] = str(low.host)
     return raw

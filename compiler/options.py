@@ -45,6 +45,14 @@ class CompileOptions:
     opt_level: int = field(
         default=2, metadata=_doc("optimisation level: 0 none, 1 local, 2 everything that pays, 3 also slow searches")
     )
+    passes: str | None = field(
+        default=None,
+        metadata=_doc("passes of the graph, in the place of the optimisation level's: names and options like "
+                      "'dead-code,fuse-elementwise{max_nodes=8}'; parax passes lists them"),
+    )  # fmt: skip
+    print_after: tuple[str, ...] = field(
+        default=(), metadata=_doc("print the graph on stderr after each of these passes, or all, where it changed it")
+    )
     shapes: Mapping[str, tuple[int | str, ...]] = field(
         default_factory=dict, metadata=_doc("input name → its shape; an entry is a size or the name of a symbol")
     )
@@ -183,6 +191,11 @@ def _check_kinds(options: CompileOptions) -> None:
     for name in ("tune_seconds", "delay_seconds"):
         if not isinstance(getattr(options, name), (int, float, type(None))):
             raise UsageError("not a duration", where=name, expected="seconds", found=repr(getattr(options, name))[:200])
+    if not isinstance(options.passes, (str, type(None))):
+        raise UsageError("no text", where="passes", found=repr(options.passes)[:200])
+    if not _all_are(options.print_after, str):
+        raise UsageError("not passes", where="print_after", expected="a tuple of names",
+                         found=repr(options.print_after)[:200])  # fmt: skip
     if not _all_are(options.targets, str):
         raise UsageError("not targets", where="targets", expected="a tuple of names", found=repr(options.targets)[:200])
     if options.cores is not None and not _all_are(options.cores, int):

@@ -188,6 +188,8 @@ def _add_code(group: argparse._ArgumentGroup) -> None:
         default=default.opt_level,
         help=f"{doc['opt_level']} (default {default.opt_level})",
     )
+    group.add_argument("--passes", metavar="NAME{OPTION=VALUE},…", help=doc["passes"].replace("default: ", ""))
+    group.add_argument("--print-after", action="append", metavar="NAME|all", help=f"{doc['print_after']}; repeatable")
     group.add_argument(
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
@@ -213,6 +215,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     """CompileOptions from the flags of `add_compile_options` (flags left out keep the default or the environment's)."""
     given = {
         "cores": args.cores, "instances": args.instances, "targets": tuple(args.target) if args.target else None,
+        "passes": args.passes, "print_after": tuple(args.print_after) if args.print_after else None,
         "dump": args.dump, "jobs": args.jobs, "cache_dir": args.cache_dir, "max_memory": args.max_memory,
         "calibrate": False if args.no_calibrate else None,
         "tune_seconds": args.tune_seconds, "delay_groups": args.delay_groups, "delay_seconds": args.delay_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -50,6 +50,10 @@ class BlockPass(Pass):
 
 class DataflowPass(Pass):
     """Looks at the whole graph."""
+
+
+class StepPass(DataflowPass):
+    """Looks at the graph of one native step, after all other passes: they do not know what it makes."""
 
 
 class PartitionPass(Pass):
@@ -96,6 +100,11 @@ class Pipeline:
         """
         for nested in nested_graphs(graph):
             self._run(self.passes, nested, is_body=nested is not graph)
+
+    def every_pass(self) -> Iterator[Pass]:
+        """Those of the graph and of native steps, in order."""
+        for item in (*self.passes, *self.step_passes):
+            yield from (item,) if isinstance(item, Pass) else item
 
     def run_on_step(self, graph: Graph) -> None:
         """Run the passes of native steps on the graph of one; raises as `run`."""

@@ -6,7 +6,7 @@ schedule, whose places the planner finds (`partition/result_nodes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from .base import Item, Pass, Pipeline
@@ -24,6 +24,7 @@ from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_expansion import FuseExpansion
 from .block.fuse_normalization import FuseNormalization
 from .block.hoist_elementwise import HoistElementwise
+from .block.merge_convolutions import MergeConvolutions
 from .block.order_pools import OrderPools
 from .block.simplify_movements import SimplifyMovements
 from .block.split_projections import SplitProjections
@@ -43,6 +44,7 @@ from .node.omit_neutral_operands import OmitNeutralOperands
 from .node.split_wide_operators import SplitWideOperators
 from .node.zero_size_elimination import ZeroSizeElimination
 from .surroundings import Surroundings
+from .text import parse_passes
 
 Kind: TypeAlias = "type[Pass] | tuple[type[Pass], ...]"
 """A pass's class, or those of a group that is repeated until none of it changes anything."""
@@ -68,9 +70,38 @@ STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
 """The same: the passes of each native step, which is the whole graph where no operator runs on the host."""
 
 
-def pipeline(opt_level: int, surroundings: Surroundings) -> Pipeline:
-    """The passes of an optimisation level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 all."""
-    return Pipeline(_made(LEVELS[opt_level], surroundings), _made(STEP_LEVELS[opt_level], surroundings))
+ON_REQUEST = (MergeConvolutions,)
+"""Passes of no level: the planner runs them where they pay, and whoever names them."""
+
+
+def pipeline(opt_level: int, surroundings: Surroundings, text: str | None = None) -> Pipeline:
+    """The passes of an optimisation level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 all.
+
+    Args:
+        text: passes in the place of the level's; those of native steps stay where it names none (see `text.py`).
+
+    Raises:
+        UsageError: the text is no pipeline.
+    """
+    steps = _made(STEP_LEVELS[opt_level], surroundings)
+    if text is None:
+        return Pipeline(_made(LEVELS[opt_level], surroundings), steps)
+    passes, own = parse_passes(text, known_passes(), surroundings)
+    return Pipeline(passes, steps if own is None else own)
+
+
+def known_passes() -> dict[str, type[Pass]]:
+    """Every pass that a text may name, in the order of the levels, by its name."""
+    listed: list[type[Pass]] = [*_flat((*EVERYTHING, *STEP_LEVELS[-1], *LOCAL, *NOTHING)), *ON_REQUEST]
+    return {kind.pass_name(): kind for kind in dict.fromkeys(listed)}
+
+
+def _flat(kinds: Sequence[Kind]) -> Iterator[type[Pass]]:
+    for kind in kinds:
+        if isinstance(kind, tuple):
+            yield from kind
+        else:
+            yield kind
 
 
 def _made(kinds: Sequence[Kind], surroundings: Surroundings) -> list[Item]:
@@ -78,4 +109,4 @@ def _made(kinds: Sequence[Kind], surroundings: Surroundings) -> list[Item]:
     return [[make(k) for k in kind] if isinstance(kind, tuple) else make(kind) for kind in kinds]
 
 
-__all__ = ["LEVELS", "STEP_LEVELS", "pipeline"]
+__all__ = ["LEVELS", "STEP_LEVELS", "known_passes", "pipeline"]

@@ -15,7 +15,7 @@ from ...ir.ops.shape import Concat
 from ...ir.ops.slicing import Range, Slice, Split
 from ...ir.types import TensorType
 from ...ir.views import is_window, view_source
-from ..base import DataflowPass
+from ..base import StepPass
 from ..rewrite import Rewriter
 from .write_in_place import Takes, always
 
@@ -23,7 +23,7 @@ LEAST_RUN = 64  # bytes: readers of shorter runs gather them, which takes longer
 
 
 @dataclass(frozen=True)
-class ReadInPlace(DataflowPass):
+class ReadInPlace(StepPass):
     """Make views of what a Slice or Split takes, where all readers can work on a window of the whole.
 
     before: %1 = Slice(%x, [1], [3], [0]) : f32[2,8]; %2 = Exp(%1)

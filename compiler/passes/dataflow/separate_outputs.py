@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from ...ir.graph import Graph
 from ...ir.ops.internal import Copy
 from ...ir.views import roots
-from ..base import DataflowPass
+from ..base import StepPass
 from ..rewrite import Rewriter
 
 
 @dataclass(frozen=True)
-class SeparateOutputs(DataflowPass):
+class SeparateOutputs(StepPass):
     """Give every graph output bytes of its own.
 
     before: return %x (an input, a constant, or a value returned twice)      after: %1 = Copy(%x); return %1

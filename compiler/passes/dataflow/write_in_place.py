@@ -15,7 +15,7 @@ from ...ir.ops.internal import Result
 from ...ir.ops.shape import Concat
 from ...ir.types import TensorType
 from ...ir.views import is_window, view_source
-from ..base import DataflowPass
+from ..base import StepPass
 from ..rewrite import Rewriter
 
 Takes = Callable[[Node, Value, TensorType], bool]
@@ -28,7 +28,7 @@ def always(node: Node, v: Value, t: TensorType) -> bool:
 
 
 @dataclass(frozen=True)
-class WriteInPlace(DataflowPass):
+class WriteInPlace(StepPass):
     """Make windows of the operands of a Concat where their producers and all other readers can work on one.
 
     before: %1 = Relu(%x) : f32[4,8]; %2 = Exp(%y) : f32[4,8]; %3 = Concat(%1,%2) {axis=1} : f32[4,16]
