@@ -135,8 +135,11 @@ MUTANTS: tuple[Mutant, ...] = (
            "((a << 16, b << 16), (a & 0xFFFF0000, b & 0xFFFF0000))",
            ("tests/kernel_ir/test_dot_bf16.py -k second_product_first",)),
     Mutant("bf16-unasked", "native code rounds operands of products to bf16 without being asked to",
-           "compiler/driver.py", "DType.from_name(run.options.matmul_input)", 'DType.from_name("bf16")',
+           "compiler/lowered.py", "DType.from_name(options.matmul_input)", 'DType.from_name("bf16")',
            ("tests/integration/test_rounded_operands.py -k unasked",)),
+    Mutant("outputs-shared", "an output that is an input has no bytes of its own",
+           "compiler/passes/dataflow/separate_outputs.py", "if root.producer is None or root in taken:",
+           "if root in taken:", ("tests/passes/dataflow/test_outputs.py -k bytes_of_its_own",)),
     # -- several cores ------------------------------------------------------------------------------------------------
     Mutant("no-barrier", "cores do not wait for each other between kernels",
            "compiler/backend/link.py", "        if i + 1 < len(calls):\n            k.barrier()",

@@ -26,6 +26,7 @@ from parax.compiler.planner.candidate import Load
 from parax.compiler.planner.choice import Choice, Measured, Row, amount
 from parax.compiler.planner.planner import worth_running
 from parax.compiler.planner.study import Study
+from parax.compiler.planning import study_of
 from parax.files import write_whole
 
 from .cases import model_file
@@ -153,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
         work.mkdir(parents=True, exist_ok=True)
         for name in args.models:
             options = CompileOptions(hint=args.hint, cores=env.read("PARAX_CORES"))
-            study = Study(model_file(name, work, args.small), options, None, lambda what, done: None)
+            study = study_of(model_file(name, work, args.small), options)
             for rows in args.batches:
                 began = time.perf_counter()
                 found[name, rows] = judge(study, name, rows, args.budget, args.longest, found.get((name, rows)))

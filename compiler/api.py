@@ -11,14 +11,10 @@ from ..errors import UsageError, reported
 from . import check, driver
 from .frontend.parse import settled
 from .options import CompileOptions
-from .planner.study import Study
 
 if TYPE_CHECKING:
     from ..runtime.plan import Plan
     from .frontend.parse import Source
-
-SEARCHES = 3  # the level of optimisation that runs candidates
-MOST_MEASURED, BUDGET_SECONDS = 6, 10.0
 
 
 @reported
@@ -69,11 +65,7 @@ def compile(
         given["targets"] = (target,) if isinstance(target, str) else target
     chosen = replace(options or CompileOptions(), **given)
     model = settled(model, base_dir)
-    decision = None
-    if chosen.opt_level == SEARCHES and chosen.mode == "auto" and chosen.instances is None:
-        tell = progress or (lambda phase, done: None)
-        decision = Study(model, chosen, None, tell).verified(MOST_MEASURED, BUDGET_SECONDS)
-    plan = driver.compile_model(model, chosen, progress, decision=decision)
+    plan = driver.compile_model(model, chosen, progress)
     if chosen.check:
         check.check(plan, model, times=chosen.check)
     return plan

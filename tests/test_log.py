@@ -37,7 +37,7 @@ def test_phases_are_debug_and_decisions_are_info(caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.DEBUG, logger="parax")
     parax.compile(MODEL)
     phases = [r.getMessage() for r in caplog.records if r.levelno == logging.DEBUG]
-    for phase in ("import", "passes", "memory", "lower", "code", "plan"):
+    for phase in ("import", "passes", "plan", "memory", "lower", "link", "code", "write"):
         assert any(text.startswith(f"{phase}: ") and text.endswith(" ms") for text in phases), (phase, phases)
     (decided,) = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO and "compiled" in r.getMessage()]
     assert decided.startswith("compiled 'g': batch N, ")

@@ -12,8 +12,9 @@ from .partition import compile_options
 def show(args: argparse.Namespace, console: Console) -> int:
     """The operators of a model; the exit code."""
     from ..planner.operator_costs import operator_costs
+    from ..planning import planner_of
 
-    found = operator_costs(args.file, compile_options(args), args.machine, args.batch)
+    found = operator_costs(planner_of(args.file, compile_options(args), args.machine), args.batch)
     rows = [
         [name, cost.kind, f"{cost.flops / 1e6:,.2f}", size(cost.nbytes), size(cost.weight_nbytes),
          _intensity(cost.intensity), cost.bound(found.machine)]

@@ -33,21 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:
-    """Sizes and cores of the model in question."""
+    """Sizes and cores of the model in question, for one request at a time."""
     if args.machine and args.cores:
         raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
     given = {"cores": args.cores} if args.cores else {}
     return CompileOptions(shapes=dict(args.shape), dims=dict(args.dim), strict_fp=args.fp == "strict",
-                          fast_fp=args.fp == "fast", **given)  # fmt: skip
+                          fast_fp=args.fp == "fast", hint="latency", **given)  # fmt: skip
 
 
 def show(args: argparse.Namespace, console: Console) -> int:
     """Layers and stages of a model, and the predicted seconds of each; the exit code."""
-    from ..planner.partitioned import partition_model
+    from ..planner.partitioned import partition
+    from ..planning import planner_of
 
     if args.svg:
         check_writable(args.svg)
-    found = partition_model(args.file, compile_options(args), args.machine, args.batch, args.stages)
+    found = partition(planner_of(args.file, compile_options(args), args.machine), args.batch, args.stages)
     rows = [
         [line.number if i == 0 else "", line.stage if i == 0 else "", _cores(cores),
          f"{line.seconds * 1e6:.1f} µs" if i == 0 else "", len(operators), " ".join(name for name, _ in operators)]

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Plan and show; the exit code."""
-    from ..planner.study import Study
+    from ..planning import study_of
 
     options = arguments.compile_options(args)
     described = args.machine is not None
@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     for place in filter(None, (args.svg, args.html)):
         check_writable(place)
     with console.progress(args.model.name) as progress:
-        study = Study(args.model, options, args.machine, progress)
+        study = study_of(args.model, options, args.machine, progress)
         choices = [study.choice(rows, 0 if described else args.measure, args.budget) for rows in args.batch or [None]]
         if args.svg or args.html:
             drawing = study.drawing(choices[0])

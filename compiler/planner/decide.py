@@ -64,10 +64,15 @@ class Decision:
         return found
 
 
+def planner_for(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Planner:
+    """The planner of an optimised graph, with the sizes and costs that the options mean."""
+    cost = costs_at(Fp(options.fp), machine, call_rows(options.dims, options.hint != LATENCY))
+    return Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), cost)
+
+
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:
     """Plan an optimised graph for the load that the options' hint and sizes mean, by prediction."""
-    cost = costs_at(Fp(options.fp), machine, call_rows(options.dims, options.hint != LATENCY))
-    planner = Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), cost)
+    planner = planner_for(graph, options, machine, n_cores)
     load = options_load(planner, options)
     rows = planner.rows(load)
     if options.instances is not None:

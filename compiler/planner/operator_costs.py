@@ -6,17 +6,14 @@ Owns the list. How costs are counted is `costs`' knowledge.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UsageError
 from ..costs.cost import Cost
 from ..costs.node_cost import total_cost
-from ..frontend.parse import Source
-from ..options import CompileOptions
 from ..targets.machine import Machine
-from .candidate import LATENCY
-from .prepared import prepare
+from .planner import Planner
 
 
 @dataclass(frozen=True)
@@ -49,16 +46,15 @@ class OperatorCosts:
         }  # fmt: skip
 
 
-def operator_costs(model: Source, options: CompileOptions, machine: str | None, rows: int | None) -> OperatorCosts:
-    """The costs of a model's operators.
+def operator_costs(planner: Planner, rows: int | None) -> OperatorCosts:
+    """The costs of the operators of a planner's graph.
 
     Args:
-        machine: a described one, by file or name; None: this one. rows: of a request (default 1).
+        planner: for the hint latency. rows: of a request (default 1).
 
     Raises:
-        ParaxError: see parax.compile. UsageError: no such machine; rows for a fixed batch.
+        UsageError: rows for a fixed batch.
     """
-    planner, _ = prepare(model, replace(options, hint=LATENCY), machine)
     load = planner.load(rows)
     if rows is not None and load.rows != rows:
         raise UsageError("the model's batch is fixed", where="--batch", expected=load.rows, found=rows)

@@ -1,27 +1,23 @@
-"""A model as layers and stages for a machine, with what the cost model says of each: `parax inspect --partition`.
+"""A graph as layers and stages for a machine, with what the cost model says of each: `parax inspect --partition`.
 
-Owns the way from a model to its partition without code. Which cut is good is decided in `partition`.
+Owns the way from a planner to a partition without code. Which cut is good is decided in `partition`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UnsupportedOp, UsageError
 from ..costs.cost import CostRule
-from ..frontend.parse import Source
 from ..ir.graph import Graph, Node
 from ..ir.schedule import Layer, Schedule, check_schedule
-from ..options import CompileOptions
 from ..targets.machine import Machine
-from .candidate import LATENCY
 from .partition.schedules import plan_layers, plan_pipeline, policy_of
 from .partition.simulate import Sequential, simulate
 from .partition.works import Work, graph_works
-from .planner import runs_in_steps
-from .prepared import prepare
+from .planner import Planner, runs_in_steps
 
 
 @dataclass(frozen=True)
@@ -75,19 +71,16 @@ class Partitioned:
         }  # fmt: skip
 
 
-def partition_model(
-    model: Source, options: CompileOptions, machine: str | None, rows: int | None, n_stages: int | None
-) -> Partitioned:
-    """Partition a model for a machine.
+def partition(planner: Planner, rows: int | None, n_stages: int | None) -> Partitioned:
+    """Partition a planner's graph for its machine.
 
     Args:
-        machine: a described one, by file or name; None: this one. rows: of a request (default 1; 64 for a pipeline).
+        planner: for the hint latency. rows: of a request (default 1; 64 for a pipeline).
         n_stages: of a pipeline; None: layers.
 
     Raises:
-        UnsupportedOp: the model runs in several steps. UsageError: no such machine; rows for a fixed batch.
+        UnsupportedOp: the model runs in several steps. UsageError: rows for a fixed batch.
     """
-    planner, _ = prepare(model, replace(options, hint=LATENCY), machine)
     graph, found, n_cores, cost = planner.graph, planner.machine, planner.n_cores, planner.cost
     if runs_in_steps(graph):
         raise UnsupportedOp("the model runs in several steps, which are not partitioned", where=f"graph {graph.name}")
@@ -139,4 +132,4 @@ def _name(node: Node) -> str:
     return node.name or f"%{node.output.name}"
 
 
-__all__ = ["LayerLine", "Partitioned", "partition_model"]
+__all__ = ["LayerLine", "Partitioned", "partition"]

@@ -1,6 +1,7 @@
 """A model studied: its graph, the machine, the plans that candidates run, and what came out.
 
-Owns what `parax plan`, -O3 and benchmarks.planner share: compiling what is to be measured, inputs, the drawing.
+Owns what `parax plan`, -O3 and benchmarks.planner share: what is to be measured, inputs, the drawing. It must not know
+how plans are made: that is handed in.
 """
 
 from __future__ import annotations
@@ -8,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ...errors import IncompatiblePlan, InvalidInput, ResourceLimit, UsageError
-from .. import driver
 from ..backend.machine import slowness
-from ..compilation import Progress
-from ..frontend.parse import Source
 from ..options import CompileOptions
 from ..samples import random_inputs
 from ..sizes import symbol_sizes
@@ -25,17 +23,18 @@ from .choice import Choice, Row, amount
 from .decide import Decision, followed, options_load, rows_a_call
 from .delays import delayed
 from .draw import Panel, svg
-from .measure import Inputs, measure
+from .measure import Inputs, Tell, measure
 from .node_seconds import FEWEST_CALLS, node_seconds
 from .partition.schedules import has_branches
 from .partition.works import Measured
-from .planner import TYPICAL, runs_in_steps, worth_running
-from .prepared import prepare
+from .planner import TYPICAL, Planner, runs_in_steps, worth_running
 from .timeline import measured_panel, predicted_panel, recorded_spans
 
 if TYPE_CHECKING:
     from ...runtime.plan import Plan
 
+MakePlan: TypeAlias = "Callable[[Decision, bool], Plan]"
+"""Makes what a candidate runs, of the graph that was planned; the flag: whether kernels record when they ran."""
 CALLS_IN_BUDGET = 8  # candidates with longer native calls are not run
 SEED = 0  # of the inputs that candidates run on
 
@@ -47,20 +46,19 @@ class Study:
         planner: of the optimised graph. cores: of this machine to run on. guessed: open dimensions and their sizes.
     """
 
-    def __init__(self, model: Source, options: CompileOptions, machine: str | None, progress: Progress) -> None:
-        """Import and optimise the model.
+    def __init__(
+        self, planner: Planner, cores: Sequence[int], options: CompileOptions, make: MakePlan, progress: Tell
+    ) -> None:
+        """Study what the planner plans for.
 
         Args:
-            machine: a described machine to plan for, a file or a shipped name; None: this one.
-
-        Raises:
-            ParaxError: see parax.compile; UsageError: see targets.machine.load_machine.
+            cores: none where the machine is a described one: nothing is run.
         """
-        self.model, self.options, self.progress = model, options, progress
+        self.planner, self.cores = planner, tuple(cores)
+        self.options, self.make, self.progress = options, make, progress
         self._inputs: dict[int, Inputs] = {}
         self._seconds: dict[tuple[int, int], Measured] = {}
         self._plans: dict[tuple[Candidate | None, Load | None, bool], Plan] = {}
-        self.planner, self.cores = prepare(model, options, machine, progress)
         sizes = self.planner.predictor.symbols
         self.guessed = " ".join(f"{name}={size}" for name, size in sizes.items())
 
@@ -144,7 +142,7 @@ class Study:
             self.progress(f"compiling {candidate.name}", 0.5)
             rows = rows_a_call(self.planner, candidate)
             decision = Decision(rows, self.planner.predictor.least_rows, scheduler, machine=self.planner.machine)
-            self._plans[key] = driver.compile_model(self.model, self.options, None, trace=trace, decision=decision)
+            self._plans[key] = self.make(decision, trace)
         return self._plans[key]
 
     def inputs(self, rows: int) -> Inputs:

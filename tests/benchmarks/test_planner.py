@@ -11,6 +11,7 @@ import pytest
 from benchmarks import planner
 from parax import CompileOptions
 from parax.compiler.planner.study import Study
+from parax.compiler.planning import study_of
 
 
 def quiet(what: str, done: float) -> None:
@@ -20,7 +21,7 @@ def quiet(what: str, done: float) -> None:
 @pytest.fixture(scope="module")
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> planner.Verdict:
     path = planner.model_file("mlp", tmp_path_factory.mktemp("models"), small=True)
-    return planner.judge(Study(path, CompileOptions(hint="latency"), None, quiet), "mlp", 4, 0.1, 1.0)
+    return planner.judge(study_of(path, CompileOptions(hint="latency")), "mlp", 4, 0.1, 1.0)
 
 
 def test_every_candidate_is_measured_and_the_best_is_the_measure(verdict: planner.Verdict) -> None:
@@ -66,7 +67,7 @@ def test_figures_at_hand_are_judged_anew_and_not_measured_again(
 
 def test_candidates_with_long_calls_are_named_and_left_out(tmp_path: Path) -> None:
     path = planner.model_file("mlp", tmp_path, small=True)
-    found = planner.judge(Study(path, CompileOptions(hint="latency"), None, quiet), "mlp", 64, 0.1, 1e-5)
+    found = planner.judge(study_of(path, CompileOptions(hint="latency")), "mlp", 64, 0.1, 1e-5)
     assert found.left_out
     assert not set(found.left_out) & set(found.candidates)
     assert "too long" in planner.cells(found)[-2]

@@ -46,7 +46,7 @@ def outcomes(source: Path | onnx.ModelProto, patch: pytest.MonkeyPatch) -> tuple
 
     checked = said(lambda: driver.preflight(source, CompileOptions()))
     with patch.context() as inner:
-        inner.setattr(driver, "compile_objects", reached)
+        inner.setattr(driver, "assembled", reached)
         return checked, said(lambda: driver.compile_model(source, CompileOptions()))
 
 

@@ -16,10 +16,11 @@ import onnx.parser
 import pytest
 
 import parax
-from parax.compiler import driver
+from parax.compiler import driver, optimisation
 from parax.compiler.backend.costs import node_cost
 from parax.compiler.compilation import Compilation
 from parax.compiler.driver import compile_model, import_graph, optimise
+from parax.compiler.frontend.importer import import_model
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.schedule import print_schedule
 from parax.compiler.ir.views import is_window
@@ -27,9 +28,10 @@ from parax.compiler.planner import predict
 from parax.compiler.planner.candidate import LAYERED, PIPELINED, Candidate, Load
 from parax.compiler.planner.decide import Decision, decide, options_load, rows_a_call
 from parax.compiler.planner.planner import Planner
-from parax.compiler.planner.study import Study
 from parax.compiler.planner.timeline import recorded_spans
+from parax.compiler.planning import study_of
 from parax.compiler.targets.machine import Machine
+from parax.compiler.written import written
 from parax.errors import CorruptPlan
 from parax.runtime.interface import interface_digests
 from parax.runtime.plan import Plan
@@ -144,7 +146,7 @@ def test_copies_that_will_not_be_made_are_not_planned(monkeypatch: pytest.Monkey
     monkeypatch.setattr(driver, "decide", spy)
     options, model = parax.CompileOptions(opt_level=opt_level, cache=False), joined()
     compile_model(model, options)
-    planned.append(Study(model, options, "xeon-8280-2s", lambda what, done: None).planner.graph)
+    planned.append(study_of(model, options, "xeon-8280-2s").planner.graph)
     for graph in planned:
         (concat,) = (node for node in graph if node.op.name == "Concat")
         assert all(map(is_window, concat.operands)) == (opt_level == 2)
@@ -237,9 +239,38 @@ def test_the_slow_level_runs_candidates_and_the_rows_agree(tmp_path: Path, cli: 
 
 
 @needs_two_cores
+def test_candidates_are_lowered_from_the_graph_that_was_imported_and_optimised_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imports: list[object] = []
+    plans: list[Plan] = []
+
+    def counted(*args: Any, **given: Any) -> Graph:
+        imports.append(args[0])
+        return import_model(*args, **given)
+
+    def kept(graph: Graph, *rest: Any) -> Plan:
+        plans.append(written(graph, *rest))
+        return plans[-1]
+
+    monkeypatch.setattr(optimisation, "import_model", counted)
+    monkeypatch.setattr(driver, "written", kept)
+    monkeypatch.setattr(driver, "BUDGET_SECONDS", 0.2)
+    options = parax.CompileOptions(opt_level=3, hint="latency", tune_seconds=0.1, cache=False)
+    plan = parax.compile(branchy(), options=options)
+    assert len(imports) == 1 and len(plans) > 1 and plans[-1].json() == plan.json()
+    assert plan.manifest.choice is not None
+    usual = parax.compile(branchy(), options=parax.CompileOptions(hint="latency", mode="sequential"))
+    x = {"x": np.random.default_rng(0).standard_normal((3, 16, 14, 14), np.float32)}
+    expected = usual.session(instances=1).run(x)["y"]
+    for made in plans:
+        np.testing.assert_allclose(made.session(instances=1).run(x)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_two_cores
 @pytest.mark.parametrize("mode", [LAYERED, PIPELINED])
 def test_candidates_of_every_mode_run_and_are_recorded(mode: str) -> None:
-    study = Study(branchy(), parax.CompileOptions(hint="latency"), None, lambda what, done: None)
+    study = study_of(branchy(), parax.CompileOptions(hint="latency"))
     study.cores = study.cores[:2]
     study.planner = Planner(study.planner.graph, replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4), 2, "latency")
     load = Load(8)
@@ -259,7 +290,7 @@ def test_a_model_whose_inputs_cannot_be_made_up_is_planned_by_prediction() -> No
         '<ir_version: 8, opset_import: ["": 17]>\ng (float[N,4] x, int64[N] i) => (float[N,4] y) { y = Gather (w, i) }'
     )
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 4), np.float32), "w"))
-    study = Study(model, parax.CompileOptions(), None, lambda what, done: None)
+    study = study_of(model, parax.CompileOptions())
     choice = study.choice(2, 2, 0.05)
     assert choice.reasons
 

@@ -13,6 +13,7 @@ import pytest
 from parax.compiler import cli
 from parax.compiler.options import CompileOptions
 from parax.compiler.planner.operator_costs import operator_costs
+from parax.compiler.planning import planner_of
 from parax.errors import UsageError
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -64,8 +65,9 @@ def test_the_table_ends_with_the_sum(model: Path, capsys: pytest.CaptureFixture[
 def test_only_a_models_costs_are_counted(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", str(model), "--costs", "--partition"]) != 0
     assert "--costs" in capsys.readouterr().err
+    planner = planner_of(model, CompileOptions(dims={"N": 4}, hint="latency"), str(model.with_name("machine.toml")))
     with pytest.raises(UsageError, match="fixed"):
-        operator_costs(model, CompileOptions(dims={"N": 4}), str(model.with_name("machine.toml")), 3)
+        operator_costs(planner, 3)
 
 
 def test_the_level_of_floating_point_decides_which_kernel_is_counted(

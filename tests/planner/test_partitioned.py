@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 
 from parax.compiler import cli
 from parax.compiler.options import CompileOptions
-from parax.compiler.planner.partitioned import partition_model
+from parax.compiler.planner.partitioned import partition
+from parax.compiler.planning import planner_of
 from parax.errors import UsageError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,10 +91,11 @@ def test_this_machine_is_partitioned_for_by_default(model: Path, capsys: pytest.
 
 def test_a_fixed_batch_does_not_flow(model: Path) -> None:
     machine = str(model.with_name("slow.toml"))
+    planner = planner_of(model, CompileOptions(dims={"N": 4}, hint="latency"), machine)
     with pytest.raises(UsageError, match="leave the batch dimension open"):
-        partition_model(model, CompileOptions(dims={"N": 4}), machine, None, 2)
+        partition(planner, None, 2)
     with pytest.raises(UsageError, match="fixed"):
-        partition_model(model, CompileOptions(dims={"N": 4}), machine, 3, None)
+        partition(planner, 3, None)
 
 
 def test_a_plan_says_that_it_runs_in_sequence(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

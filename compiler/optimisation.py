@@ -1,0 +1,67 @@
+"""The first two phases of a compilation: a model becomes a graph, and passes make it the one that is planned.
+
+Owns what the passes are told of the backend and of the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..runtime.limits import physical_nbytes
+from ..runtime.topology import choose_cores
+from .backend.lowering import lowering_of, takes_window
+from .compilation import Compilation
+from .frontend.evaluate import Evaluator
+from .frontend.importer import import_model
+from .frontend.limits import DEFAULT_LIMITS
+from .frontend.parse import Source
+from .ir.graph import Graph
+from .ir.text import print_graph
+from .ir.types import noting_positive
+from .options import CompileOptions
+from .passes.dataflow.index_ranges import index_ranges
+from .passes.dataflow.split_steps import is_one_step
+from .passes.pipelines import pipeline
+from .passes.surroundings import Surroundings
+from .planner.here import machine_here
+
+LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
+
+
+def imported(model: Source, run: Compilation) -> Graph:
+    """The phase that reads the model."""
+    with run.phase("import", 0.0):
+        graph = import_graph(model, run.options, run.evaluator)
+        run.indexing = index_ranges(graph)
+    return graph
+
+
+def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | None = None) -> Graph:
+    """The model as IR, with shapes and fixed dimensions applied; `evaluator` folds small constants."""
+    fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
+    most = min(DEFAULT_LIMITS.constants_nbytes, options.max_memory or physical_nbytes())
+    limits = replace(DEFAULT_LIMITS, constants_nbytes=most)
+    return import_model(model, limits=limits, shapes=options.shapes or None, dims=fixed or None, evaluator=evaluator,
+                        overridable=options.overridable)  # fmt: skip
+
+
+def optimise(graph: Graph, run: Compilation) -> None:
+    """The phase that runs the passes: of the graph and, where no operator runs on the host, of native steps as well."""
+    with run.phase("passes", 0.1):
+        run.dump("00-import.txt", print_graph(graph))
+        options = run.options
+        if run.machine is None and options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
+            run.machine = machine_here(options, options.cores or choose_cores(None))
+        run.watch(pipeline(options.opt_level, _surroundings(run), options.passes))
+        with noting_positive(graph.positive):
+            run.passes.run(graph)
+            if is_one_step(graph):  # the planner counts no copies that will not be made
+                run.passes.run_on_step(graph)
+
+
+def _surroundings(run: Compilation) -> Surroundings:
+    share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
+    return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator, share)
+
+
+__all__ = ["import_graph", "imported", "optimise"]
