@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,10 @@ from .command import command_line, finish, new_file
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))  # what reads imports is shared with the tests
 
-from sources import ROOMS, Source, sources  # noqa: E402
+from sources import FACES, Source, imported_modules, sources  # noqa: E402
 
 APART = ("compiler/backend/kernels", "compiler/backend/microkernels")
 """Folders that are rooms of their own inside another one."""
-FACES = ("parax/__init__", "parax/__main__", "parax/onnx_backend", "parax/torch_backend")
-"""Public names of what lies in the rooms: they know everything, lazily."""
 OWNS = {
     "parax": "errors, files, log",
     "compiler": "driver: model → plan",
@@ -93,19 +91,9 @@ def imports(files: Iterable[Source]) -> Counter[Edge]:
     return Counter(
         (room_of(source.stem), room_of(module))
         for source in files
-        for module in _modules(source, modules)
+        for module in imported_modules(source, modules)
         if room_of(source.stem) != room_of(module)
     )
-
-
-def _modules(source: Source, modules: set[str]) -> Iterator[str]:
-    """Ours that a file imports: of `compiler/ir/types/Dim` the module, `compiler/ir/types`."""
-    for _, targets in source.imports():
-        for target in targets:
-            while "/" in target and target not in modules:
-                target = target.rpartition("/")[0]
-            if target in modules and target.split("/")[0] in ROOMS:
-                yield target
 
 
 def shown(found: Counter[Edge]) -> tuple[list[Edge], list[Edge]]:

@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = ("parax", "compiler", "runtime")
 GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
+FACES = ("parax/__init__", "parax/__main__", "parax/onnx_backend", "parax/torch_backend")
+"""Public names of what lies in the rooms: they know everything, lazily."""
 
 
 
@@ -81,6 +83,16 @@ def sources() -> Iterator[Source]:
     listed = [path.relative_to(ROOT).as_posix() for ground in GROUNDS for path in (ROOT / ground).rglob("*.py")]
     for path in sorted(listed):
         yield Source(path, (ROOT / path).read_text())
+
+
+def imported_modules(file: Source, modules: set[str]) -> Iterator[str]:
+    """Those of our modules that a file imports: of `compiler/ir/types/Dim` the module, `compiler/ir/types`."""
+    for _, targets in file.imports():
+        for target in targets:
+            while "/" in target and target not in modules:
+                target = target.rpartition("/")[0]
+            if target in modules and target.split("/")[0] in ROOMS:
+                yield target
 
 
 def fits(path: str, prefix: str) -> bool:

@@ -18,8 +18,8 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.ops.at_runtime import AtRuntime
 from ..ir.ops.base import Composite, Control, Fused, Operator
 from ..ir.ops.reduce import ReduceAtRuntime
-from .functions import type_proto
 from .schemas import find_schema
+from .type_protos import type_proto
 
 _LEAST_OPSET = 21
 _KINDS = {"int": AttributeProto.INT, "float": AttributeProto.FLOAT, "str": AttributeProto.STRING,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
+from onnx import AttributeProto, FunctionProto, NodeProto
 
 from ...errors import InvalidModel, ResourceLimit
 from ..ir.graph import Value
-from ..ir.types import OptionalType, SequenceType, TensorType, Type
 from .frames import Binding, Frame, Written, node_where
 from .order import in_order
 from .parse import FunctionKey, normal_domain, read_opsets
 from .schemas import Schema, function_body
+from .type_protos import type_proto
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -112,34 +112,3 @@ def _bound_node(node: NodeProto, protos: Mapping[str, AttributeProto]) -> NodePr
 def _default_protos(schema: Schema) -> list[AttributeProto]:
     attributes = schema.raw.attributes.values()
     return [a.default_value for a in attributes if a.default_value.type != AttributeProto.UNDEFINED]
-
-
-def type_proto(value: Value | Type | None) -> TypeProto:
-    """ONNX's form of a type; empty for an omitted operand. Symbolic dimensions keep their text."""
-    proto = TypeProto()
-    type_ = value.type if isinstance(value, Value) else value
-    if isinstance(type_, SequenceType):
-        proto.sequence_type.elem_type.CopyFrom(type_proto(type_.elem))
-    elif isinstance(type_, OptionalType):
-        proto.optional_type.elem_type.CopyFrom(type_proto(type_.elem))
-    elif isinstance(type_, TensorType):
-        proto.tensor_type.elem_type = type_.dtype.code
-        if type_.shape is not None:
-            shape = TensorShapeProto()
-            for dim in type_.shape:
-                entry = shape.dim.add()
-                if isinstance(dim, int):
-                    entry.dim_value = dim
-                else:
-                    entry.dim_param = str(dim)
-            proto.tensor_type.shape.CopyFrom(shape)
-    return proto
-
-
-def type_text(type_: Type) -> str:
-    """How onnx.defs spells a type, without its shape: `tensor(float)`, `seq(tensor(int64))`."""
-    if isinstance(type_, SequenceType):
-        return f"seq({type_text(type_.elem)})"
-    if isinstance(type_, OptionalType):
-        return f"optional({type_text(type_.elem)})"
-    return f"tensor({TensorProto.DataType.Name(type_.dtype.code).lower()})"

@@ -20,10 +20,11 @@ from .calls import Call
 from .control import import_control, is_control
 from .folding import fold
 from .frames import Frame, Unsupported, Written, node_where
-from .functions import call_local, call_schema_function, type_text
+from .functions import call_local, call_schema_function
 from .parse import normal_domain, require_text
 from .schemas import Schema, check_node, check_version, find_schema, is_known
 from .signatures import check_size
+from .type_protos import type_text
 from .upgrades import UPGRADES, apply_upgrades
 
 if TYPE_CHECKING:
