@@ -25,7 +25,7 @@ from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import Common, Meeting, Scratch, Shifted, Weight
 from parax.compiler.ir.graph import Value
 from parax.compiler.ir.types import evaluate
-from parax.compiler.kernel_ir.loops import verify_function
+from parax.compiler.kernel_ir.verifier import verify_function
 from parax.runtime.bindings import Signature
 from parax.runtime.dims import evaluate as size_of
 from parax.runtime.elf import objects_in
