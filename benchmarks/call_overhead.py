@@ -18,8 +18,8 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from parax.runtime import Plan, submissions
+from parax.runtime.handoff import handoff_text
 from parax.runtime.interface import interface_digests, interface_text, marked_code
-from parax.runtime.lanes import lanes_text
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
 
@@ -44,7 +44,7 @@ def tiny_plan() -> Plan:
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="small")
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL + lanes_text(arch) + interface_text())))
+    code = bytes(target.emit_object(llvm.parse_assembly(KERNEL + handoff_text(arch) + interface_text())))
     manifest = {
         "name": "tiny",
         "inputs": [{"name": "x", "dtype": "f32", "shape": ["N", 4]}],
@@ -96,7 +96,7 @@ def main() -> None:
         instance = session._executor.instances[0]
         feeds, out = {"x": one}, {"y": np.empty_like(one)}
         session.run(feeds)
-        row("native call alone", lambda: instance.code.team(instance.lane))
+        row("native call alone", lambda: instance.code.team(instance.worker))
         row("numpy: np.add(x, 1)", lambda: np.add(one, 1))
         row("run(inputs), 1 instance × 1 core", lambda: session.run(feeds))
         row("run(names, inputs)", lambda: session.run(["y"], feeds))

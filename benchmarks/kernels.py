@@ -26,7 +26,15 @@ from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import Common, LowerContext, Meeting, Scratch, Weight, WeightStore, lowering_of
+from parax.compiler.backend.lowering import (
+    BarrierSlot,
+    LowerContext,
+    Scratch,
+    SharedScratch,
+    Weight,
+    WeightStore,
+    lowering_of,
+)
 from parax.compiler.backend.microkernels.table import features_of, tiles
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
@@ -112,9 +120,9 @@ def node_case(
     def memory(o: object) -> np.ndarray:
         if isinstance(o, Weight):
             return weights[o.offset :]
-        if isinstance(o, (Scratch, Common)):
+        if isinstance(o, (Scratch, SharedScratch)):
             return aligned(int(o.nbytes))
-        if isinstance(o, Meeting):
+        if isinstance(o, BarrierSlot):
             return aligned(64)
         if o not in buffers:
             buffers[o] = random_like(o.type, rng)
@@ -302,16 +310,8 @@ def odd_cases(target: Target) -> list[Case]:
 
 def depthwise_cases(target: Target) -> list[Case]:
     """MobileNet's depthwise layers."""
-    shapes = [
-        (112, 32, 1),
-        (112, 64, 2),
-        (56, 128, 1),
-        (28, 256, 1),
-        (14, 512, 1),
-        (7, 1024, 1),
-        (56, 144, 2),
-        (14, 576, 1),
-    ]
+    layers = [(112, 32, 1), (112, 64, 2), (56, 128, 1), (28, 256, 1), (14, 512, 1), (7, 1024, 1)]
+    shapes = [*layers, (56, 144, 2), (14, 576, 1)]
     return [conv_case(target, h, c, c, 3, s, group=c) for h, c, s in shapes]
 
 

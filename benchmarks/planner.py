@@ -24,8 +24,8 @@ from parax import CompileOptions, env
 from parax.compiler.commands.console import Console, Table
 from parax.compiler.planner.candidate import Load
 from parax.compiler.planner.choice import Choice, Measured, Row, amount
+from parax.compiler.planner.plan_search import PlanSearch
 from parax.compiler.planner.planner import worth_running
-from parax.compiler.planner.study import Study
 from parax.compiler.planning import study_of
 from parax.files import write_whole
 
@@ -69,9 +69,9 @@ class Verdict:
         return max(self.predicted[1], self.verified[1]) > TARGET
 
 
-def contenders(study: Study, rows: int, longest_seconds: float) -> tuple[Load, list[Row], list[Row]]:
+def contenders(search: PlanSearch, rows: int, longest_seconds: float) -> tuple[Load, list[Row], list[Row]]:
     """The load of so many rows, its candidates, and those whose native calls take longer than `longest_seconds`."""
-    planner = study.planner
+    planner = search.planner
     load = planner.load(rows)
     known = planner.rows(load)
     known += planner.scheduled(load, known)
@@ -80,16 +80,17 @@ def contenders(study: Study, rows: int, longest_seconds: float) -> tuple[Load, l
 
 
 def judge(
-    study: Study, model: str, rows: int, budget_seconds: float, longest_seconds: float, known: Verdict | None = None
+    search: PlanSearch, model: str, rows: int, budget_seconds: float, longest_seconds: float,
+    known: Verdict | None = None,
 ) -> Verdict:  # fmt: skip
     """Measure every candidate of a load, unless `known` has them all, and judge both choices."""
-    planner = study.planner
-    load, able, left_out = contenders(study, rows, longest_seconds)
+    planner = search.planner
+    load, able, left_out = contenders(search, rows, longest_seconds)
     figures = {} if known is None else known.candidates
     if all(row.candidate.name in figures for row in able):
         found = [replace(row, measured=_measured(row, load, figures[row.candidate.name])) for row in able]
     else:
-        found = study.measured(able, load, budget_seconds)
+        found = search.measured(able, load, budget_seconds)
     by_candidate = {row.candidate: row for row in found}
     best = min(found, key=lambda row: row.cost(load))
     assert best.measured is not None
@@ -154,15 +155,15 @@ def main(argv: list[str] | None = None) -> int:
         work.mkdir(parents=True, exist_ok=True)
         for name in args.models:
             options = CompileOptions(hint=args.hint, cores=env.read("PARAX_CORES"))
-            study = study_of(model_file(name, work, args.small), options)
+            search = study_of(model_file(name, work, args.small), options)
             for rows in args.batches:
                 began = time.perf_counter()
-                found[name, rows] = judge(study, name, rows, args.budget, args.longest, found.get((name, rows)))
+                found[name, rows] = judge(search, name, rows, args.budget, args.longest, found.get((name, rows)))
                 print(f"{name}, {rows} rows: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
                 if args.json:
                     write_whole(args.json, json.dumps(document(found.values()), indent=1))
     shown = [found[name, rows] for name in args.models for rows in args.batches]
-    title = f"{study.planner.machine.name}, --hint {args.hint}; quicker half of interleaved rounds"
+    title = f"{search.planner.machine.name}, --hint {args.hint}; quicker half of interleaved rounds"
     Console().result({}, Table(title, COLUMNS, [cells(v) for v in shown]))
     return 1 if any(v.missed for v in shown) else 0
 

@@ -28,8 +28,8 @@ from .passes.base import Pipeline
 from .passes.pipelines import pipeline
 from .passes.surroundings import Surroundings
 from .planner.decide import AUTO, Decision, decide, planner_for
-from .planner.here import machine_here
-from .planner.study import MakePlan, Study
+from .planner.host_machine import machine_here
+from .planner.plan_search import MakePlan, PlanSearch
 from .written import assembled, check_memory, manifest_of, written
 
 LEVEL_OF_SEARCHES = 3  # of optimisation: candidates are compiled and run
@@ -89,7 +89,7 @@ def plan_cores(graph: Graph, run: Compilation) -> None:
             machine = run.machine = run.machine or machine_here(options, cores)
             if run.scheduler is None and _is_searched(options):
                 planner = planner_for(graph, options, machine, len(cores))
-                study = Study(planner, cores, options, candidates(graph, run), run.progress)
+                study = PlanSearch(planner, cores, options, candidates(graph, run), run.progress)
                 run.decision = study.verified(MOST_MEASURED, BUDGET_SECONDS)
             else:
                 run.decision = decide(graph, options, machine, len(cores))

@@ -23,7 +23,7 @@ from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.split_steps import is_one_step
 from .passes.pipelines import pipeline
 from .passes.surroundings import Surroundings
-from .planner.here import machine_here
+from .planner.host_machine import machine_here
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 

@@ -15,9 +15,9 @@ from .ir.graph import Graph
 from .optimisation import imported, optimise
 from .options import CompileOptions
 from .planner.decide import planner_for
-from .planner.here import machine_here
+from .planner.host_machine import machine_here
+from .planner.plan_search import PlanSearch
 from .planner.planner import Planner
-from .planner.study import Study
 from .targets.machine import load_machine
 
 
@@ -58,10 +58,10 @@ def planner_of(model: Source, options: CompileOptions, machine: str | None = Non
 
 def study_of(
     model: Source, options: CompileOptions, machine: str | None = None, progress: Progress | None = None
-) -> Study:  # fmt: skip
+) -> PlanSearch:  # fmt: skip
     """A study of a model, whose candidates are made of the graph that was optimised once; see `prepared`."""
     own = prepared(model, options, machine, progress)
-    return Study(own.planner, own.cores, options, candidates(own.graph, own.run), progress or quiet)
+    return PlanSearch(own.planner, own.cores, options, candidates(own.graph, own.run), progress or quiet)
 
 
 __all__ = ["Prepared", "planner_of", "prepared", "study_of"]

@@ -28,7 +28,7 @@ def timed_call(instance: Instance, binding: Binding) -> int:
     """
     call = instance.code.team_held if binding.is_brief else instance.code.team
     began = time.thread_time()
-    status = call(instance.lane)
+    status = call(instance.worker)
     seconds = time.thread_time() - began
     is_long = seconds > LONG_SECONDS
     if binding.n_untimed:

@@ -1,6 +1,6 @@
 """The instances that work off one request's pieces together: one leads, others join and leave between two pieces.
 
-The leader's caller opens a queue (lanes.py), has free instances join, and closes it; others that come free later may
+The leader's caller opens a queue (handoff.py), has free instances join, and closes it; others that come free later may
 join as long as pieces are left: the leader looks for them between two pieces, and whoever frees one looks in the stead
 of a leader that is late. One that joined is told to leave when requests wait for it, unless what they wait for is about
 to end. Owns the queues and who works on them; which requests wait is the executor's.
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import ResourceLimit
+from .handoff import AGAIN, LEAVE, TELL, UNFINISHED, Queue
 from .instance import Instance
-from .lanes import AGAIN, LEAVE, TELL, UNFINISHED, Queue
 from .memory import address_of, aligned_bytes
 from .native import MachineCode
 from .turns import Turn, move_one
@@ -106,7 +106,7 @@ class Crew:
             0, or the status of a piece that failed; AGAIN: not at the end; UNFINISHED: others are not, see `wait`.
         """
         self.words[_LOOK] = time.monotonic_ns() + nanoseconds if nanoseconds and self.left > 1 else 0
-        status = int(leader.code.crew(leader.lane_address, self.address))
+        status = int(leader.code.crew(leader.worker_address, self.address))
         self.is_done = status not in (AGAIN, UNFINISHED)
         return status
 
@@ -163,8 +163,8 @@ class Crews:
             helper.begin_after(0)
         if before is not None:
             before(ready)
-        lanes = array("Q", [helper.lane_address for helper in ready])
-        return int(self._code.join(lanes.buffer_info()[0], len(ready), crew.address))
+        workers = array("Q", [helper.worker_address for helper in ready])
+        return int(self._code.join(workers.buffer_info()[0], len(ready), crew.address))
 
     @property
     def n_helping(self) -> int:

@@ -2,7 +2,7 @@
 different times.
 
 Of the p instances on a NUMA node, number j belongs to group ⌊j·n/p⌋, and group g begins g·t after the request. Owns
-that rule; the sleep is in native code (lanes.py).
+that rule; the sleep is in native code (handoff.py).
 """
 
 from __future__ import annotations

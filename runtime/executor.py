@@ -24,8 +24,8 @@ from .brief import timed_call
 from .crews import FIRST_LOOK, LAST_LOOK, Crew, Crews
 from .cuts import Cuts
 from .delayed_start import begin_late
+from .handoff import AGAIN, UNFINISHED
 from .instance import Instance
-from .lanes import AGAIN, UNFINISHED
 from .manifest import Delay, Manifest, NativeStep, Scheduled
 from .memory import address_of
 from .native import MachineCode
@@ -267,11 +267,11 @@ class Executor:
         try:
             if binding.n_brief > 0:  # several threads may count down at once
                 binding.n_brief -= 1
-                status = instance.code.team_held(instance.lane)
+                status = instance.code.team_held(instance.worker)
             elif binding.is_brief or binding.n_untimed:
                 status = timed_call(instance, binding)
             else:
-                status = (instance.code.team if self.free else instance.code.team_settled)(instance.lane)
+                status = (instance.code.team if self.free else instance.code.team_settled)(instance.worker)
             if status:
                 raise self.failure(status)
         except BaseException:  # Ctrl-C, too, which may have come in place of the answer
@@ -300,7 +300,7 @@ class Executor:
             cut = cuts.of(binding, n, self.n_instances if len(self.free) + 1 < self.n_instances else 0)
             records = cut.records(tensors, len(self.in_order))
             held[0].reserve(*cut.memory)
-            held[0].binding = None  # native code sets the lane
+            held[0].binding = None  # native code sets the worker
             crew, pieces, run = self.crews.new(), records.pieces.buffer_info()[0], code.segments[step.segment]
             crew.begin(len(cut), pieces, run, binding.rows, useful, cut.memory, (records, tensors))
             held[0].begin_after(0)

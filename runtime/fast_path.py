@@ -80,7 +80,7 @@ def _brief(x: Sequence[str], y: Sequence[str], results: str, router: Router) -> 
         "    io = instance.io",
         *(f"    io[{slot}] = {address_text(name)}" for slot, name in enumerate(io)),
         "    binding.n_brief -= 1",
-        "    status = instance.code.team_held(instance.lane)",
+        "    status = instance.code.team_held(instance.worker)",
         "    if status: raise executor.failure(status)",
         f"    return {results}",
         "  except BaseException as error:",

@@ -16,14 +16,14 @@ import numpy as np
 
 from ..errors import ResourceLimit
 from .bindings import Binding
-from .lanes import STOP, Lane
+from .handoff import STOP, Worker
 from .memory import address_of, aligned_bytes
 from .native import MachineCode
 from .stamps import TRACE_OFFSET
 from .sync import sync_nbytes
 
 _LIBC = ctypes.CDLL(None)
-_N_SPINS = 2000  # tries, at most; the code stops by the clock after 40 µs (lanes.py): longer than most hand-offs take
+_N_SPINS = 2000  # tries, at most; the code stops by the clock after 40 µs (handoff.py): longer than most hand-offs take
 
 
 class Instance:
@@ -31,9 +31,9 @@ class Instance:
 
     Attributes:
         cores: the core of each thread.
-        lane: ready argument of `code.team`.
+        worker: ready argument of `code.team`.
         io: native array of the current step's pointers, as indexable unsigned 64-bit integers.
-        binding: what the lane's dims are set to.
+        binding: what the worker's dims are set to.
         sync: the memory in which the threads meet and report failures (see sync.py).
     """
 
@@ -51,29 +51,29 @@ class Instance:
         """
         self.code, self.cores, self._left = code, tuple(cores), left
         nt = len(self.cores)
-        self._memory = aligned_bytes(ctypes.sizeof(Lane) * nt)
-        self._lanes = (Lane * nt).from_address(address_of(self._memory))
+        self._memory = aligned_bytes(ctypes.sizeof(Worker) * nt)
+        self._workers = (Worker * nt).from_address(address_of(self._memory))
         self.sync = aligned_bytes(sync_nbytes(nt))
         self._arena = aligned_bytes(0)
         self._io = (ctypes.c_uint64 * max(n_io, 1))()
         self.io = memoryview(self._io).cast("B").cast("Q")
-        self.lane_address = ctypes.addressof(self._lanes)
-        self.lane = ctypes.c_void_p(self.lane_address)
+        self.worker_address = ctypes.addressof(self._workers)
+        self.worker = ctypes.c_void_p(self.worker_address)
         self.binding: Binding | None = None
         self.arena_nbytes = 0
         self._logs: np.ndarray | None = None
         self._threads: dict[int, threading.Thread] = {}
-        for tid, lane in enumerate(self._lanes):
-            lane.weights, lane.sync = weights, address_of(self.sync)
-            lane.tid, lane.nt, lane.io = tid, nt, ctypes.addressof(self._io)
-            lane.n_spins, lane.core = _N_SPINS, self.cores[tid]
+        for tid, worker in enumerate(self._workers):
+            worker.weights, worker.sync = weights, address_of(self.sync)
+            worker.tid, worker.nt, worker.io = tid, nt, ctypes.addressof(self._io)
+            worker.n_spins, worker.core = _N_SPINS, self.cores[tid]
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "wake")), 0, 0)
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "done")), 0, 0)
-        self._leader = self._lanes[0]
+        self._leader = self._workers[0]
         self._leader.arena = address_of(self._arena)
 
     def _address(self, tid: int, field: str) -> int:
-        return self.lane_address + tid * ctypes.sizeof(Lane) + int(getattr(Lane, field).offset)
+        return self.worker_address + tid * ctypes.sizeof(Worker) + int(getattr(Worker, field).offset)
 
     def start(self) -> None:
         """Start the followers.
@@ -108,13 +108,13 @@ class Instance:
         self._arena, self.arena_nbytes, self._leader.arena = arena, nbytes, address
 
     def bind(self, binding: Binding, segment: int) -> None:
-        """Make the lane ready for whole requests of one shape."""
+        """Make the worker ready for whole requests of one shape."""
         self.reserve(binding.arena_nbytes, binding.scratch_nbytes)
         self.point(segment, binding.dims_address)
         self.binding = binding
 
     def point(self, segment: int, dims_address: int) -> None:
-        """Make the lane ready for a segment with dimensions at an address."""
+        """Make the worker ready for a segment with dimensions at an address."""
         self.binding = None
         self._leader.run = self.code.segments[segment]
         self._leader.io = ctypes.addressof(self._io)
@@ -130,7 +130,7 @@ class Instance:
         Raises:
             ResourceLimit: there is no more of either.
         """
-        self.binding = None  # native code sets the lane
+        self.binding = None  # native code sets the worker
         self.reserve(arena_nbytes, scratch_nbytes)
         if 0 not in self._threads:
             self._start(0)
@@ -146,7 +146,7 @@ class Instance:
 
     @property
     def told(self) -> int:
-        """What it was told last since it joined; see lanes.py."""
+        """What it was told last since it joined; see handoff.py."""
         return int(self._leader.leave)
 
     def tell(self, what: int) -> None:
@@ -170,7 +170,7 @@ class Instance:
     def _start(self, tid: int) -> None:
         thread = threading.Thread(
             target=_serve,
-            args=(self.code, self.lane_address + tid * ctypes.sizeof(Lane), self.cores[tid], self._left),
+            args=(self.code, self.worker_address + tid * ctypes.sizeof(Worker), self.cores[tid], self._left),
             name=f"parax-core{self.cores[tid]}",
             daemon=True,
         )
@@ -183,16 +183,16 @@ class Instance:
     def stop(self) -> None:
         """End the instance's threads; no request may be running on it."""
         for tid in self._threads:
-            self._lanes[tid].command = STOP
+            self._workers[tid].command = STOP
             _LIBC.sem_post(ctypes.c_void_p(self._address(tid, "wake")))
         for thread in self._threads.values():
             thread.join()
         self._threads.clear()
 
 
-def _serve(code: MachineCode, lane: int, core: int, left: Callable[[], None]) -> None:
+def _serve(code: MachineCode, worker: int, core: int, left: Callable[[], None]) -> None:
     """A thread's life: pinned to its core, in native code until told to stop, or to say that it is done."""
     with contextlib.suppress(OSError):  # where pinning is forbidden, the thread runs wherever the system puts it
         os.sched_setaffinity(0, {core})
-    while code.worker(lane):
+    while code.worker(worker):
         left()

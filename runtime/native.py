@@ -72,9 +72,9 @@ class MachineCode:
 
     Attributes:
         target: the target it was compiled for.
-        team, team_settled, crew, wait, worker: the functions of lanes.py as Python callables; they release the GIL.
+        team, team_settled, crew, wait, worker: the functions of handoff.py as Python callables; they release the GIL.
         team_held: `team`, but it keeps the GIL: for calls that take less than handing it to another thread and back.
-        join: the other function of lanes.py, which keeps it, too.
+        join: the other function of handoff.py, which keeps it, too.
         functions: address of every function by name.
     """
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .bindings import Binding, Signature
 from .cut import Cut, Records
-from .lanes import Piece
+from .handoff import Piece
 from .manifest import Batch, Manifest, NativeStep
 
 _FLOW = 16  # bytes: the number of pieces, and their address

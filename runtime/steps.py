@@ -246,7 +246,7 @@ class _Run:
         for slot, array in enumerate((*operands, *results)):
             instance.io[slot] = address_of(array)
         try:
-            status = instance.code.team(instance.lane)
+            status = instance.code.team(instance.worker)
             if status:
                 raise self.executor.failure(status)
         except BaseException:  # as in Executor.run_on

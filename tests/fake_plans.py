@@ -9,8 +9,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from parax.runtime import Plan
+from parax.runtime.handoff import handoff_text
 from parax.runtime.interface import MARK, interface_digests, interface_text, marked_code
-from parax.runtime.lanes import lanes_text
 
 ARCH = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
@@ -65,7 +65,7 @@ def object_code(text: str) -> bytes:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic", codemodel="small")
-    module = llvm.parse_assembly(text + lanes_text(ARCH) + interface_text())
+    module = llvm.parse_assembly(text + handoff_text(ARCH) + interface_text())
     module.verify()
     return bytes(machine.emit_object(module))
 

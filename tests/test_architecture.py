@@ -77,7 +77,7 @@ MOST_LINES, MOST_FUNCTION_LINES = 400, 60
 LONG: dict[str, str] = {  # file, or file:function → why it is long
     "compiler/ir/dim.py": "one class: a polynomial's arithmetic, ordering, text and JSON need its private normal form",
     "compiler/ir/graph.py": "value, node and graph keep each other's uses and links right, and nobody else may",
-    "runtime/lanes.py": "one text of LLVM, whose functions are internal to it",
+    "runtime/handoff.py": "one text of LLVM, whose functions are internal to it",
     "tests/backend/test_emit_llvm.py": "a case per instruction of the kernel IR",
 }
 POOR_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}

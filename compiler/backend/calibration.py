@@ -39,7 +39,7 @@ from .emit_llvm import ModuleEmitter
 from .host import resolve_target
 from .jit import Loaded, compile_object, load_function
 from .link import barrier_text
-from .llvm_meeting import declare_waiting
+from .llvm_barrier import declare_waiting
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .reference_kernels import FAR_REFERENCES, References
 

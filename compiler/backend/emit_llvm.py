@@ -16,8 +16,8 @@ from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
 from . import llvm_memory as memory
-from .llvm_claim import claim
-from .llvm_meeting import meet
+from .llvm_barrier import meet
+from .llvm_ticket import claim
 from .llvm_types import constant, llvm_type, memory_scalar
 
 # our loops are unrolled and vectorised by the schedule: LLVM must leave their shape alone

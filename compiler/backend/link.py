@@ -3,7 +3,7 @@
 Owns the native interface that the runtime calls:
 `i32 parax_run_<S>(ptr io, ptr weights, ptr arena, ptr dims, i64 tid, i64 nt, ptr sync)`, io holding the pointers of
 inputs, then outputs; and the barrier between kernels when several cores share an instance. The runtime's own native
-functions (runtime/lanes.py), the same for every plan, are an object of their own, which `objects` adds. It must not
+functions (runtime/handoff.py), the same for every plan, are an object of their own, which `objects` adds. It must not
 know how kernels are made.
 
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
@@ -25,8 +25,8 @@ from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .link_calls import run_call, segment_builder, share_of
 from .link_schedule import schedule_functions, schedule_text, wait_text
-from .llvm_meeting import declare_waiting, waiting_text
-from .lower import Beyond, Input, Output, Place, PlacedCall, Segment
+from .llvm_barrier import declare_waiting, waiting_text
+from .lower import Input, Offset, Output, Place, PlacedCall, Segment
 
 SPINS = 20000  # pauses before a waiting core yields
 CALLS_PER_FUNCTION = 256
@@ -89,7 +89,7 @@ def segment_parts(segment: Segment, number: int, symbols: tuple[str, ...], trace
 
 def _pointers_of(place: Place, segment: Segment) -> tuple[int, ...]:
     """The caller's pointer that a place lies behind: inputs come first, then outputs."""
-    if isinstance(place, Beyond):
+    if isinstance(place, Offset):
         return _pointers_of(place.place, segment)
     if isinstance(place, Input):
         return (place.index,)

@@ -15,17 +15,17 @@ from ..kernel_ir.loops import INDEX, KType, PtrType
 from .lower import (
     ALIGN,
     Arena,
-    Beyond,
     CommonScratch,
     CoreScratch,
     Input,
     MeetingWord,
+    Offset,
     Output,
     Place,
     PlacedCall,
+    RotatingBuffer,
     ScheduledSegment,
     Segment,
-    Turns,
 )
 
 
@@ -119,7 +119,7 @@ def _pointer(k: Builder, place: Place, share: Share) -> KValue:
         return k[f"out{place.index}"]
     if isinstance(place, Arena):
         return k.gep(k["arena"], k.index(place.offset, layout(k)))
-    if isinstance(place, Turns):
+    if isinstance(place, RotatingBuffer):
         turn = k.urem(k["piece"], place.count) * k.index(place.stride, layout(k))
         return k.gep(k["arena"], k.index(place.offset, layout(k)) + turn)
     if isinstance(place, (CoreScratch, CommonScratch)):
@@ -128,6 +128,6 @@ def _pointer(k: Builder, place: Place, share: Share) -> KValue:
         return k.gep(memory, k.index(place.offset))
     if isinstance(place, MeetingWord):
         return k.gep(share.slot, MEETING_OFFSET)
-    if isinstance(place, Beyond):
+    if isinstance(place, Offset):
         return k.gep(_pointer(k, place.place, share), k.index(place.offset))
     return k.gep(k["weights"], place.offset)

@@ -6,7 +6,7 @@ layer. Each group of cores has a slot of the sync block (runtime/sync.py), which
 slot 0 is for all cores, at the very end.
 
 A pipeline's entry gets as `io` a flow: i64 the number of micro-batches, then the address of their pieces, each the
-address of its pointers and of its dimensions (runtime/lanes.py); and as `dims` the largest one's dimensions, by which
+address of its pointers and of its dimensions (runtime/handoff.py); and as `dims` the largest one's dimensions, by which
 the arena is laid out (`room`). Stage s begins micro-batch b (`piece`) once stage s − 1 is done with b and stage s + 1
 with b − 2, so that two buffers between neighbours suffice. A stage counts what it has done in its slot; the others
 look there, spin, then yield. No stage stops for another's error, so none waits for ever.
@@ -18,14 +18,14 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...runtime.lanes import Piece
+from ...runtime.handoff import Piece
 from ...runtime.stamps import MAX_CALLS, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
 from ..kernel_ir.builder import Builder
 from ..kernel_ir.loops import KFunc
 from .link_calls import segment_builder, share_of
 from .link_waves import Group, run_waves, waves_of
-from .llvm_meeting import waiting_text
+from .llvm_barrier import waiting_text
 from .lower import PlacedBranch, PlacedCall, PlacedStage, ScheduledSegment, Segment
 
 PARTS_PER_FUNCTION = 64  # layers; LLVM takes quadratic time over functions of thousands of calls

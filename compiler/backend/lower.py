@@ -25,7 +25,7 @@ from ..ir.values import node_where
 from ..ir.views import Home, MemoryPlan, computes, homes
 from . import kernels
 from .kernels.known import is_known, lower_known
-from .lowering import Common, KernelCall, LowerContext, Meeting, Scratch, Shifted, Weight, lowering_of
+from .lowering import BarrierSlot, KernelCall, LowerContext, OffsetOperand, Scratch, SharedScratch, Weight, lowering_of
 
 for _module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):  # every kernel file registers itself
     importlib.import_module(_module.name)
@@ -53,7 +53,7 @@ class Arena:
 
 
 @dataclass(frozen=True)
-class Turns:
+class RotatingBuffer:
     """`count` stretches of the arena from `offset` on, `stride` bytes apart, that micro-batches take in turns."""
 
     offset: Dim
@@ -62,10 +62,10 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class Beyond:
+class Offset:
     """`offset` bytes beyond another place; by the call's dimensions, not by those that the arena is laid out for."""
 
-    place: Lasting | Beyond
+    place: Lasting | Offset
     offset: Dim
 
 
@@ -90,8 +90,8 @@ class MeetingWord:
 
 ALIGN = 64
 LARGE_NBYTES = 1 << 16
-Lasting: TypeAlias = "Input | Output | Arena | Turns | Weight"
-Place: TypeAlias = "Lasting | CoreScratch | CommonScratch | MeetingWord | Beyond"
+Lasting: TypeAlias = "Input | Output | Arena | RotatingBuffer | Weight"
+Place: TypeAlias = "Lasting | CoreScratch | CommonScratch | MeetingWord | Offset"
 
 
 @dataclass(frozen=True)
@@ -252,13 +252,13 @@ def _place(
     used: Dim = 0
     own: list[Place] = []
     for o in call.operands:
-        if isinstance(o, (Scratch, Common)):
+        if isinstance(o, (Scratch, SharedScratch)):
             own.append(CoreScratch(used) if isinstance(o, Scratch) else CommonScratch(used))
             used = used + ceil_div(o.nbytes, ALIGN) * ALIGN
-        elif isinstance(o, Meeting):
+        elif isinstance(o, BarrierSlot):
             own.append(MeetingWord())
-        elif isinstance(o, Shifted):
-            own.append(Beyond(places.of(o.value), o.offset))
+        elif isinstance(o, OffsetOperand):
+            own.append(Offset(places.of(o.value), o.offset))
         else:
             own.append(places.of(o))
     segment.scratch = dim_max(segment.scratch, used)
@@ -302,13 +302,13 @@ class _Places:
         other.fixed = {v: place for v, place in self.fixed.items() if not isinstance(place, Arena)}
         return other
 
-    def of(self, operand: Value | Weight) -> Lasting | Beyond:
+    def of(self, operand: Value | Weight) -> Lasting | Offset:
         """Where an operand's bytes lie."""
         if isinstance(operand, Weight):
             return operand
         home = self.homes.get(operand, Home(operand))
         place = self._of_root(home.value)
-        return place if home.offset == 0 else Beyond(place, home.offset)
+        return place if home.offset == 0 else Offset(place, home.offset)
 
     def _of_root(self, root: Value) -> Lasting:
         if root in self.fixed:
@@ -317,7 +317,7 @@ class _Places:
             self.fixed[root] = self.ctx.weights.add(physical_array(root))
         elif root in self.memory.copies:
             turns = self.memory.copies[root]
-            self.fixed[root] = Turns(self.memory.offsets[root], turns.stride, turns.count)
+            self.fixed[root] = RotatingBuffer(self.memory.offsets[root], turns.stride, turns.count)
         else:
             self.fixed[root] = Arena(self.memory.offsets[root])
         return self.fixed[root]

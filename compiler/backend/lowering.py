@@ -48,26 +48,26 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Common:
+class SharedScratch:
     """Working memory that all cores of one kernel call share, 64-byte aligned, contents undefined."""
 
     nbytes: Dim
 
 
 @dataclass(frozen=True)
-class Meeting:
+class BarrierSlot:
     """The word in which the cores of one kernel call meet (`Builder.meet`)."""
 
 
 @dataclass(frozen=True)
-class Shifted:
+class OffsetOperand:
     """A value from `offset` bytes on."""
 
     value: Value
     offset: int
 
 
-Operand: TypeAlias = "Value | Weight | Scratch | Common | Meeting | Shifted"
+Operand: TypeAlias = "Value | Weight | Scratch | SharedScratch | BarrierSlot | OffsetOperand"
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class KernelCall:
         flops, nbytes: arithmetic and compulsory memory traffic of the call, for reports (0 = not counted).
         rounded_to: what operands are rounded to that the model has in a wider type; None: nothing.
 
-    A call with a `Meeting` among its operands waits inside for the cores that have its other items: all of [0, work)
-    must be given out at once, one range to a core, none of them queued behind another.
+    A call with a `BarrierSlot` among its operands waits inside for the cores that have its other items: all of
+    [0, work) must be given out at once, one range to a core, none of them queued behind another.
     """
 
     func: KFunc
@@ -95,7 +95,7 @@ class KernelCall:
     @property
     def meets(self) -> bool:
         """Whether its cores wait for each other inside the kernel."""
-        return any(isinstance(o, Meeting) for o in self.operands)
+        return any(isinstance(o, BarrierSlot) for o in self.operands)
 
 
 Candidates: TypeAlias = "dict[str, Callable[[LowerContext], KernelCall]]"

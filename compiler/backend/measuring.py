@@ -20,7 +20,7 @@ from .emit_llvm import ModuleEmitter
 from .host import host_features
 from .jit import Loaded, compile_object
 from .lower import physical_array
-from .lowering import Candidates, Common, KernelCall, LowerContext, Scratch, Shifted, Weight, WeightStore
+from .lowering import Candidates, KernelCall, LowerContext, OffsetOperand, Scratch, SharedScratch, Weight, WeightStore
 
 ROUNDS = 7
 ROUNDS_SECONDS = 0.5  # of one node, after which no further round begins; three are the least
@@ -118,9 +118,9 @@ class _Buffers:
     def of(self, operand: object, weights: np.ndarray) -> np.ndarray:
         if isinstance(operand, Weight):
             return weights[operand.offset :]
-        if isinstance(operand, Scratch | Common):
+        if isinstance(operand, Scratch | SharedScratch):
             return aligned(evaluate(operand.nbytes, self.symbols))
-        if isinstance(operand, Shifted):
+        if isinstance(operand, OffsetOperand):
             return self.of(operand.value, weights)[operand.offset :]
         assert isinstance(operand, Value), operand
         if operand not in self.of_values:

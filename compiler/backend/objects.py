@@ -24,7 +24,7 @@ import llvmlite
 from ... import __version__
 from ...errors import InternalError
 from ...files import keep
-from ...runtime.lanes import lanes_text
+from ...runtime.handoff import handoff_text
 from ..targets.target import Target, least_target
 from .jit import compile_object
 
@@ -38,7 +38,7 @@ LANES_LEVEL, ALIGN = 2, 16
 def compile_objects(
     modules: Mapping[str, tuple[str, Target]], opt_level: int, jobs: int, cache: Path | None
 ) -> dict[str, bytes]:
-    """Object code of every module, and behind it that of runtime/lanes.py.
+    """Object code of every module, and behind it that of runtime/handoff.py.
 
     Args:
         modules: name → (LLVM assembly, the target it is for).
@@ -72,7 +72,7 @@ def lanes_object(arch: str, cache: Path | None) -> bytes:
     For the least target there is: they wait and hand on, and compute nothing.
     """
     if arch not in _MADE:
-        text, target = lanes_text(arch), least_target(arch)
+        text, target = handoff_text(arch), least_target(arch)
         key = _key(text, target, LANES_LEVEL)
         data = _read(cache, key) if cache else None
         if data is None:

@@ -22,13 +22,13 @@ from .emit_llvm import ModuleEmitter
 from .jit import Loaded
 from .lower import physical_array
 from .lowering import (
-    Common,
+    BarrierSlot,
     KernelCall,
     LowerContext,
-    Meeting,
+    OffsetOperand,
     Operand,
     Scratch,
-    Shifted,
+    SharedScratch,
     Weight,
     WeightStore,
     lowering_of,
@@ -162,10 +162,10 @@ class _Memory:
         """The bytes of an operand; random numbers in those of values."""
         if isinstance(operand, Weight):
             return self.weights[operand.offset :]
-        if isinstance(operand, Shifted):
+        if isinstance(operand, OffsetOperand):
             return self.of(operand.value)[operand.offset :]
-        if isinstance(operand, (Scratch, Common, Meeting)):  # working memory of one call
-            nbytes = 64 if isinstance(operand, Meeting) else int(operand.nbytes)  # type: ignore[arg-type]
+        if isinstance(operand, (Scratch, SharedScratch, BarrierSlot)):  # working memory of one call
+            nbytes = 64 if isinstance(operand, BarrierSlot) else int(operand.nbytes)  # type: ignore[arg-type]
             return _aligned(nbytes)
         if operand not in self.buffers:
             self.buffers[operand] = _aligned(int(operand.tensor.nbytes))  # type: ignore[arg-type]

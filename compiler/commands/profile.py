@@ -143,7 +143,7 @@ def recording_cost(session: Session, runner: Contestant, seconds: float, progres
 def _predict(document: dict[str, Any], plan: Plan, args: argparse.Namespace) -> None:
     """Add what the cost model says, where the compiler is there."""
     try:
-        from ..planner.here import machine_here
+        from ..planner.host_machine import machine_here
         from ..planner.operator_seconds import add_predictions
     except ImportError:
         return

@@ -187,7 +187,7 @@ def _meet(f: _Frame, o: KOp) -> None:
 
 
 def _claim(f: _Frame, o: KOp) -> np.ndarray:
-    """See llvm_claim: the count is set back by whoever is refused last."""
+    """See llvm_ticket: the count is set back by whoever is refused last."""
     count, last = f.get(o.operands[0]), f.number(o.operands[1])
     word = count.memory[count.offset :][:4].view(np.uint32)
     before = int(word[0])

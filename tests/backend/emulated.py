@@ -22,7 +22,7 @@ from cross import EMULATOR, GCC, run_tool
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.jit import compile_object
 from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import Common, Meeting, Scratch, Shifted, Weight
+from parax.compiler.backend.lowering import BarrierSlot, OffsetOperand, Scratch, SharedScratch, Weight
 from parax.compiler.ir.graph import Value
 from parax.compiler.ir.types import evaluate
 from parax.compiler.kernel_ir.verifier import verify_function
@@ -233,11 +233,11 @@ class _Recording:
                 content = bytes(self.blob[operand.offset : operand.offset + operand.nbytes])
                 self.weights[operand.offset] = self._line(len(content), content)
             return self.weights[operand.offset], 0
-        if isinstance(operand, Meeting):
+        if isinstance(operand, BarrierSlot):
             return self.meeting, 0
-        if isinstance(operand, (Scratch, Common)):
+        if isinstance(operand, (Scratch, SharedScratch)):
             return self._line(evaluate(operand.nbytes, self.symbols)), 0
-        if isinstance(operand, Shifted):
+        if isinstance(operand, OffsetOperand):
             return self._value(operand.value), operand.offset
         return self._value(operand), 0
 

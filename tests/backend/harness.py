@@ -32,13 +32,13 @@ from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.kernels.known import has_no_elements, is_known, lower_known
 from parax.compiler.backend.lower import physical_array
 from parax.compiler.backend.lowering import (
+    BarrierSlot,
     Chooser,
-    Common,
     KernelCall,
     LowerContext,
-    Meeting,
+    OffsetOperand,
     Scratch,
-    Shifted,
+    SharedScratch,
     Weight,
     WeightStore,
     lowering_of,
@@ -301,7 +301,7 @@ class Run:
 
     def _idle(self, call: KernelCall, run: Callable[[int], None], work: int) -> None:
         """Run no items, at either end of the work: nothing may change."""
-        values = [o.value if isinstance(o, Shifted) else o for o in call.operands]
+        values = [o.value if isinstance(o, OffsetOperand) else o for o in call.operands]
         buffers = [self.buffer(v) for v in values if isinstance(v, Value)]
         before = [b.view.tobytes() for b in buffers]
         for at in (0, work):
@@ -317,10 +317,10 @@ class Run:
                 self.weights[operand.offset] = self._guarded(0, content, 64)
                 self.weights[operand.offset].freeze()
             return self.weights[operand.offset], 0
-        if isinstance(operand, Meeting):
+        if isinstance(operand, BarrierSlot):
             return self.meeting, 0
-        if isinstance(operand, (Scratch, Common)):
+        if isinstance(operand, (Scratch, SharedScratch)):
             return self._guarded(self.evaluate(operand.nbytes), align=64), 0
-        if isinstance(operand, Shifted):
+        if isinstance(operand, OffsetOperand):
             return self.buffer(operand.value), operand.offset
         return self.buffer(operand), 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from backend.harness import Feeds, Program, Run
 from backend.ways import ALONE
-from parax.compiler.backend.lowering import Common, KernelCall, Scratch, Shifted, Weight
+from parax.compiler.backend.lowering import KernelCall, OffsetOperand, Scratch, SharedScratch, Weight
 from parax.compiler.kernel_ir.interpreter import Pointer, interpret
 
 SLACK = 63  # bytes behind weights and scratch that a kernel may read
@@ -21,9 +21,9 @@ class Interpreted(Run):
         pointers = []
         for operand in call.operands:
             guarded, shift = self._memory(operand)
-            value = operand.value if isinstance(operand, Shifted) else operand
+            value = operand.value if isinstance(operand, OffsetOperand) else operand
             memory = guarded.view
-            if isinstance(operand, (Weight, Scratch, Common)):
+            if isinstance(operand, (Weight, Scratch, SharedScratch)):
                 memory = np.concatenate([memory, np.full(SLACK, 0xC5, np.uint8)])
             elif value in self.program.graph.inputs:
                 memory = memory.view()

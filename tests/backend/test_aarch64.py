@@ -21,7 +21,7 @@ from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.jit import compile_assembly
 from parax.compiler.backend.link import barrier_text
 from parax.compiler.backend.link_schedule import wait_text
-from parax.compiler.backend.llvm_meeting import declare_waiting
+from parax.compiler.backend.llvm_barrier import declare_waiting
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Host

@@ -15,9 +15,9 @@ from parax.compiler.backend.jit import Loaded, compile_object
 from parax.compiler.backend.link import barrier_text
 from parax.compiler.backend.link_calls import segment_builder, share_of
 from parax.compiler.backend.link_waves import Group, is_open, run_waves, waves_of
-from parax.compiler.backend.llvm_meeting import declare_waiting
+from parax.compiler.backend.llvm_barrier import declare_waiting
 from parax.compiler.backend.lower import Input, MeetingWord, PlacedBranch, PlacedCall, Segment
-from parax.compiler.backend.lowering import KernelCall, Meeting
+from parax.compiler.backend.lowering import BarrierSlot, KernelCall
 from parax.compiler.kernel_ir.builder import F32PTR, kernel
 from parax.compiler.kernel_ir.loops import KFunc
 from parax.runtime.sync import N_CLAIMS, branch_slot, stage_slot, sync_nbytes
@@ -37,7 +37,7 @@ COUNT = counting()
 
 
 def placed(work: int, flops: int, where: int = 0, meets: bool = False) -> PlacedCall:
-    operands = (Meeting(),) if meets else ()
+    operands = (BarrierSlot(),) if meets else ()
     places = (Input(where), *([MeetingWord()] if meets else []))
     return PlacedCall(KernelCall(COUNT, operands, work, flops=flops), places, 0, "v")
 

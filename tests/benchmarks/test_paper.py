@@ -14,7 +14,7 @@ from benchmarks.paper_block import Curve, drawn, first_block, run_block
 from benchmarks.paper_partition import Row, idle_of_pipeline, partition_checks
 from benchmarks.plot import TICKS, lines, round_ticks
 from parax.compiler.costs.cost import Cost
-from parax.compiler.planner.here import guessed
+from parax.compiler.planner.host_machine import guessed
 from parax.compiler.planner.partition.simulate import Work
 from parax.compiler.targets.machine import Machine
 from parax.runtime.topology import choose_cores

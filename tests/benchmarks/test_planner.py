@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import planner
 from parax import CompileOptions
-from parax.compiler.planner.study import Study
+from parax.compiler.planner.plan_search import PlanSearch
 from parax.compiler.planning import study_of
 
 
@@ -56,7 +56,7 @@ def test_figures_at_hand_are_judged_anew_and_not_measured_again(
     arguments = ["--models", "mlp", "--batches", "2", "--budget", "0.1", "--small", "--json", str(out)]
     planner.main(arguments)
     rows = json.loads(out.read_text())["rows"]
-    monkeypatch.setattr(Study, "measured", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(PlanSearch, "measured", lambda *_: pytest.fail("measured again"))
     planner.main([*arguments, "--resume"])
     again = json.loads(out.read_text())["rows"]
     assert [row["candidates"] for row in again] == [row["candidates"] for row in rows]

@@ -16,8 +16,8 @@ from inside import executor_of
 from parax.errors import InvalidInput, ResourceLimit
 from parax.runtime import crews
 from parax.runtime.crews import FIRST_LOOK, MOST_LEFT
+from parax.runtime.handoff import LEAVE
 from parax.runtime.instance import Instance
-from parax.runtime.lanes import LEAVE
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
 

@@ -19,7 +19,7 @@ from ....ir.types import Dim, TensorType
 from ....ir.views import concat_offsets, is_window
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
-from ...lowering import KernelCall, LowerContext, Shifted, lowers
+from ...lowering import KernelCall, LowerContext, OffsetOperand, lowers
 from ..nest import broadcast_strides, emit_nest, iteration_axes
 from .strided import Copy, bits_of
 
@@ -34,7 +34,7 @@ def copy_call(ctx: LowerContext, node: Node, copy: Copy, x: Value, y: Value) -> 
     key = ("copy", inner)
     if key not in ctx.functions:
         ctx.functions[key] = inner.build(ctx, f"copy_{len(ctx.functions)}")
-    operands = (Shifted(x, x_base * size) if x_base else x, Shifted(y, y_base * size) if y_base else y)
+    operands = (OffsetOperand(x, x_base * size) if x_base else x, OffsetOperand(y, y_base * size) if y_base else y)
     return KernelCall(ctx.functions[key], operands, inner.work, node.name, nbytes=2 * y.tensor.nbytes)
 
 

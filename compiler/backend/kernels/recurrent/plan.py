@@ -14,7 +14,7 @@ from ....ir.ops.recurrent import Recurrent, RecurrentShape
 from ....ir.types import Dim, TensorType, ceil_div
 from ....kernel_ir.builder import F32PTR, I64PTR
 from ....kernel_ir.loops import PtrType
-from ...lowering import Common, Meeting, Operand, Scratch
+from ...lowering import BarrierSlot, Operand, Scratch, SharedScratch
 from .cells import Cell
 from .tile import MOST_ROWS
 
@@ -109,9 +109,9 @@ class RecurrentPlan:
         if any(phase.scaled for phase in p.cell.phases):
             common["scaled"] = p.state_floats
         found: list[tuple[str, PtrType, Operand]] = [(n, F32PTR, Scratch(d * 4)) for n, d in own.items()]
-        found += [(n, F32PTR, Common(d * 4) if p.shared else Scratch(d * 4)) for n, d in common.items()]
+        found += [(n, F32PTR, SharedScratch(d * 4) if p.shared else Scratch(d * 4)) for n, d in common.items()]
         found += [(n, I64PTR, Scratch(d * 8)) for n, d in (("x_table", chunk), ("lengths", rows))]
-        return found + ([("meeting", I64PTR, Meeting())] if p.shared else [])
+        return found + ([("meeting", I64PTR, BarrierSlot())] if p.shared else [])
 
 
 def cut(shape: RecurrentShape, lanes: int) -> tuple[int, int, bool]:

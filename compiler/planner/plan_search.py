@@ -39,7 +39,7 @@ CALLS_IN_BUDGET = 8  # candidates with longer native calls are not run
 SEED = 0  # of the inputs that candidates run on
 
 
-class Study:
+class PlanSearch:
     """Plans a model for one load after the other.
 
     Attributes:
@@ -49,7 +49,7 @@ class Study:
     def __init__(
         self, planner: Planner, cores: Sequence[int], options: CompileOptions, make: MakePlan, progress: Tell
     ) -> None:
-        """Study what the planner plans for.
+        """Search for what the planner plans for.
 
         Args:
             cores: none where the machine is a described one: nothing is run.

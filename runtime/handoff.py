@@ -1,12 +1,12 @@
 """Native hand-off between threads: the records that threads share, and the code that waits, works and answers.
 
-A lane is one thread of an instance: lane 0 leads, the others follow it into every segment (latency mode). The leaders
-of several instances together work off one queue of pieces of a request (throughput mode): the caller's, which closes
-the queue when no piece is left and waits for the others, and those that joined before, at the beginning or any time
-later; some begin later than others where starts are delayed, and some leave between two pieces because they are told
-to. Python starts each thread once; after that a request costs a call or two, and no thread but the caller's touches the
-interpreter, unless it is to say that it left. Threads wait on POSIX semaphores after a short spin. Knows the memory
-layout and the LLVM text, which is long; native.py makes it callable.
+A worker is one thread of an instance: worker 0 leads, the others follow it into every segment (latency mode). The
+leaders of several instances together work off one queue of pieces of a request (throughput mode): the caller's, which
+closes the queue when no piece is left and waits for the others, and those that joined before, at the beginning or any
+time later; some begin later than others where starts are delayed, and some leave between two pieces because they are
+told to. Python starts each thread once; after that a request costs a call or two, and no thread but the caller's
+touches the interpreter, unless it is to say that it left. Threads wait on POSIX semaphores after a short spin. Knows
+the memory layout and the LLVM text, which is long; native.py makes it callable.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ AGAIN, UNFINISHED = -1, -2
 """Answers of parax_crew: pieces are left, and somebody wanted to look after so long, call it again; none is left, but
 others have not done theirs, call parax_crew_wait, which needs no instance."""
 STAY, LEAVE, TELL = 0, 1, 2
-"""What a lane that works off another's queue is told: nothing, to leave after its piece, to say when none was left. One
-that was told either comes back from native code once it is done (parax_worker answers 1)."""
+"""What a worker that works off another's queue is told: nothing, to leave after its piece, to say when none was left.
+One that was told either comes back from native code once it is done (parax_worker answers 1)."""
 
 
-class Lane(ctypes.Structure):
-    """What one thread is told, and its answer. The lanes of an instance lie in one array, the leader first."""
+class Worker(ctypes.Structure):
+    """What one thread is told, and its answer. The workers of an instance lie in one array, the leader first."""
 
     _fields_ = [
         ("wake", _SEMAPHORE),
@@ -54,12 +54,12 @@ class Lane(ctypes.Structure):
 
 
 class Queue(ctypes.Structure):
-    """The pieces of one request: lanes take the next one until none is left or one has failed.
+    """The pieces of one request: workers take the next one until none is left or one has failed.
 
-    `began` is the monotonic clock's nanoseconds, for lanes with a delay. `look` is another such time, from which on the
-    caller's lane comes back between two pieces; 0: never. `joined` counts the lanes beside it, which post `done` when
-    they are, until they were waited for; from `CLOSED` on no more may join. A lane posts after it has said that it is
-    not busy: this memory must outlive that.
+    `began` is the monotonic clock's nanoseconds, for workers with a delay. `look` is another such time, from which on
+    the caller's worker comes back between two pieces; 0: never. `joined` counts the workers beside it, which post
+    `done` when they are, until they were waited for; from `CLOSED` on no more may join. A worker posts after it has
+    said that it is not busy: this memory must outlive that.
     """
 
     _fields_ = [
@@ -154,13 +154,13 @@ out:
   ret void
 }}
 
-; Bring the calling thread to its lane's core, where the mask it came with allows, and leave it free to move again:
+; Bring the calling thread to its worker's core, where the mask it came with allows, and leave it free to move again:
 ; a thread that shares a core with a pinned one would meet it at no barrier before the system's time slice ends.
-define internal void @settle(ptr %lane) noinline {{
+define internal void @settle(ptr %worker) noinline {{
 entry:
   %mask = alloca [{mask_size} x i8], align 8
   %saved = alloca [{mask_size} x i8], align 8
-  %core.p = getelementptr i8, ptr %lane, i64 {core}
+  %core.p = getelementptr i8, ptr %worker, i64 {core}
   %core = load i64, ptr %core.p
   %here32 = call i32 @sched_getcpu()
   %here = sext i32 %here32 to i64
@@ -191,38 +191,38 @@ out:
   ret void
 }}
 
-define internal i32 @call_segment(ptr %lane) {{
+define internal i32 @call_segment(ptr %worker) {{
 {loads}
   %status = call i32 %run(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, ptr %sync)
   ret i32 %status
 }}
 
-; The calling thread leads an instance into one segment; the answer is the first failure in order of lanes.
-define i32 @parax_team(ptr %lane) {{
-  %nt.p = getelementptr i8, ptr %lane, i64 {nt}
+; The calling thread leads an instance into one segment; the answer is the first failure in order of workers.
+define i32 @parax_team(ptr %worker) {{
+  %nt.p = getelementptr i8, ptr %worker, i64 {nt}
   %nt = load i64, ptr %nt.p
   %alone = icmp eq i64 %nt, 1
   br i1 %alone, label %run, label %several
 several:
-  call void @settle(ptr %lane)
+  call void @settle(ptr %worker)
   br label %run
 run:
-  %status = call i32 @team(ptr %lane)
+  %status = call i32 @team(ptr %worker)
   ret i32 %status
 }}
 
 ; The same from the instance's core, whoever is alone there: where all instances are at work, a core that has two leaves
 ; another idle until the system looks for one.
-define i32 @parax_team_settled(ptr %lane) {{
-  call void @settle(ptr %lane)
-  %status = call i32 @team(ptr %lane)
+define i32 @parax_team_settled(ptr %worker) {{
+  call void @settle(ptr %worker)
+  %status = call i32 @team(ptr %worker)
   ret i32 %status
 }}
 
-define internal i32 @team(ptr %lane) noinline {{
+define internal i32 @team(ptr %worker) noinline {{
 entry:
 {loads}
-  %n_spins.p = getelementptr i8, ptr %lane, i64 {n_spins}
+  %n_spins.p = getelementptr i8, ptr %worker, i64 {n_spins}
   %n_spins = load i64, ptr %n_spins.p
   br label %tell
 tell:
@@ -230,8 +230,8 @@ tell:
   %tell.more = icmp slt i64 %t, %nt
   br i1 %tell.more, label %tell.body, label %own
 tell.body:
-  %o = mul i64 %t, {lane_size}
-  %f = getelementptr i8, ptr %lane, i64 %o
+  %o = mul i64 %t, {worker_size}
+  %f = getelementptr i8, ptr %worker, i64 %o
   %f.run = getelementptr i8, ptr %f, i64 {run}
   store ptr %run, ptr %f.run
   %f.io = getelementptr i8, ptr %f, i64 {io}
@@ -245,7 +245,7 @@ tell.body:
   %t1 = add i64 %t, 1
   br label %tell
 own:
-  %mine = call i32 @call_segment(ptr %lane)
+  %mine = call i32 @call_segment(ptr %worker)
   br label %wait
 wait:
   %w = phi i64 [ 1, %own ], [ %w1, %wait.body ]
@@ -253,8 +253,8 @@ wait:
   %wait.more = icmp slt i64 %w, %nt
   br i1 %wait.more, label %wait.body, label %out
 wait.body:
-  %wo = mul i64 %w, {lane_size}
-  %g = getelementptr i8, ptr %lane, i64 %wo
+  %wo = mul i64 %w, {worker_size}
+  %g = getelementptr i8, ptr %worker, i64 %wo
   %g.done = getelementptr i8, ptr %g, i64 {done}
   call void @take(ptr %g.done, i64 %n_spins)
   %g.status = getelementptr i8, ptr %g, i64 {status}
@@ -269,11 +269,11 @@ out:
 
 ; A leader with a delay sleeps until so long after its queue began, in slices: it gets up once nothing is left to do, or
 ; it shall leave.
-define void @parax_start_late(ptr %lane, ptr %queue) noinline {{
+define void @parax_start_late(ptr %worker, ptr %queue) noinline {{
 entry:
   %time = alloca {{ i64, i64 }}, align 8
   %part.p = getelementptr i8, ptr %time, i64 8
-  %delay.p = getelementptr i8, ptr %lane, i64 {delay}
+  %delay.p = getelementptr i8, ptr %worker, i64 {delay}
   %delay = load i64, ptr %delay.p
   %late = icmp sgt i64 %delay, 0
   br i1 %late, label %plan, label %out
@@ -285,7 +285,7 @@ plan:
   %count.p = getelementptr i8, ptr %queue, i64 {q_count}
   %count = load i64, ptr %count.p
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
-  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
+  %leave.p = getelementptr i8, ptr %worker, i64 {leave}
   br label %look
 look:
   %taken = load atomic i64, ptr %next monotonic, align 8
@@ -318,11 +318,11 @@ out:
 
 ; A leader takes pieces off its queue until none is left or any has failed, or it is told to leave. The answer is
 ; whether a time has passed from which on somebody wants to look, pieces being left.
-define internal i1 @work(ptr %lane, i64 %look_at) noinline {{
+define internal i1 @work(ptr %worker, i64 %look_at) noinline {{
 entry:
-  %queue.p = getelementptr i8, ptr %lane, i64 {queue}
+  %queue.p = getelementptr i8, ptr %worker, i64 {queue}
   %queue = load ptr, ptr %queue.p
-  call void @parax_start_late(ptr %lane, ptr %queue)
+  call void @parax_start_late(ptr %worker, ptr %queue)
   %next = getelementptr i8, ptr %queue, i64 {q_next}
   %count.p = getelementptr i8, ptr %queue, i64 {q_count}
   %count = load i64, ptr %count.p
@@ -331,9 +331,9 @@ entry:
   %run.p = getelementptr i8, ptr %queue, i64 {q_run}
   %run = load ptr, ptr %run.p
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
-  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
-  %lane.run = getelementptr i8, ptr %lane, i64 {run}
-  store ptr %run, ptr %lane.run
+  %leave.p = getelementptr i8, ptr %worker, i64 {leave}
+  %worker.run = getelementptr i8, ptr %worker, i64 {run}
+  store ptr %run, ptr %worker.run
   br label %again
 again:
   %asked = load atomic i32, ptr %leave.p monotonic, align 4
@@ -364,11 +364,11 @@ piece:
   %io = load ptr, ptr %io.p
   %dims.p = getelementptr i8, ptr %piece.p, i64 {p_dims}
   %dims = load ptr, ptr %dims.p
-  %lane.io = getelementptr i8, ptr %lane, i64 {io}
-  store ptr %io, ptr %lane.io
-  %lane.dims = getelementptr i8, ptr %lane, i64 {dims}
-  store ptr %dims, ptr %lane.dims
-  %status = call i32 @team(ptr %lane)
+  %worker.io = getelementptr i8, ptr %worker, i64 {io}
+  store ptr %io, ptr %worker.io
+  %worker.dims = getelementptr i8, ptr %worker, i64 {dims}
+  store ptr %dims, ptr %worker.dims
+  %status = call i32 @team(ptr %worker)
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %again, label %fail
 fail:
@@ -381,7 +381,7 @@ out:
 }}
 
 ; n leaders of other instances join a queue, as long as pieces are left and it is not closed; answers how many did.
-define i64 @parax_join(ptr %lanes, i64 %n, ptr %queue) {{
+define i64 @parax_join(ptr %workers, i64 %n, ptr %queue) {{
 entry:
   %next = getelementptr i8, ptr %queue, i64 {q_next}
   %count.p = getelementptr i8, ptr %queue, i64 {q_count}
@@ -410,18 +410,18 @@ open:
   %did = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %did, label %tell, label %try
 tell:
-  %lane.p = getelementptr ptr, ptr %lanes, i64 %i
-  %lane = load ptr, ptr %lane.p
-  %lane.queue = getelementptr i8, ptr %lane, i64 {queue}
-  store ptr %queue, ptr %lane.queue
-  %lane.command = getelementptr i8, ptr %lane, i64 {command}
-  store i32 {WORK}, ptr %lane.command
-  %lane.leave = getelementptr i8, ptr %lane, i64 {leave}
-  store atomic i32 {STAY}, ptr %lane.leave monotonic, align 4
-  %lane.busy = getelementptr i8, ptr %lane, i64 {busy}
-  store atomic i32 1, ptr %lane.busy seq_cst, align 4
-  %lane.wake = getelementptr i8, ptr %lane, i64 {wake}
-  call i32 @sem_post(ptr %lane.wake)
+  %worker.p = getelementptr ptr, ptr %workers, i64 %i
+  %worker = load ptr, ptr %worker.p
+  %worker.queue = getelementptr i8, ptr %worker, i64 {queue}
+  store ptr %queue, ptr %worker.queue
+  %worker.command = getelementptr i8, ptr %worker, i64 {command}
+  store i32 {WORK}, ptr %worker.command
+  %worker.leave = getelementptr i8, ptr %worker, i64 {leave}
+  store atomic i32 {STAY}, ptr %worker.leave monotonic, align 4
+  %worker.busy = getelementptr i8, ptr %worker, i64 {busy}
+  store atomic i32 1, ptr %worker.busy seq_cst, align 4
+  %worker.wake = getelementptr i8, ptr %worker, i64 {wake}
+  call i32 @sem_post(ptr %worker.wake)
   %i1 = add i64 %i, 1
   br label %again
 out:
@@ -440,20 +440,20 @@ entry:
 
 ; The calling thread leads its instance through a queue that others may join. The answer is 0 or a failed piece's
 ; status; or AGAIN; or UNFINISHED where it has nothing to do any more and others do: parax_crew_wait must follow.
-define i32 @parax_crew(ptr %lane, ptr %queue) {{
+define i32 @parax_crew(ptr %worker, ptr %queue) {{
 entry:
-  %lane.queue = getelementptr i8, ptr %lane, i64 {queue}
-  store ptr %queue, ptr %lane.queue
-  %lane.leave = getelementptr i8, ptr %lane, i64 {leave}
-  store atomic i32 {STAY}, ptr %lane.leave monotonic, align 4
-  %n_spins.p = getelementptr i8, ptr %lane, i64 {n_spins}
+  %worker.queue = getelementptr i8, ptr %worker, i64 {queue}
+  store ptr %queue, ptr %worker.queue
+  %worker.leave = getelementptr i8, ptr %worker, i64 {leave}
+  store atomic i32 {STAY}, ptr %worker.leave monotonic, align 4
+  %n_spins.p = getelementptr i8, ptr %worker, i64 {n_spins}
   %n_spins = load i64, ptr %n_spins.p
   %joined = getelementptr i8, ptr %queue, i64 {q_joined}
   %done = getelementptr i8, ptr %queue, i64 {q_done}
   %look.p = getelementptr i8, ptr %queue, i64 {q_look}
   %look_at = load i64, ptr %look.p
-  call void @settle(ptr %lane)
-  %early = call i1 @work(ptr %lane, i64 %look_at)
+  call void @settle(ptr %worker)
+  %early = call i1 @work(ptr %worker, i64 %look_at)
   br i1 %early, label %look, label %close
 look:
   ret i32 {AGAIN}
@@ -505,13 +505,13 @@ out:
 
 ; The life of every thread but the caller's: wait, obey, answer; returns 0 once told to stop, and 1 to say that it is
 ; done with a queue, where it was told to.
-define i32 @parax_worker(ptr %lane) {{
+define i32 @parax_worker(ptr %worker) {{
 entry:
-  %wake = getelementptr i8, ptr %lane, i64 {wake}
-  %done = getelementptr i8, ptr %lane, i64 {done}
-  %command.p = getelementptr i8, ptr %lane, i64 {command}
-  %status.p = getelementptr i8, ptr %lane, i64 {status}
-  %n_spins.p = getelementptr i8, ptr %lane, i64 {n_spins}
+  %wake = getelementptr i8, ptr %worker, i64 {wake}
+  %done = getelementptr i8, ptr %worker, i64 {done}
+  %command.p = getelementptr i8, ptr %worker, i64 {command}
+  %status.p = getelementptr i8, ptr %worker, i64 {status}
+  %n_spins.p = getelementptr i8, ptr %worker, i64 {n_spins}
   %n_spins = load i64, ptr %n_spins.p
   br label %listen
 listen:
@@ -520,16 +520,16 @@ listen:
   switch i32 %command, label %out [ i32 {RUN}, label %segment
                                     i32 {WORK}, label %pieces ]
 segment:
-  %status = call i32 @call_segment(ptr %lane)
+  %status = call i32 @call_segment(ptr %worker)
   store i32 %status, ptr %status.p
   br label %answer
 pieces:
-  %queue.p = getelementptr i8, ptr %lane, i64 {queue}
+  %queue.p = getelementptr i8, ptr %worker, i64 {queue}
   %queue = load ptr, ptr %queue.p
-  %never = call i1 @work(ptr %lane, i64 0)
-  %leave.p = getelementptr i8, ptr %lane, i64 {leave}
+  %never = call i1 @work(ptr %worker, i64 0)
+  %leave.p = getelementptr i8, ptr %worker, i64 {leave}
   %leave = load atomic i32, ptr %leave.p monotonic, align 4
-  %busy.p = getelementptr i8, ptr %lane, i64 {busy}
+  %busy.p = getelementptr i8, ptr %worker, i64 {busy}
   store atomic i32 0, ptr %busy.p seq_cst, align 4
   %queue.done = getelementptr i8, ptr %queue, i64 {q_done}
   call i32 @sem_post(ptr %queue.done)
@@ -562,17 +562,17 @@ _ARGUMENTS = {
 }
 
 
-def lanes_text(arch: str) -> str:
+def handoff_text(arch: str) -> str:
     """The LLVM text of the functions that `native.LANE_FUNCTIONS` names, for a machine architecture.
 
     Args:
         arch: as LLVM spells it, one of `waiting.PAUSES`.
     """
-    offsets: dict[str, object] = {name: getattr(Lane, name).offset for name, *_ in Lane._fields_}
+    offsets: dict[str, object] = {name: getattr(Worker, name).offset for name, *_ in Worker._fields_}
     offsets |= {f"q_{name}": getattr(Queue, name).offset for name, *_ in Queue._fields_}
     offsets |= {f"p_{name}": getattr(Piece, name).offset for name, *_ in Piece._fields_}
     loads = "\n".join(
-        f"  %{name}.p = getelementptr i8, ptr %lane, i64 {offsets[name]}\n  %{name} = load {kind}, ptr %{name}.p"
+        f"  %{name}.p = getelementptr i8, ptr %worker, i64 {offsets[name]}\n  %{name} = load {kind}, ptr %{name}.p"
         for name, kind in _ARGUMENTS.items()
     )
     return _TEXT.format(
@@ -580,7 +580,7 @@ def lanes_text(arch: str) -> str:
         loads=loads,
         pause=PAUSES[arch].call(),
         pause_declaration=PAUSES[arch].declaration(),
-        lane_size=ctypes.sizeof(Lane),
+        worker_size=ctypes.sizeof(Worker),
         piece_size=ctypes.sizeof(Piece),
         mask_size=_MASK_NBYTES,
         CLOCK=_CLOCK_MONOTONIC,
