@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,19 @@ HINT = "apt-get install gcc-aarch64-linux-gnu qemu-user"
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     """Skips a test where one of the tools is not installed."""
+    why = _lacking(tools)
+    return pytest.mark.skipif(bool(why), reason=why)
+
+
+def require(*tools: str) -> None:
+    """Skips the rest of a test where one of the tools is not installed."""
+    if why := _lacking(tools):
+        pytest.skip(why)
+
+
+def _lacking(tools: Sequence[str]) -> str:
     missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} ({HINT})")
+    return f"not installed: {', '.join(missing)} ({HINT})" if missing else ""
 
 
 def run_tool(*command: str | Path) -> str:
