@@ -64,6 +64,7 @@ def test_native_code_rounds_where_this_cpu_has_the_instructions() -> None:
     assert ("avx512bf16" in plan.manifest.targets[0].features) == RUNS
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RUNS, reason="this CPU lacks AVX512-BF16")
 def test_no_cache_takes_one_for_the_other(tmp_path: Path) -> None:
     """Three plans out of one folder, by turns: only the rounded one's results are those of rounded operands."""
