@@ -1,6 +1,6 @@
 """LLVM instructions for arithmetic, comparisons, conversions and functions of lanes.
 
-Owns the semantics promised by kernel_builder that LLVM does not give by itself: NaN-passing min and max, division
+Owns the semantics promised by `kernel_ir.builder` that LLVM does not give by itself: NaN-passing min and max, division
 that never traps, saturating conversions, half precision on CPUs without it.
 """
 

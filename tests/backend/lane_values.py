@@ -1,6 +1,6 @@
 """What the kernel IR's operations on lanes mean, by numpy: the oracle of the patterns that LLVM compiles.
 
-`NumpyLanes` answers to the same calls as `kernel_builder.Builder`, so that one description of a computation is both
+`NumpyLanes` answers to the same calls as `kernel_ir.builder.Builder`, so that one description of a computation is both
 built as a kernel and evaluated here. It knows of no LLVM and of no memory.
 """
 
