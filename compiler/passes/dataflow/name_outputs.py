@@ -12,6 +12,7 @@ from ...ir.graph import Graph
 from ...ir.ops.elementwise import Identity
 from ..base import DataflowPass
 from ..rewrite import Rewriter
+from .separate_outputs import put_before_outputs
 from .split_steps import is_one_step, nameless_outputs
 
 
@@ -31,10 +32,7 @@ class NameOutputs(DataflowPass):
         nameless = list(nameless_outputs(graph))
         if not nameless:
             return rw.no_match("every output has a value of its own")
-        outputs = list(graph.outputs)
-        for i in nameless:
-            outputs[i] = graph.add_node(Identity(), [outputs[i]]).output
-        graph.set_outputs(outputs, graph.output_names)
+        put_before_outputs(graph, nameless, Identity)
         return True
 
 

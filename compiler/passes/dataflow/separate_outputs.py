@@ -5,10 +5,11 @@ Owns which outputs need a copy; whose bytes a value has is `ir.views`' knowledge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...ir.graph import Graph
+from ...ir.ops.base import Operator
 from ...ir.ops.internal import Copy
 from ...ir.views import roots
 from ..base import StepPass
@@ -27,11 +28,16 @@ class SeparateOutputs(StepPass):
         shared = list(shared_outputs(graph))
         if not shared:
             return rw.no_match("every output has bytes of its own")
-        outputs = list(graph.outputs)
-        for i in shared:
-            outputs[i] = graph.add_node(Copy(), [outputs[i]]).output
-        graph.set_outputs(outputs, graph.output_names)
+        put_before_outputs(graph, shared, Copy)
         return True
+
+
+def put_before_outputs(graph: Graph, numbers: Iterable[int], op: Callable[[], Operator]) -> None:
+    """Give each of these outputs a node of its own, of an operator with one operand; they keep their names."""
+    outputs = list(graph.outputs)
+    for i in numbers:
+        outputs[i] = graph.add_node(op(), [outputs[i]]).output
+    graph.set_outputs(outputs, graph.output_names)
 
 
 def shared_outputs(graph: Graph) -> Iterator[int]:
@@ -44,4 +50,4 @@ def shared_outputs(graph: Graph) -> Iterator[int]:
         taken.add(root)
 
 
-__all__ = ["SeparateOutputs", "shared_outputs"]
+__all__ = ["SeparateOutputs", "put_before_outputs", "shared_outputs"]

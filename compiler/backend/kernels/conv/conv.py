@@ -26,6 +26,7 @@ from ..matmul.blocking import LEAST_SEGMENT, PanelKind, Product, best_lanes, pla
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.strassen import lower as strassen
 from ..tail import tail_of
+from .cost import FEW_CHANNELS
 from .depthwise import is_depthwise, lower_depthwise
 from .gather import lower_gathered
 from .groups import arrangement, lower_groups
@@ -51,7 +52,6 @@ from .weights import (
 from .winograd import lower as winograd
 
 PANEL_VECTORS = 2  # groups up to that many registers wide are panels side by side
-FEW_CHANNELS = 8  # below, a tap is too short a run for the register tile's inner loop
 
 
 def _is_exact(fusion: Fusion, ctx: LowerContext) -> bool:

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .....targets.machine import Machine
+from ...matmul.cost import TILE_ROWS
 
 OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the
 # direct sum's for two of 8 points, would be 200² times it for two of 9
 MOST_POINTS_ALONE = 9  # along the only transformed axis: the bounds of two multiply
-TILE_ROWS = 6  # rows of the usual register tile
 STAY_SHARE = 0.9  # of a core's second-level cache: weights that it holds beside a block stay from block to block
 HELD_SHARE = 0.55  # of the same: what of a block, and of weights that stay, is used from there again
 PRODUCT_CYCLES, POINT_CYCLES = 1.13, 8.0  # of multiply-adds and transforms, as kernels took inside of models
