@@ -39,7 +39,9 @@ MAY_IMPORT = {
     "compiler/costs": BASE | {"compiler/ir", "compiler/targets", "compiler/costs"},
     "compiler/kernel_ir": BASE | {"compiler/ir", "compiler/kernel_ir", "runtime/sync"},
     "compiler/frontend": BASE | {"compiler/options", "compiler/ir", "compiler/costs", "compiler/frontend"},
-    "compiler/passes": BASE | {"compiler/options", "compiler/ir", "compiler/targets", "compiler/passes"},
+    "compiler/passes": BASE | {
+        "compiler/options", "compiler/ir", "compiler/kernel_ir", "compiler/targets", "compiler/passes",
+    },
     "compiler/backend": BASE | {
         "compiler/options", "compiler/ir", "compiler/costs", "compiler/kernel_ir", "compiler/targets",
         "compiler/backend", "runtime",

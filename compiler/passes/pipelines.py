@@ -31,6 +31,7 @@ from .block.split_projections import SplitProjections
 from .block.unflatten_gathers import UnflattenGathers
 from .block.unflatten_products import UnflattenProducts
 from .dataflow.assign_layouts import AssignLayouts
+from .dataflow.autodiff import Autodiff
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
 from .dataflow.name_outputs import NameOutputs
@@ -55,10 +56,10 @@ SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOpe
             OmitNeutralOperands, CommonSubexpressions)  # fmt: skip
 FUSE = (FuseElementwise, FuseDepthwise, FuseExpansion)
 
-NOTHING: tuple[Kind, ...] = (DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
-LOCAL: tuple[Kind, ...] = (CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants, AssignLayouts,
-                           NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators, SIMPLIFY,
+NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
+LOCAL: tuple[Kind, ...] = (Autodiff, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants,
+                           AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
+EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators, SIMPLIFY,
                                 FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
                                 DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)

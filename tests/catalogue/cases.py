@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/runtime/host_ops/test_trees.py",
     ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/runtime/host_ops/test_trees.py",
     ("", "SequenceMap"): "tests of the importer: bodies are graphs",
+    ("ai.onnx.preview.training", "Gradient"): "tests/passes/dataflow/test_autodiff.py",
 }
 
 

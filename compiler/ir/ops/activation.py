@@ -32,6 +32,10 @@ class Elu(Elementwise):
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x < 0, _exp_minus_1(e, x) * self.alpha, x)
 
+    def derivative(self, e: PyAny, i: int, x: PyAny) -> PyAny:
+        """The steps of e^x - 1 cancel."""
+        return e.select(x < 0, e.exp(x) * self.alpha, 1.0)
+
 
 @op(since=12)
 class Celu(Elementwise):
@@ -47,6 +51,10 @@ class Celu(Elementwise):
         exponent = x / self.alpha if self.alpha < 0 else e.min(x / self.alpha, 0.0)
         return e.max(x, 0.0) + e.min(_exp_minus_1(e, exponent) * self.alpha, 0.0)
 
+    def derivative(self, e: PyAny, i: int, x: PyAny) -> PyAny:
+        """The two parts meet smoothly at 0 for alpha > 0; below 0, parts with alpha < 0 are above 0 and cut off."""
+        return e.select(x < 0, e.exp(x / self.alpha) if self.alpha > 0 else 0.0, 1.0)
+
 
 @op(since=22)
 class Selu(Elementwise):
@@ -59,6 +67,10 @@ class Selu(Elementwise):
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.select(x > 0, x, _exp_minus_1(e, x) * self.alpha) * self.gamma
+
+    def derivative(self, e: PyAny, i: int, x: PyAny) -> PyAny:
+        """The steps of e^x - 1 cancel."""
+        return e.select(x > 0, 1.0, e.exp(x) * self.alpha) * self.gamma
 
 
 @op(since=16)
@@ -173,6 +185,7 @@ class HardSwish(Elementwise):
 
     x: In[Float]
     effort = Effort.CHEAP
+    tie_share = 0.0
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return x * e.max(e.min(x * (1 / 6) + 0.5, 1.0), 0.0)

@@ -74,10 +74,19 @@ class Elementwise(Operator):
 
     folds_sizes_as_floats: ClassVar[bool] = False
     """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
+    tie_share: ClassVar[float] = 0.5
+    """What of a slope goes to the operand where it ties with a constant in a maximum or minimum; 0: a Relu's custom."""
     row_axis = row_rules.broadcast
     layout_policy = layout_policies.Agree()
     work = work_rules.elementwise
     fusion_root = False
+
+    def derivative(self, e: PyAny, i: int, *xs: PyAny) -> PyAny:
+        """The derivative with respect to operand `i`, built as `compute`'s result is; None: that of `compute`'s steps.
+
+        Only for expressions whose steps cancel, or have kinks where the whole has none.
+        """
+        return None
 
     @abstractmethod
     def compute(self, e: PyAny, *xs: PyAny) -> PyAny:

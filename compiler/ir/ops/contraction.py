@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any as PyAny
+
+import numpy as np
 
 from ....errors import InvalidModel
-from ..types import Dim, TensorType, exact_max, floor_div
+from ..types import Dim, TensorType, exact_max, floor_div, prod
 from . import layout_policies, row_rules
+from .backward import Backward
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, Shapes, Work, op
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
+
+FIRST, LAST, BEFORE_LAST = (np.array([axis], np.int64) for axis in (0, -1, -2))
+
+
+def swapped(g: PyAny, matrices: PyAny) -> PyAny:
+    """Each matrix of a stack transposed."""
+    rank = len(matrices.tensor.dims)
+    return g.Transpose(matrices, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def as_matrix(g: PyAny, stack: PyAny) -> PyAny:
+    """The rows of all matrices of a stack, below one another."""
+    *rows, last = stack.tensor.dims
+    if len(rows) == 1:
+        return stack
+    if isinstance(last, int):
+        count = prod(rows)
+        return g.Reshape(stack, np.array([count if isinstance(count, int) else -1, last], np.int64), allowzero=1)
+    return g.Reshape(stack, g.Concat(np.array([-1], np.int64), g.Shape(stack, start=-1), axis=0))
 
 
 @op(since=13)
@@ -45,6 +69,26 @@ class MatMul(Contraction):
 
     def work(self, shapes: Shapes) -> Work:
         return Work("matmul", 2 * shapes.y_elements * shapes.operand(0)[-1])
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """dA = dY Bᵀ, dB = Aᵀ dY, summed over broadcast axes: a shared B takes the rows of all items as one product."""
+        g, (a, b), dy = back.g, back.inputs, back.dy
+        ranks = [len(back.ctx.shape(i)) for i in (0, 1)]
+        if ranks[0] == 1:  # a row, with an axis of its own for the time being
+            a, dy = g.Unsqueeze(a, FIRST), g.Unsqueeze(dy, FIRST if ranks[1] == 1 else BEFORE_LAST)
+        if ranks[1] == 1:
+            b, dy = g.Unsqueeze(b, LAST), g.Unsqueeze(dy, LAST)
+        da = g.MatMul(dy, swapped(g, b)) if 0 in back.wanted else None
+        db = None
+        if 1 in back.wanted and ranks[1] <= 2 < len(dy.tensor.dims):
+            db = g.MatMul(swapped(g, as_matrix(g, a)), as_matrix(g, dy))
+        elif 1 in back.wanted:
+            db = g.MatMul(swapped(g, a), dy)
+        if ranks[0] == 1 and da is not None:
+            da = g.Squeeze(da, BEFORE_LAST)
+        if ranks[1] == 1 and db is not None:
+            db = g.Squeeze(db, LAST)
+        return [None if d is None else back.reduced_to(d, i) for i, d in enumerate((da, db))]
 
 
 @op(since=13)
@@ -87,6 +131,22 @@ class Gemm(Contraction):
 
     def work(self, shapes: Shapes) -> Work:
         return Work("matmul", 2 * shapes.y_elements * shapes.operand(0)[0 if self.transA else -1])
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """As a product's, times alpha; the addend's times beta."""
+        g, (a, b, *_), dy = back.g, back.inputs, back.dy
+        scaled = dy if self.alpha == 1 else g.Mul(dy, self.alpha)
+        ta, tb = bool(self.transA), bool(self.transB)
+        da = db = dc = None
+        if 0 in back.wanted:
+            left, right = (b, scaled) if ta else (scaled, b)
+            da = g.Gemm(left, right, transA=int(ta and tb), transB=int(ta or not tb))
+        if 1 in back.wanted:
+            left, right = (scaled, a) if tb else (a, scaled)
+            db = g.Gemm(left, right, transA=int(tb or not ta), transB=int(tb and ta))
+        if 2 in back.wanted:
+            dc = back.reduced_to(dy if self.beta == 1 else g.Mul(dy, self.beta), 2)
+        return [da, db, dc][: len(back.inputs)]
 
 
 class Convolution(Operator):
@@ -150,6 +210,57 @@ class Conv(Convolution, Contraction):
 
     def work(self, shapes: Shapes) -> Work:
         return Work("conv", 2 * shapes.y_elements * math.prod(shapes.operand(1)[1:]))
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Of x: the transposed convolution. Of w: x and dy correlated, with strides and dilations exchanged."""
+        geometry = self.geometry(back.ctx.tensor(0), back.ctx.tensor(1))
+        dx = dw = db = None
+        if 0 in back.wanted:
+            dx = self._gradient_of_x(back, geometry)
+        if 1 in back.wanted:
+            dw = self._gradient_of_w(back, geometry)
+        if 2 in back.wanted:
+            db = back.g.ReduceSum(back.dy, np.array([0, *range(2, back.ctx.rank(0))], np.int64), keepdims=0)
+        return [dx, dw, db][: len(back.inputs)]
+
+    def _gradient_of_x(self, back: Backward, s: WindowGeometry) -> PyAny:
+        """Rows and columns that no window met, behind the last one, get zeros."""
+        g, rank = back.g, len(s.kernel)
+        reach = [(o - 1) * t + (k - 1) * d + 1 for o, t, k, d in zip(s.output, s.strides, s.kernel, s.dilations)]
+        unmet = [n + b + e - r for n, b, e, r in zip(s.input, s.pads_begin, s.pads_end, reach)]
+        rest = [d for d in unmet if isinstance(d, int)]
+        begin, end = ([p for p in pads if isinstance(p, int)] for pads in (s.pads_begin, s.pads_end))
+        if not len(rest) == len(begin) == len(end) == rank:
+            back.refuse("a convolution with strides or pads over open sizes", list(s.input))
+        pads = [*begin, *(max(e - r, 0) for e, r in zip(end, rest))]
+        dx = g.ConvTranspose(back.dy, back.inputs[1], strides=list(s.strides), dilations=list(s.dilations),
+                             group=self.group, pads=pads)  # fmt: skip
+        missing = [max(r - e, 0) for r, e in zip(rest, end)]
+        if any(missing):
+            dx = g.Pad(dx, np.array([0] * (rank + 4) + missing, np.int64))
+        return dx
+
+    def _gradient_of_w(self, back: Backward, s: WindowGeometry) -> PyAny:
+        """Channels take the place of items, items of channels: dw[m, c] = Σ_n x[n, c] ⋆ dy[n, m]."""
+        g, rank = back.g, len(s.kernel)
+        if not back.ctx.tensor(0).is_static:
+            back.refuse("a convolution's weights for open sizes", back.ctx.types[0])
+        n, m = back.ctx.shape(0)[0], back.ctx.shape(1)[0]
+        c, k = back.ctx.shape(1)[1], self.group
+        swap = [1, 0, *range(2, rank + 2)]
+        x, dy = g.Transpose(back.inputs[0], perm=swap), g.Transpose(back.dy, perm=swap)  # [C, N, …], [M, N, …]
+        if k > 1:  # the items of each group are channels of a group
+            spatial_x, spatial_y = list(s.input), list(s.output)
+            x = g.Reshape(x, np.array([k, c, n, *spatial_x], np.int64))
+            x = g.Transpose(x, perm=[1, 0, 2, *range(3, rank + 3)])
+            x = g.Reshape(x, np.array([c, k * n, *spatial_x], np.int64))
+            dy = g.Reshape(dy, np.array([m, n, *spatial_y], np.int64))
+        whole = g.Conv(x, dy, strides=list(s.dilations), dilations=list(s.strides), group=k,
+                       pads=[*s.pads_begin, *s.pads_end])  # fmt: skip
+        dw = g.Transpose(whole, perm=swap)  # [M, C / group, kernel…], and more where strides leave a rest
+        if tuple(dw.tensor.dims[2:]) == tuple(s.kernel):
+            return dw
+        return g.Slice(dw, np.zeros(rank, np.int64), np.array(s.kernel, np.int64), np.arange(2, rank + 2))
 
 
 @op(since=11)

@@ -110,6 +110,7 @@ class Relu(Elementwise):
 
     x: In[Signed]
     effort = Effort.CHEAP
+    tie_share = 0.0
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.max(x, 0)
@@ -167,6 +168,7 @@ class Clip(Elementwise):
     min: Opt[Numeric]
     max: Opt[Numeric]
     effort = Effort.CHEAP
+    tie_share = 0.0
 
     def compute(self, e: PyAny, x: PyAny, low: PyAny = None, high: PyAny = None) -> PyAny:
         if low is not None:
@@ -200,6 +202,7 @@ class HardSigmoid(Elementwise):
     alpha: Attr[float] = 0.2
     beta: Attr[float] = 0.5
     effort = Effort.CHEAP
+    tie_share = 0.0
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
         return e.max(e.min(x * self.alpha + self.beta, 1), 0)

@@ -11,6 +11,7 @@ import numpy as np
 from ..types import I64, Dim, DType, SymDim, TensorType, ceil_div, dim_max, prod, upper_bound
 from ..types import Shape as Dims
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import (
     Any,
     Any2,
@@ -63,6 +64,10 @@ class Expand(Movement):
     def index_map(self, ctx: InferContext, index: Sequence[PyAny]) -> list[PyAny]:
         shape = ctx.shape(0)
         return [0 if d == 1 else i for d, i in zip(shape, index[len(index) - len(shape) :], strict=True)]
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """The sum over the copies."""
+        return [back.reduced_to(back.dy, 0), None]
 
 
 @op(since=13)

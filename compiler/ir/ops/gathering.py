@@ -5,10 +5,14 @@ Indices count from the end where negative. Constant ones are checked when compil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any as PyAny
+
 import numpy as np
 
-from ..types import Dim, SymDim, TensorType, dim_max
+from ..types import I64, Dim, SymDim, TensorType, dim_max
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import Any, Attr, In, Index, InferContext, Int64, Operator, Rows, op
 from .interfaces import IndexRange
 
@@ -74,6 +78,21 @@ class Gather(Operator):
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         return positions(ctx, self.axis)
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Slices added up where they came from."""
+        g, axis = back.g, self.axis % back.ctx.rank(0)
+        shape = back.ctx.shape(0)
+        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        rank, taken = len(shape), back.ctx.rank(1)
+        front = [*range(axis, axis + taken), *range(axis), *range(axis + taken, rank - 1 + taken)]
+        first = [axis, *(a for a in range(rank) if a != axis)]
+        indices = g.Unsqueeze(g.Cast(back.inputs[1], to=I64), np.array([-1], np.int64))
+        rows = g.Transpose(back.dy, perm=front) if front != sorted(front) else back.dy
+        if axis == 0:
+            return [g.ScatterND(zeros, indices, rows, reduction="add"), None]
+        summed = g.ScatterND(g.Transpose(zeros, perm=first), indices, rows, reduction="add")
+        return [g.Transpose(summed, perm=[first.index(a) for a in range(rank)]), None]
+
 
 @op(since=13)
 class GatherElements(Operator):
@@ -94,6 +113,12 @@ class GatherElements(Operator):
 
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         return positions(ctx, self.axis)
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Elements added up where they came from."""
+        g = back.g
+        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        return [g.ScatterElements(zeros, back.inputs[1], back.dy, axis=self.axis, reduction="add"), None]
 
 
 def check_elements(ctx: InferContext, axis: int) -> int:
@@ -139,6 +164,14 @@ class GatherND(Operator):
         if index is None or index == rows.ctx.rank(1) - 1 or data != (index if index < common else None):
             raise rows.interact("gathers across the rows")
         return index
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Slices added up where they came from."""
+        if self.batch_dims:
+            back.refuse("slices gathered batch by batch", self.batch_dims)
+        g = back.g
+        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        return [g.ScatterND(zeros, back.inputs[1], back.dy, reduction="add"), None]
 
 
 def coordinates(ctx: InferContext, rank: int) -> int:
@@ -193,6 +226,17 @@ class ScatterElements(Scatter):
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         return positions(ctx, self.axis)
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """What was written over gets nothing, what was written gets what is there. Places are written once (ONNX)."""
+        if self.reduction not in ("none", "add"):
+            back.refuse("elements that are combined", self.reduction)
+        g, dy, indices = back.g, back.dy, back.inputs[1]
+        kept = dy
+        if self.reduction == "none":
+            zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(2).dtype), back.shape_of(2))
+            kept = g.ScatterElements(dy, indices, zeros, axis=self.axis)
+        return [kept, None, g.GatherElements(dy, indices, axis=self.axis)]
+
 
 @op(since=18)
 class ScatterND(Scatter):
@@ -217,6 +261,17 @@ class ScatterND(Scatter):
         for j in range(length):
             check_indices(ctx, 1, data[j], j)
         return [ctx.tensor(0).with_shape(data)]
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """As ScatterElements, slice by slice."""
+        if self.reduction not in ("none", "add"):
+            back.refuse("slices that are combined", self.reduction)
+        g, dy, indices = back.g, back.dy, back.inputs[1]
+        kept = dy
+        if self.reduction == "none":
+            zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(2).dtype), back.shape_of(2))
+            kept = g.ScatterND(dy, indices, zeros)
+        return [kept, None, g.GatherND(dy, indices)]
 
 
 @op(since=10)

@@ -2,15 +2,18 @@
 
 Each kind or operator declares every one of `DECLARED`; nothing has a default that a new operator could inherit in
 silence (the catalogue's tests demand them). What most operators have nothing to say of has a default that is always
-safe. Gradients and quantised arithmetic get their place here, too.
+safe. Gradients of element-wise operators, reductions and movements follow from what these compute or move; other
+operators declare theirs. Quantised arithmetic gets its place here, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..types import Dim
+from .backward import Backward
 from .context import InferContext
 from .layout_policies import LayoutPolicy
 from .row_rules import RowRule
@@ -51,4 +54,11 @@ class Interfaces:
 
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         """Which operand is an index into another one's axis, None if none is; ranks are known."""
+        return None
+
+    def gradient(self, back: Backward) -> Sequence[Any] | None:
+        """Gradients of the operands, in order (None where one has none or none is wanted); None: not declared.
+
+        Not asked of integers' results. Raises UnsupportedOp for what has a gradient that is not known here.
+        """
         return None

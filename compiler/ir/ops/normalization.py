@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any as PyAny
+from typing import ClassVar
 
 import numpy as np
 
 from ..types import F32, Dim, TensorType, Type
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, Rows, op
 from .casting import as_float, cast_to
 
@@ -80,7 +82,13 @@ def along_channels(g: PyAny, v: PyAny, x: PyAny) -> PyAny:
 
 
 class Normalize(Operator):
-    """Scales lines of the tensor by their own statistics. The kernel computes in f32 (f64 for f64)."""
+    """Scales lines of the tensor by their own statistics. The kernel computes in f32 (f64 for f64).
+
+    Attributes:
+        centred: whether the mean is taken away first.
+    """
+
+    centred: ClassVar[bool] = True
 
     epsilon: float
     work = work_rules.per_element("norm", work_rules.NORM_FLOPS)
@@ -89,6 +97,35 @@ class Normalize(Operator):
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         """The axes over which the statistics run."""
         raise NotImplementedError(f"{self.name}.normalized_axes")
+
+    def scale_like(self, g: PyAny, scale: PyAny, x: PyAny) -> PyAny:
+        """The scale in a shape that broadcasts to x."""
+        return scale
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """With n = (x - mean) r, r = 1 / sqrt(var + epsilon), u = dy · scale:
+
+            dx = r (u - mean u - n mean(u n))          dscale = Σ dy n          db = Σ dy
+
+        and without mean u where the mean was not taken away.
+        """
+        if any(d is not None for d in back.received[1:]):
+            back.refuse("a normalisation's statistics")
+        g, dy, (x, scale, *_) = back.g, back.dy, back.inputs
+        axes = np.array(self.normalized_axes(back.ctx.rank(0)), np.int64)
+        centred = g.Sub(x, g.ReduceMean(x, axes)) if self.centred else x
+        variance = g.ReduceMean(g.Mul(centred, centred), axes)
+        r = g.Reciprocal(g.Sqrt(g.Add(variance, self.epsilon)))
+        n, wide = g.Mul(centred, r), self.scale_like(g, scale, x)
+        u = g.Mul(dy, wide)
+        inner = g.Sub(u, g.Mul(n, g.ReduceMean(g.Mul(u, n), axes)))
+        dx = g.Mul(r, g.Sub(inner, g.ReduceMean(u, axes)) if self.centred else inner)
+        parts = [g.Mul(dy, n) if 1 in back.wanted else None, dy if 2 in back.wanted else None]
+        return [dx, *(None if d is None else self._to_channels(back, d, i) for i, d in enumerate(parts, 1))]
+
+    def _to_channels(self, back: Backward, d: PyAny, i: int) -> PyAny:
+        """The gradient of the scale or the bias from that of every element."""
+        return back.reduced_to(d, i)
 
 
 @op(since=6)
@@ -105,6 +142,13 @@ class InstanceNormalization(Normalize):
 
     def normalized_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(2, rank))
+
+    def scale_like(self, g: PyAny, scale: PyAny, x: PyAny) -> PyAny:
+        return along_channels(g, scale, x)
+
+    def _to_channels(self, back: Backward, d: PyAny, i: int) -> PyAny:
+        axes = np.array([0, *range(2, back.ctx.rank(0))], np.int64)
+        return back.g.ReduceSum(d, axes, keepdims=0)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if ctx.rank(0) < 3:
@@ -175,6 +219,7 @@ class RMSNormalization(NormalizeLast):
     axis: Attr[int] = -1
     epsilon: Attr[float] = 1e-5
     stash_type: Attr[int] = 1
+    centred = False
     fusion_root = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:

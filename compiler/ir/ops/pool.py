@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import Any as PyAny
 from typing import ClassVar
 
+import numpy as np
+
 from ..types import I8, I64, U8, DType, TensorType, Type
 from . import layout_policies
+from .backward import Backward
 from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Shapes, Window, Work, op
 from .geometry import WindowGeometry, require_windows, window_geometry
 from .reduce import Summing, lowest
@@ -84,6 +87,18 @@ class MaxPool(Pool):
         assert isinstance(y, TensorType)
         return [y, TensorType(I64, y.shape, y.layout)]
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """To the element of each window that its greatest came from, the first one where there are several."""
+        if back.received[1:] and back.received[1] is not None:
+            back.refuse("the places of a pool")
+        g, x = back.g, back.inputs[0]
+        _, places = g.add(self.replace(storage_order=0), [x], n_outputs=2)
+        count = g.ReduceProd(back.shape_of(0), keepdims=1)
+        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), count)
+        flat = np.array([-1], np.int64)
+        summed = g.ScatterElements(zeros, g.Reshape(places, flat), g.Reshape(back.dy, flat), reduction="add")
+        return [g.Reshape(summed, back.shape_of(0))]
+
 
 @op(since=19)
 class AveragePool(Summing, Pool):
@@ -94,6 +109,34 @@ class AveragePool(Summing, Pool):
 
     def finish(self, e: PyAny, acc: PyAny, count: PyAny) -> PyAny:
         return acc / count
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Each window's share to all of its elements: the transposed convolution of the shares with ones."""
+        t, s = back.ctx.tensor(0), self.geometry(back.ctx)
+        channels = t.dims[1]
+        if not isinstance(channels, int) or not all(isinstance(d, int) for d in t.dims[2:]):
+            back.refuse("a pool over open sizes", t)
+        g, dtype = back.g, t.dtype
+        counts = g.const(self.counts(s).astype(dtype.numpy))
+        filters = g.const(np.ones((channels, 1, *s.kernel)).astype(dtype.numpy))
+        reach = [(o - 1) * step + (k - 1) * d + 1 for o, step, k, d in zip(s.output, s.strides, s.kernel, s.dilations)]
+        whole = g.ConvTranspose(g.Div(back.dy, counts), filters, strides=list(s.strides), dilations=list(s.dilations),
+                                group=channels)  # fmt: skip
+        margins = [n - r + b for n, r, b in zip(s.input, reach, s.pads_begin)]  # behind the last window, or cut off
+        pads = [0, 0, *(-b for b in s.pads_begin), 0, 0, *margins]
+        return [g.Pad(whole, np.array(pads, np.int64))]
+
+    def counts(self, s: WindowGeometry) -> np.ndarray:
+        """How many elements each window's mean is of: [1, 1, output...]. Sizes are known."""
+        total = np.ones((1, 1, *([1] * len(s.kernel))))
+        for axis, (n, o, k, step, d, b, e) in enumerate(
+            zip(s.input, s.output, s.kernel, s.strides, s.dilations, s.pads_begin, s.pads_end), 2
+        ):
+            at = np.arange(o)[:, None] * step + np.arange(k) * d - b
+            low, high = (-b, n + e) if self.count_include_pad else (0, n)
+            along = ((at >= low) & (at < high)).sum(1)
+            total = total * along.reshape([-1 if a == axis else 1 for a in range(total.ndim)])
+        return total
 
 
 @op(since=18)

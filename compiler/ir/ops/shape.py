@@ -12,6 +12,7 @@ import numpy as np
 from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_max, exact_min, lower_bound, prod, symbols_of
 from ..types import Shape as Dims
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import Any, Attr, In, InferContext, Int64, Ints, Movement, Operator, Opt, Rows, Variadic, op
 from .context import known_sizes
 
@@ -211,6 +212,11 @@ class Transpose(Movement):
         assert rows.given[0] is not None
         return list(self.order(rows.ctx.rank(0))).index(rows.given[0])
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Transposed back."""
+        order = self.order(back.ctx.rank(0))
+        return [back.g.Transpose(back.dy, perm=[order.index(axis) for axis in range(len(order))])]
+
 
 @op(since=15)
 class Shape(Operator):
@@ -264,3 +270,14 @@ class Concat(Movement):
         if any(a is None and rows.ctx.rank(i) == rank for i, a in enumerate(rows.given)):
             raise rows.interact("joins rows with a shared operand")
         return axis
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """The parts."""
+        g, axis = back.g, np.array([self.axis], np.int64)
+        dims = [back.ctx.shape(i)[self.axis] for i in range(back.ctx.n_inputs)]
+        if all(isinstance(d, int) for d in dims):
+            sizes = np.array(dims, np.int64)
+        else:
+            sizes = g.Concat(*(g.Gather(g.Shape(x), axis) for x in back.inputs), axis=0)
+        parts = g.Split(back.dy, sizes, axis=self.axis, n_outputs=back.ctx.n_inputs)
+        return parts if isinstance(parts, list) else [parts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any as PyAny
@@ -25,6 +26,7 @@ from ..types import (
     upper_bound,
 )
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, Rows, VariadicOut, op
 
 Decides = Callable[[Dim, Dim], Dim]
@@ -190,6 +192,12 @@ class Split(Operator):
             return None
         return list(np.split(content, np.cumsum([int(s) for s in sizes])[:-1], axis))  # type: ignore[arg-type]
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """The parts' gradients, joined; zeros for parts without."""
+        g = back.g
+        parts = [g.Mul(y, 0.0) if d is None else d for y, d in zip(back.outputs, back.received)]
+        return [g.Concat(*parts, axis=self.axis), None][: back.ctx.n_inputs]
+
 
 @op(since=13)
 class Pad(Operator):
@@ -238,6 +246,37 @@ class Pad(Operator):
         if not _leaves_alone(rows.ctx, rows.first("changes the rows")):
             raise rows.interact("may shift the rows")
         return axis
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """What lies inside constant margins, their sum for the constant; other elements to where they are copies of."""
+        g, widths = back.g, self.widths(back.ctx)
+        none = [None] * (back.ctx.n_inputs - 1)
+        if self.mode != "constant":
+            if not back.ctx.tensor(0).is_static or any(isinstance(w, SymDim) for pair in widths for w in pair):
+                back.refuse("margins of open sizes", back.ctx.types[0])
+            shape = back.ctx.tensor(0).static_shape
+            places = np.arange(math.prod(shape)).reshape(shape)
+            return [back.scattered(_padded(places, widths, self.mode)), *none]
+        if any(isinstance(w, SymDim) for pair in widths for w in pair):
+            back.refuse("margins of open widths", widths)
+        dx = g.Pad(back.dy, np.array([-pair[i] for i in (0, 1) for pair in widths], np.int64))
+        if 2 in back.wanted:
+            every = np.arange(back.ctx.rank(0), dtype=np.int64)
+            rest = g.Sub(g.ReduceSum(back.dy, every, keepdims=0), g.ReduceSum(dx, every, keepdims=0))
+            none[1] = g.Reshape(rest, back.shape_of(2))
+        return [dx, *none]
+
+
+def _padded(places: np.ndarray, widths: Sequence[tuple[Dim, Dim]], mode: str) -> np.ndarray:
+    """numpy's padding, where negative widths crop first."""
+    for axis, (before, after) in enumerate(widths):
+        assert isinstance(before, int) and isinstance(after, int)
+        size = places.shape[axis]
+        places = places.take(range(max(-before, 0), size - max(-after, 0)), axis)
+        grown = [(0, 0)] * places.ndim
+        grown[axis] = (max(before, 0), max(after, 0))
+        places = np.pad(places, grown, mode=mode)  # type: ignore[call-overload]
+    return places
 
 
 def kept_size(size: Dim, before: Dim, after: Dim) -> Dim:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any as PyAny
+
+import numpy as np
 
 from ..types import Type
 from . import layout_policies, row_rules, work_rules
+from .backward import Backward
 from .base import Attr, Float, In, InferContext, Operator, op
 
 
@@ -30,6 +34,12 @@ class Softmax(AlongAxis):
     layout_policy = layout_policies.FollowFirst()
     fusion_root = True
 
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """y (dy - Σ y dy)."""
+        g, y = back.g, back.outputs[0]
+        total = g.ReduceSum(g.Mul(y, back.dy), np.array([self.axis], np.int64), keepdims=1)
+        return [g.Mul(y, g.Sub(back.dy, total))]
+
 
 @op(since=13)
 class LogSoftmax(AlongAxis):
@@ -39,6 +49,12 @@ class LogSoftmax(AlongAxis):
     axis: Attr[int] = -1
     layout_policy = layout_policies.FollowFirst()
     fusion_root = False
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """dy - e^y Σ dy."""
+        g = back.g
+        total = g.ReduceSum(back.dy, np.array([self.axis], np.int64), keepdims=1)
+        return [g.Sub(back.dy, g.Mul(g.Exp(back.outputs[0]), total))]
 
 
 @op(since=13)
