@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cross import EMULATOR, GCC, LD, OBJCOPY, needs, run_tool
+from linkable import TEXT
 from parax.compiler.backend.jit import compile_object
 from parax.compiler.targets.target import TARGETS
 from parax.errors import IncompatiblePlan
@@ -141,34 +142,6 @@ def test_an_architecture_that_nobody_described_is_named() -> None:
         ObjectFile(b"", "code.o", "riscv64")
 
 
-# A table of constants, a pointer to a function through memory, data that is written, and calls into the C library.
-CODE = """
-@table = private constant [4 x double] [double 1.0, double 2.0, double 4.0, double 8.0]
-@counter = internal global i64 40
-@pointer = internal global ptr @scale
-@labs.slot = internal constant ptr @labs
-declare double @cbrt(double)
-declare i64 @labs(i64)
-define internal double @scale(double %x, i64 %i) noinline {
-  %p = getelementptr [4 x double], ptr @table, i64 0, i64 %i
-  %t = load volatile double, ptr %p
-  %y = fmul double %x, %t
-  ret double %y
-}
-define double @root(double %x, i64 %i) {
-  %f = load volatile ptr, ptr @pointer
-  %s = call double %f(double %x, i64 %i)
-  %r = call double @cbrt(double %s)
-  %a = load volatile i64, ptr @counter
-  %b = add i64 %a, 1
-  store volatile i64 %b, ptr @counter
-  %g = load volatile ptr, ptr @labs.slot
-  %d = call i64 %g(i64 %b)
-  %c = sitofp i64 %d to double
-  %sum = fadd double %r, %c
-  ret double %sum
-}
-"""
 RUNNER = """
 #include <math.h>
 #include <stdio.h>
@@ -186,8 +159,10 @@ int main(int count, char **argument) {
         return 3;
     __builtin___clear_cache(memory, memory + nbytes);
     double (*root)(double, long) = (void *)strtoull(argument[4], 0, 0);
+    long (*number)(void) = (void *)strtoull(argument[5], 0, 0);
+    long (*distance)(long) = (void *)strtoull(argument[6], 0, 0);
     for (long i = 0; i < 4; i++)
-        printf("%.3f ", root(27.0, i));
+        printf("%.3f %ld ", root(27.0, i), distance(-number()));
     return 0;
 }
 """
@@ -200,10 +175,10 @@ def test_linked_code_runs_at_the_address_that_it_was_linked_for(tmp_path: Path) 
     run_tool(GCC, "-O1", "-static", "-no-pie", tmp_path / "runner.c", "-lm", "-o", runner)
     lines = run_tool("aarch64-linux-gnu-nm", runner).splitlines()
     library = {fields[2]: int(fields[0], 16) for line in lines if len(fields := line.split()) == 3}
-    read = ObjectFile(compile_object(CODE, TARGETS["aarch64"]), "code.o", "aarch64")
+    read = ObjectFile(compile_object(TEXT, TARGETS["aarch64"]), "code.o", "aarch64")
     memory = bytearray(read.nbytes)
     functions = read.link(memory, base, library.get)
     (tmp_path / "image").write_bytes(memory)
-    printed = run_tool(EMULATOR, runner, tmp_path / "image", hex(base), str(read.nbytes), hex(functions["root"]))
-    wanted = [3 * 2 ** (i / 3) + 41 + i for i in range(4)]
-    assert printed.split() == [f"{number:.3f}" for number in wanted]
+    called = [hex(functions[name]) for name in ("root", "count", "distance")]
+    printed = run_tool(EMULATOR, runner, tmp_path / "image", hex(base), str(read.nbytes), *called)
+    assert printed.split() == [text for i in range(4) for text in (f"{3 * 2 ** (i / 3):.3f}", f"{41 + i}")]
