@@ -191,7 +191,7 @@ class Program:
 
     @cached_property
     def code(self) -> Loaded:
-        """The kernels in this process; only a target that this machine runs has any."""
+        """The kernels in this process, compiled once; only a target that this machine runs has any."""
         return load_kernels([c.func for _, c in self.calls], self.target or default_target())
 
     def run(self, feeds: Feeds, symbols: Mapping[str, int], pieces: int | None = None,
@@ -215,6 +215,7 @@ class Program:
                     assert a.tobytes() == b.tobytes(), f"{value}: {way.name} gives other bits than {ways[0].name}"
             return first
 
+        _ = self.code  # here, not in the child: what it compiles is gone with it, and the next run compiles anew
         return list(in_child(lambda note: [once(feeds, symbols, note) for feeds, symbols in runs]))
 
 
