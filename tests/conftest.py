@@ -33,15 +33,25 @@ sys.path.append(str(ROOT))  # for benchmarks and examples; last, so that the ins
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cases", action="store_true", help="with -m slow: also the cases that CI leaves out")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     Whole.asked = "not slow" not in config.option.markexpr
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left = [] if config.getoption("--all-cases") else [i for i in items if i.get_closest_marker("exhaustive")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     seen: Counter[str] = Counter()
     for item in items:
         if Whole.asked and item.get_closest_marker("thorough"):
+            item.add_marker("slow")
+        if item.get_closest_marker("exhaustive"):
             item.add_marker("slow")
         sample, test = item.get_closest_marker("sample"), item.nodeid.partition("[")[0]
         if sample and seen[test] % sample.args[0]:

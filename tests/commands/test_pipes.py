@@ -55,6 +55,7 @@ def test_from_a_model_to_results_without_a_file(bash: Bash) -> None:
     assert done.stderr.startswith(b"stdin \xe2\x86\x92 stdout, ")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("given", [
     "- < p.bin", "- < m.onnx", "/dev/stdin < p.bin", "<(cat p.bin)", "<(cat m.onnx)", "p.bin", "/dev/fd/3 3< p.bin",
 ])  # fmt: skip
@@ -69,6 +70,7 @@ def test_an_input_from_stdin(bash: Bash) -> None:
     assert done.returncode == 2 and b"stdin: can be read only once" in done.stderr
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("verb", ["inspect", "plan --measure 0", "verify --n 1", "bench --duration 0.05 --rounds 1"])
 def test_other_verbs_read_pipes(verb: str, bash: Bash) -> None:
     done = bash(f"cat m.onnx | parax {verb} - --format json")

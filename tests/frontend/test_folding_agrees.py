@@ -40,7 +40,7 @@ def cases() -> list[Case]:
     return [case for own in found.values() for case in own[:2]]
 
 
-@pytest.mark.parametrize("case", sampled(cases(), 2), ids=str)
+@pytest.mark.parametrize("case", sampled(cases(), 4), ids=str)
 def test_constants_and_inputs_agree(case: Case) -> None:
     graph, feeds, symbols, _ = build(case)
     (node,) = graph

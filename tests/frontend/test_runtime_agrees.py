@@ -39,7 +39,7 @@ def cases() -> list[Case]:
     return [case for case in all_cases() if case.op in PARAMETERS and "const" in str(case)]
 
 
-@pytest.mark.parametrize("case", sampled(cases(), 2), ids=str)
+@pytest.mark.parametrize("case", sampled(cases(), 4), ids=str)
 def test_the_catalogue(case: Case) -> None:
     graph, feeds, _, _ = build(case)
     model = to_onnx(graph)
@@ -71,6 +71,7 @@ ODD: dict[str, tuple[np.ndarray | None, list[tuple[Any, ...]], dict[str, tuple[A
 """Operator → data, parameters that are odd, right or wrong, and attributes."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("op", ODD)
 def test_odd_parameters(op: str) -> None:
     """The same result, or refused by both."""

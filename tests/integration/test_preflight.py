@@ -71,6 +71,7 @@ def test_small_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (checked == "") == (name in ("sound", "constants", "on the host")), checked
 
 
+@pytest.mark.slow
 def test_onnxs_own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of those that come with the package as files; `python -m benchmarks.agreement` compares all."""
     files = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").rglob("*.onnx"))

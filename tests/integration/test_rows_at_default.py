@@ -30,7 +30,7 @@ def model(pointwise: bool) -> bytes:
 
 
 @pytest.mark.usefixtures("any_target")
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("options", [
     {"targets": ("x86-64-v2",)}, {"hint": "latency", "mode": "sequential"},
     {"opt_level": 3, "tune_seconds": 1.0, "instances": 1, "mode": "sequential"},

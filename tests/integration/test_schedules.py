@@ -213,7 +213,8 @@ def test_the_model_list(many_cores: Callable[[int], None], name: str, n_stages: 
     assert_same(plan, (1, 5) if n_stages else (1,))
 
 
-@pytest.mark.parametrize("name", sampled(["ultraface/rfb320_nopost", "yunet/yunet_n_320_320", "blazeface/front128"], 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ultraface/rfb320_nopost", "yunet/yunet_n_320_320", "blazeface/front128"])
 def test_real_models(models: Path, many_cores: Callable[[int], None], name: str) -> None:
     many_cores(2)
     scheduler = partial(random_schedule, random=Random(1), n_cores=2)

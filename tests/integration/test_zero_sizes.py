@@ -91,7 +91,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("make", "shapes"), CASES, ids=lambda p: getattr(p, "__name__", str(p)).replace(" ", ""))
 def test_a_dimension_of_0_at_run_time(make: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     proto = make()

@@ -71,6 +71,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("case", CASES)
 def test_code_for_every_target_means_the_same(name: str, case: str) -> None:

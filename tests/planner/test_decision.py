@@ -221,6 +221,7 @@ def test_a_damaged_arrangement_is_found(damage: Any) -> None:
 
 
 @needs_two_cores
+@pytest.mark.slow
 def test_the_slow_level_runs_candidates_and_the_rows_agree(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(branchy(), path)

@@ -36,7 +36,7 @@ def to_channels_last(graph: Graph) -> None:
                 y.type = y.tensor.with_layout(channels_last(x.tensor.rank))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", sampled([c for c in CASES if str(c).count(",") > 1], 2), ids=str)
 def test_channels_last(case: Case) -> None:
     graph, feeds, symbols, contents = build(case)
@@ -47,7 +47,7 @@ def test_channels_last(case: Case) -> None:
         assert_close(case, found, array)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("target", host_targets()[1:], ids=lambda t: t.name)
 @pytest.mark.parametrize("case", CASES[::7], ids=str)
 def test_older_targets(case: Case, target: Target) -> None:

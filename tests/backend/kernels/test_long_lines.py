@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape, axes, symbols, layout", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 def test_a_long_sum_is_as_good_as_a_short_one(

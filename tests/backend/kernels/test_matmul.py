@@ -38,6 +38,7 @@ def test_targets(target: Target, shape: tuple[int, int, int]) -> None:
     matmul(normal(m, k), normal(k, n), constants=[1], target=target)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("columns", range(1, 70, 4))
 def test_every_panel_width(columns: int) -> None:
     matmul(normal(13, 9), normal(9, columns), constants=[1])

@@ -45,7 +45,7 @@ def run(operator: Operator, inputs: list[Any], target: Target | None = None, **l
     return run_node(operator, inputs, constants=parameters, target=target, **layouts)[0]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("operator, inputs", CASES, ids=lambda p: str(p)[:50] if isinstance(p, Operator) else "")
 @pytest.mark.parametrize("layouts", [(LAST, LAST), (LAST, None), (None, LAST)], ids=["last", "from last", "to last"])
 def test_layouts_do_not_matter(operator: Operator, inputs: list[Any], layouts: tuple[Any, Any]) -> None:
@@ -54,7 +54,7 @@ def test_layouts_do_not_matter(operator: Operator, inputs: list[Any], layouts: t
     np.testing.assert_allclose(found, run(operator, inputs, out_layouts=[None]), 1e-6, 1e-6)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("operator, inputs", CASES, ids=lambda p: str(p)[:50] if isinstance(p, Operator) else "")
 def test_targets_agree(operator: Operator, inputs: list[Any], target: Target) -> None:

@@ -39,6 +39,7 @@ def lstm(x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray) -> tuple[np
     return np.stack(out)[:, None], h[None], c[None]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", sampled(host_targets(), 3), ids=lambda t: t.name)
 @pytest.mark.parametrize("batch", [1, 2, 5, 6, 7, 13, 29])
 def test_any_batch(batch: int, target: Target) -> None:

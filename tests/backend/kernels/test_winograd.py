@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
@@ -24,7 +24,7 @@ from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.contraction import Conv
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.targets.target import Target
-from sampling import sampled
+from sampling import sampled, thorough
 
 LAST = (0, 2, 3, 1)
 
@@ -65,7 +65,7 @@ ALGORITHMS = [((3, 3), 1, (4, 4)), ((3, 3), 1, (2, 2)), ((3, 3), 1, (3, 2)), ((3
 
 
 @pytest.mark.parametrize("kernel, stride, outputs", sampled(ALGORITHMS, 3))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@thorough(8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_agrees_with_the_direct_sum(
     monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int], stride: int, outputs: tuple[int, int], data: st.DataObject
