@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inside import batches_of, executor_of, router_of
+from inside import executor_of, in_flight, router_of
 from parax.runtime.session import Session
 
 LIMIT = 60
@@ -53,7 +53,7 @@ class Gate:
     def wait_for(self, n: int) -> None:
         """Return once so many requests are in flight."""
         end = time.monotonic() + LIMIT
-        while batches_of(self.session)._in_flight < n:
+        while in_flight(self.session) < n:
             assert time.monotonic() < end
             time.sleep(0.001)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gates import LIMIT, counts, held_up, rows
-from inside import batches_of, router_of
+from inside import in_flight, is_closing, pretend_in_flight, router_of, waiting_and_running
 from parax.errors import InvalidInput, UsageError
 from parax.runtime import Plan
 from parax.runtime.joining import MOST_ROWS
@@ -140,14 +140,14 @@ def test_all_that_are_in_flight_wait_for_nobody_else(add_plan: Build) -> None:
 
 def test_company_is_waited_for_as_long_as_the_window(add_plan: Build) -> None:
     with add_plan().session(instances=1, batch_window=0.05) as session:
-        batches_of(session)._in_flight += 5  # results that their callers have not got yet
+        pretend_in_flight(session, 5)  # results that their callers have not got yet
         assert np.array_equal(session.run({"x": rows(1)})["y"], rows(1) + 1)
         began = time.monotonic()
         with ThreadPoolExecutor(3) as pool:
             found = list(pool.map(lambda n: session.run({"x": rows(n)})["y"], (1, 2, 3)))
         assert time.monotonic() - began > 0.04
         assert [len(y) for y in found] == [1, 2, 3]
-        assert batches_of(session)._groups == {}
+        assert waiting_and_running(session) == (0, 0)
 
 
 @pytest.mark.parametrize("close", ["close", "wait"])
@@ -158,7 +158,7 @@ def test_closing_while_some_wait(add_plan: Build, close: str) -> None:
         called = [run({"x": rows(1, 9)}) for _ in range(3)] if close == "wait" else []
         closing = threading.Thread(target=session.close)
         closing.start()
-        while not batches_of(session)._is_closing:
+        while not is_closing(session):
             time.sleep(0.001)
         with pytest.raises(UsageError, match="closed"):
             session.submit({"x": rows(1)}).result(LIMIT)
@@ -181,7 +181,7 @@ def test_futures_can_be_cancelled(add_plan: Build) -> None:
             assert futures[0].cancel() and futures[2].cancel()
         assert np.array_equal(futures[1].result(LIMIT)["y"], rows(2) + 1)
         assert gate.rows == [1, 2]
-        assert batches_of(session)._in_flight == 0
+        assert in_flight(session) == 0
 
 
 def test_a_callback_may_run_requests_itself(add_plan: Build) -> None:

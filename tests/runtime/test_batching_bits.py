@@ -14,7 +14,7 @@ import pytest
 import parax
 from fake_plans import add_manifest, fake_plan
 from gates import LIMIT, Gate, counts, held_up, rows
-from inside import batches_of, executor_of
+from inside import executor_of, in_flight, waiting_and_running
 from parax.runtime import Plan
 from parax.runtime.session import Session
 from parax.runtime.topology import machine
@@ -117,7 +117,7 @@ def test_bits_are_those_of_running_alone(
         everyone(session, 8, inputs, 25)
         batches, requests = counts(session)
         assert requests >= 2 * batches
-        assert batches_of(session)._in_flight == batches_of(session)._running == 0
+        assert in_flight(session) == 0 and waiting_and_running(session) == (0, 0)
         assert len(executor_of(session).free) == instances
 
 
@@ -159,7 +159,7 @@ def test_coroutines_side_by_side(add_plan: Build) -> None:
         for _ in range(5):
             for n, result in enumerate(asyncio.run(all_at_once())):
                 assert np.array_equal(result["y"], rows(n % 5 + 1) + 1)
-        assert batches_of(session)._in_flight == 0
+        assert in_flight(session) == 0
 
 
 @hypothesis.settings(max_examples=30)

@@ -12,7 +12,7 @@ import pytest
 
 import parax
 from fake_plans import ADD, add_manifest, fake_plan, object_code
-from inside import executor_of
+from inside import delay_of
 from parax.compiler.driver import compile_model
 from parax.errors import IncompatiblePlan, InternalError, UsageError
 from parax.runtime import Plan
@@ -93,7 +93,7 @@ def test_nobody_sleeps_on_when_all_is_done(add_plan: Build) -> None:
 def test_a_single_instance_never_waits(add_plan: Build) -> None:
     with add_plan(delay={"groups": 2, "seconds": 5.0}).session(instances=1) as session:
         session.run({"x": rows(9)})
-        assert executor_of(session)._delay is None
+        assert delay_of(session) is None
 
 
 @needs_two_cores
@@ -107,9 +107,9 @@ def test_the_session_wins_over_the_plan_and_the_user_over_the_planner(add_plan: 
         ({"instances": 2}, None),
     ):
         with plan.session(cores=CORES, **given) as session:
-            assert executor_of(session)._delay == expected
+            assert delay_of(session) == expected
     with add_plan(arrangement=arrangement, delay={"groups": 1, "seconds": 0}).session(cores=CORES) as session:
-        assert executor_of(session)._delay is None
+        assert delay_of(session) is None
 
 
 @needs_two_cores

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gates import give
-from inside import executor_of, router_of
+from inside import executor_of, executors_made
 from parax.errors import InternalError, UsageError
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -30,8 +30,7 @@ def rows(n: int) -> np.ndarray:
 
 def ran_elsewhere(session: Any) -> dict[tuple[int, int], list[int]]:
     """Arena bytes of the other instances that were made."""
-    executors = router_of(session).size_router._executors
-    return {key: [i.arena_nbytes for i in made.instances] for key, made in executors.items()}
+    return {key: [i.arena_nbytes for i in made.instances] for key, made in executors_made(session).items()}
 
 
 @pytest.mark.parametrize("arrangement", [NARROW, BROAD])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from inside import is_closing
 from parax.errors import UsageError
 from parax.runtime import submissions
 from parax.runtime.submissions import Submissions
@@ -117,7 +118,7 @@ def test_what_comes_while_closing_is_refused() -> None:
     gate = busy(threads, 2)
     closing = threading.Thread(target=threads.close)
     closing.start()
-    while not threads._is_closing:
+    while not is_closing(threads):
         time.sleep(0.001)
     with pytest.raises(UsageError, match="closed"):
         threads.submit(int, "k", here=False)

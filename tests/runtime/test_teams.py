@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gates import give
-from inside import executor_of, router_of
+from inside import executor_of, executors_made, has_others_beside, router_of
 from parax.errors import UsageError
 from parax.runtime import Plan
 from parax.runtime.session import Session
@@ -58,7 +58,7 @@ def test_requests_side_by_side_get_equal_shares(session: Session) -> None:
                 assert places == list(range(places[0], places[0] + len(share))) and places[0] % len(share) == 0
             if len(held) == n:
                 break
-        assert executor_of(session).is_idle() and not teams._beside
+        assert executor_of(session).is_idle() and not has_others_beside(session)
 
 
 def test_many_in_flight_get_one_each(session: Session) -> None:
@@ -102,7 +102,7 @@ def test_who_waits_gets_a_share_in_turn(session: Session) -> None:
     give(session, held)
     thread.join(10)
     assert sizes == [max(teams.widths)]
-    assert executor.is_idle() and not teams._beside
+    assert executor.is_idle() and not has_others_beside(session)
 
 
 @pytest.mark.parametrize("callers", [1, 2, 3, 7])
@@ -125,7 +125,7 @@ def test_results_are_the_same_for_any_number_of_callers(session: Session, caller
     for thread in threads:
         thread.join(60)
     assert not wrong
-    assert executor_of(session).is_idle() and not teams_of(session)._beside
+    assert executor_of(session).is_idle() and not has_others_beside(session)
 
 
 def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
@@ -134,7 +134,7 @@ def test_a_request_beside_another_runs_on_its_share(session: Session) -> None:
     session.run({"x": x})
     executor_of(session).take_one(held := [])
     assert np.array_equal(session.run({"x": x})["y"], x + 1)
-    made = router_of(session).size_router._executors[(n // width, width)]
+    made = executors_made(session)[(n // width, width)]
     assert sum(instance.arena_nbytes > 0 for instance in made.instances) == 1
     with pytest.raises(Exception, match="too negative"):
         session.run({"x": np.full((1, 4), -99, np.float32)})
