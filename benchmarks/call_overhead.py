@@ -93,7 +93,7 @@ def main() -> None:
         measure(name, call, options.repeat, max(1, options.number // slower))
 
     with plan.session(instances=1) as session:
-        instance = session._executor.instances[0]
+        instance = session.executor.instances[0]
         feeds, out = {"x": one}, {"y": np.empty_like(one)}
         session.run(feeds)
         row("native call alone", lambda: instance.code.team(instance.worker))

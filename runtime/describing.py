@@ -6,34 +6,34 @@ A plan's names are whoever's the model was: nothing of them is taken for HTML, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from .. import units
-from .manifest import HostStep, TensorSpec
-
-if TYPE_CHECKING:
-    from .plan import Plan
-    from .session import Session
+from .manifest import HostStep, Manifest, TensorSpec
 
 MOST_SHOWN, MOST_CHARACTERS = 8, 80  # tensors or operators in a list; of a name
 size = partial(units.size, unit="bytes")
 
 
-def line(plan: Plan) -> str:
+def line(plan: Manifest) -> str:
     """What a plan is, in one line that names do not break."""
     ins, outs = (", ".join(_shown([_plain(spec) for spec in specs])) for specs in (plan.inputs, plan.outputs))
-    facts = [f"{ins} -> {outs}", _batch(plan), _targets(plan), f"{size(len(plan.weights))} of weights", _steps(plan)]
+    facts = [f"{ins} -> {outs}", _batch(plan), _targets(plan), f"{size(plan.weights.size)} of weights", _steps(plan)]
     return f"<Plan {_printable(plan.name)}: {'; '.join(facts)}>"
 
 
-def table(plan: Plan) -> str:
-    """The same as an HTML table, with sizes and the signature tensor by tensor."""
-    code = "; ".join(f"{t.name} {size(len(plan.code(t)))}" for t in plan.manifest.targets)
-    facts = [("file", str(plan.path) if plan.path else "not saved yet"), ("hint", plan.manifest.hint),
-             ("batch", _batch(plan)), ("code", code or "none"), ("weights", size(len(plan.weights))),
+def table(plan: Manifest, path: Path | None, code_nbytes: Mapping[str, int]) -> str:
+    """The same as an HTML table, with sizes and the signature tensor by tensor.
+
+    Args:
+        path: of its file, where there is one. code_nbytes: of object code, by the target's name.
+    """
+    code = "; ".join(f"{name} {size(nbytes)}" for name, nbytes in code_nbytes.items())
+    facts = [("file", str(path) if path else "not saved yet"), ("hint", plan.hint),
+             ("batch", _batch(plan)), ("code", code or "none"), ("weights", size(plan.weights.size)),
              ("steps", _steps(plan))]  # fmt: skip
     for kind, specs in (("input", plan.inputs), ("output", plan.outputs)):
         facts += [(kind, text) for text in _shown([_plain(spec) for spec in specs])]
@@ -43,27 +43,31 @@ def table(plan: Plan) -> str:
     return f"<table><caption>parax plan <b>{escape(_printable(plan.name))}</b></caption><tbody>{rows}</tbody></table>"
 
 
-def session_line(session: Session) -> str:
-    """What a session is, in one line."""
-    groups = "; ".join(",".join(map(str, group)) for group in session.core_groups)
-    mode, program = session.mode, session.plan.manifest.scheduled
-    if program is not None and program.n_cores != len(session.core_groups[0]):
+def session_line(plan: Manifest, core_groups: Sequence[Sequence[int]], mode: str, target: str | None) -> str:
+    """What a session is, in one line.
+
+    Args:
+        core_groups: the cores of each instance. mode: how they run. target: whose code they run.
+    """
+    groups = "; ".join(",".join(map(str, group)) for group in core_groups)
+    program = plan.scheduled
+    if program is not None and program.n_cores != len(core_groups[0]):
         mode += f" (the plan's {program.mode} program is for {program.n_cores} cores an instance)"
-    on = f"{session.instances} instances on cores {groups}"
-    return f"<Session of {session.plan.name!r}: {on}, {mode}, code {session.target}>"
+    on = f"{len(core_groups)} instances on cores {groups}"
+    return f"<Session of {plan.name!r}: {on}, {mode}, code {target}>"
 
 
-def _batch(plan: Plan) -> str:
-    batch = plan.manifest.batch
+def _batch(plan: Manifest) -> str:
+    batch = plan.batch
     return f"batch {batch.symbol}" if batch is not None else "no batch"
 
 
-def _targets(plan: Plan) -> str:
-    return ", ".join(target.name for target in plan.manifest.targets) or "no native code"
+def _targets(plan: Manifest) -> str:
+    return ", ".join(target.name for target in plan.targets) or "no native code"
 
 
-def _steps(plan: Plan) -> str:
-    steps = plan.manifest.steps
+def _steps(plan: Manifest) -> str:
+    steps = plan.steps
     host = Counter(step.op for step in steps if isinstance(step, HostStep))
     n_native = len(steps) - host.total()
     text = f"{n_native} native step{'' if n_native == 1 else 's'}"

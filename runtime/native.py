@@ -17,7 +17,7 @@ from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
 from .manifest import Manifest, Target
 from .object_loader import LoadedObject
 from .perf_map import add_to_perf_map
-from .plan import Plan
+from .plan_contents import PlanContents
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait", "parax_team_settled")
 LATE_START = "parax_start_late"  # code of older plans lacks it
@@ -78,7 +78,7 @@ class MachineCode:
         functions: address of every function by name.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanContents) -> None:
         """Link the best target's object.
 
         Raises:
@@ -116,7 +116,7 @@ class MachineCode:
         return address
 
 
-def code_of(plan: Plan) -> MachineCode | None:
+def code_of(plan: PlanContents) -> MachineCode | None:
     """The plan's code, linked at the first call and shared from then on; None where no step is native.
 
     Raises:

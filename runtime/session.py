@@ -26,7 +26,7 @@ from .manifest import Delay, Scheduled, SizeRule
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
-from .plan import Plan
+from .plan_contents import PlanContents
 from .router import Router
 from .size_routing import SizeRouter
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
@@ -65,6 +65,7 @@ class Session:
         mode: how an instance of several cores runs: "sequential" (all of them on one kernel after the other),
             "layered" (independent branches at the same time) or "pipelined" (stages, with micro-batches in flow).
         watch: notes requests while somebody makes a profile.
+        plan, executor, size_router, program: what runs, for profiles.
     """
 
     watch: Watch | None = None
@@ -72,7 +73,7 @@ class Session:
     @reported
     def __init__(
         self,
-        plan: Plan,
+        plan: PlanContents,
         instances: int | None = None,
         cores: Sequence[int] | str | None = None,
         cores_per_instance: int | None = None,
@@ -128,7 +129,7 @@ class Session:
         chosen = micro_batch if micro_batch is not None or pipeline else plan.manifest.micro_batch
         self._make_executors(chosen, pipeline, wanted_delay(plan.manifest, planned, delay))
         rules = planned.for_rows if planned and free else ()
-        self._size_router = self._make_size_router(usable, rules, free and adapt)
+        self.size_router = self._make_size_router(usable, rules, free and adapt)
         self._start(batch_window, keeps_brief=free and adapt)
 
     def _make_executors(self, micro_batch: int | None, pipeline: Scheduled | None, delay: Delay | None) -> None:
@@ -136,32 +137,32 @@ class Session:
         self._manifest = manifest.rescheduled() if self.mode == "layered" else manifest
         self._weights = address_of(np.frombuffer(self.plan.weights, np.uint8)) if len(self.plan.weights) else 0
         wait = usable_delay(delay, code, self.instances)
-        self._executor = Executor(self._manifest, code, self._weights, self.core_groups, micro_batch, pipeline, wait)
+        self.executor = Executor(self._manifest, code, self._weights, self.core_groups, micro_batch, pipeline, wait)
 
     def _make_size_router(self, usable: Sequence[int], rules: Sequence[SizeRule], adapt: bool) -> SizeRouter:
         manifest, own = self.plan.manifest, (self.instances, len(self.core_groups[0]))
         adapts = adapt and manifest.hint == "throughput" and self.mode == "sequential"
-        return SizeRouter(manifest, self._executor.code, self._weights, usable, own, rules, adapts)
+        return SizeRouter(manifest, self.executor.code, self._weights, usable, own, rules, adapts)
 
     def _start(self, batch_window: float | None, keeps_brief: bool) -> None:
-        self._router = Router(self._executor, self._size_router, self._limits, len(self.plan.weights), keeps_brief)
+        self._router = Router(self.executor, self.size_router, self._limits, len(self.plan.weights), keeps_brief)
         self._batches: Batches | None = None
         if batch_window is not None:
             from .batching import Batches  # here: as in _background
 
-            self._batches = Batches(self._executor, self._router, batch_window)
-        code = self._executor.code
+            self._batches = Batches(self.executor, self._router, batch_window)
+        code = self.executor.code
         self.target = code.target.name if code else None
-        self._program = Program(self.plan, self._executor.signature)
+        self.program = Program(self.plan, self.executor.signature)
         self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
         self._submissions: Submissions | None = None
         self._closing = Closing()
         self._output_names = [spec.name for spec in self.outputs]
         self._serve = self._batches.run if self._batches else self._router.serve
         self._run_fast = fast_path(self.inputs, self.outputs, self._router, self._serve)
-        self._finalizer = weakref.finalize(self, _close, self._executor, self._size_router)
+        self._finalizer = weakref.finalize(self, _close, self.executor, self.size_router)
         abandon_after_fork(self)
-        self._executor.start()
+        self.executor.start()
 
     def run(
         self,
@@ -238,7 +239,7 @@ class Session:
         found: list[list[np.ndarray]] = []
 
         def run(executor: Executor, there: Binding) -> None:
-            found.append(self._program.run(executor, there, arrays, own, allowance))
+            found.append(self.program.run(executor, there, arrays, own, allowance))
 
         self._router.route(binding, run)
         return found[0]
@@ -310,7 +311,7 @@ class Session:
 
     def _has_room(self) -> bool:
         """Whether one more request would begin at once."""
-        return self._batches.has_room if self._batches else bool(self._executor.free)
+        return self._batches.has_room if self._batches else bool(self.executor.free)
 
     def _request(self, inputs: Any, feeds: Any, out: Any, kind: object, *, is_late: bool) -> Submitted:
         """A request to be batched, its inputs checked; see requests.py.
@@ -374,8 +375,8 @@ class Session:
         """After a fork: see forks.py."""
         self._finalizer.detach()
         self._closing = Closing(reason)
-        self._executor.abandon(reason)
-        self._size_router.abandon(reason)
+        self.executor.abandon(reason)
+        self.size_router.abandon(reason)
         if self._batches is not None:
             self._batches.abandon()
         if self._submissions is not None:
@@ -390,7 +391,7 @@ class Session:
     def __repr__(self) -> str:
         from .describing import session_line  # here: for prompts
 
-        return session_line(self)
+        return session_line(self.plan.manifest, self.core_groups, self.mode, self.target)
 
 
 def _close(executor: Executor, size_router: SizeRouter) -> None:

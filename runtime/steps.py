@@ -22,7 +22,7 @@ from .instance import Instance
 from .limits import Allowance, afford, afford_tensor, within
 from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
 from .memory import address_of, owner_of
-from .plan import Plan
+from .plan_contents import PlanContents
 from .profiling.watch import NO_CORE, Watch
 from .tensors import is_fit
 
@@ -63,7 +63,7 @@ class Program:
         watch: notes every host step, while somebody makes a profile.
     """
 
-    def __init__(self, plan: Plan, signature: Signature) -> None:
+    def __init__(self, plan: PlanContents, signature: Signature) -> None:
         """Look up host operators and constants.
 
         Raises:
@@ -330,7 +330,7 @@ def _host_op(step: HostStep) -> HostOp:
     return prepare(step.attrs)
 
 
-def constant_array(plan: Plan, constant: Constant) -> np.ndarray:
+def constant_array(plan: PlanContents, constant: Constant) -> np.ndarray:
     """A constant of the plan, read-only: mapped from its weights."""
     spec = TensorSpec("", constant.dtype, constant.shape)
     if constant.data is not None:

@@ -12,7 +12,7 @@ from parax.runtime.submissions import Submissions
 
 def executor_of(session: Session) -> Executor:
     """What runs its requests on its instances."""
-    return session._executor
+    return session.executor
 
 
 def router_of(session: Session) -> Router:

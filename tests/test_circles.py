@@ -19,7 +19,6 @@ CIRCLES = {  # a file of the circle → how many files there are in it, and why
     "compiler/ir/ops/operator": (5, "an operator declares interfaces, whose rules are asked about an operator"),
     "compiler/kernel_ir/builder": (2, "sizes are values that the builder makes"),
     "compiler/backend/emit_llvm": (6, "tables of instructions by concern, which write into the emitter"),
-    "runtime/session": (22, "instances, executors and plans start one another"),
 }
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,9 @@ from ..stamps import MAX_CALLS
 from .accounting import Account, account
 from .notes import Notes, notes_of
 from .profile import FORMAT, Profile
+from .profiled import Profiled
 from .recorder import Log, Recorder
 from .watch import Request, Watch
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 MOST_STAMPS = 1 << 18  # of a thread: 4 MiB of memory
 MOST_SPANS = 20_000  # in a profile's timeline
@@ -32,7 +30,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 
 @contextmanager
-def profiling(session: Session, capacity: int = MOST_STAMPS) -> Iterator[Profile]:
+def profiling(session: Profiled, capacity: int = MOST_STAMPS) -> Iterator[Profile]:
     """See Session.profile."""
     notes = notes_of(session.plan.manifest)
     recorder = Recorder(session, capacity) if session.plan.manifest.native_steps() else None
@@ -50,7 +48,7 @@ def profiling(session: Session, capacity: int = MOST_STAMPS) -> Iterator[Profile
 
 
 @contextmanager
-def _watched(session: Session) -> Iterator[Watch]:
+def _watched(session: Profiled) -> Iterator[Watch]:
     """Note the session's requests and host steps while the body runs.
 
     Raises:
@@ -60,17 +58,17 @@ def _watched(session: Session) -> Iterator[Watch]:
         raise UsageError("the session is being profiled already", where=f"session of {session.plan.name!r}",
                          hint="end the other `with session.profile()` block first")  # fmt: skip
     watch = Watch([spec.name for spec in session.inputs])
-    session.watch = session._program.watch = watch
+    session.watch = session.program.watch = watch
     try:
         yield watch
     finally:
-        session.watch = session._program.watch = None
+        session.watch = session.program.watch = None
 
 
 class _Document:
     """A profile's JSON form in the making."""
 
-    def __init__(self, session: Session, notes: Notes, added: Account, began: float) -> None:
+    def __init__(self, session: Profiled, notes: Notes, added: Account, began: float) -> None:
         self.session, self.notes, self.added, self.began = session, notes, added, began
         self.n_requests = len(added.requests)
         self.n_cores = max(1, len(added.cores))
@@ -115,7 +113,7 @@ class _Document:
         found = []
         for shapes, n in Counter(r.shapes for r in self.added.requests if r.shapes is not None).items():
             try:
-                found.append((self.session._executor.signature.bind(shapes).values, n))
+                found.append((self.session.executor.signature.bind(shapes).values, n))
             except (InvalidInput, ResourceLimit):  # a default was left out
                 continue
         return found

@@ -19,8 +19,8 @@ from ..executor import Executor
 from ..instance import Instance
 from ..memory import aligned_bytes
 from ..native import code_of
-from ..session import Session
 from ..stamps import EVENT_NBYTES, HEAD_NBYTES, MAX_CALLS, WHOLE
+from .profiled import Profiled
 
 LEAST_SECONDS = 0.02  # between two readings of the clocks from which one's pace is taken
 LOOKS = 5  # at both clocks, of which the closest counts
@@ -68,7 +68,7 @@ class Log(NamedTuple):
 class Recorder:
     """Records the kernels of a session of a traced plan between `start` and `finish`, requests running or not."""
 
-    def __init__(self, session: Session, capacity: int = 1 << 14) -> None:
+    def __init__(self, session: Profiled, capacity: int = 1 << 14) -> None:
         """Reserve the logs: `capacity` stamps (two a kernel call, and two a native call) per thread.
 
         Raises:
@@ -81,11 +81,11 @@ class Recorder:
                                    hint="compile with profile=True (paraxc --profile)")  # fmt: skip
         self._ticks: Callable[[], int] = ctypes.CFUNCTYPE(ctypes.c_int64)(code.address("parax_ticks"))
         self._code = code  # keeps the function
-        self._size_router = session._size_router
+        self._size_router = session.size_router
         self._capacity = capacity
         self._words = (HEAD_NBYTES + capacity * EVENT_NBYTES) // 8
         self._logs: list[tuple[Instance, np.ndarray]] = []
-        for executor in (session._executor, *self._size_router.made()):
+        for executor in (session.executor, *self._size_router.made()):
             self._reserve(executor)
         self.began = 0.0
         self._first = self._last = (0.0, 0)
