@@ -16,7 +16,6 @@ from sources import FACES, Source, imported_modules, sources
 CIRCLES = {  # a file of the circle → how many files there are in it, and why
     "compiler/frontend/importer": (4, "nodes call functions and control flow, whose bodies are nodes again"),
     "compiler/ir/graph": (4, "values, nodes and graphs keep each other's links; a builder and inference serve them"),
-    "compiler/ir/ops/operator": (5, "an operator declares interfaces, whose rules are asked about an operator"),
     "compiler/kernel_ir/builder": (2, "sizes are values that the builder makes"),
     "compiler/backend/emit_llvm": (6, "tables of instructions by concern, which write into the emitter"),
 }

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..axis_orders import Order, channels_last, is_row_major, physical_axes, plain, reshape_order
 from ..types import TensorType
+from .attribute_values import AttributeValues
 from .context import InferContext
-
-if TYPE_CHECKING:
-    from .operator import Operator
 
 Layout = tuple[int, ...] | None
 PLAIN_CHANNELS = 4
@@ -61,11 +58,11 @@ class Orders:
 class LayoutPolicy:
     """ONNX's own order, in and out; derived ones know better."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         """The order in which operand i, a tensor, is liked, if the first result shall have the order `wished`."""
         return plain(site.ctx.rank(i))
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         """What to do, given the order that the readers of each result wish."""
         laid_out: dict[int, Layout] = {i: None for i, t in site.tensors() if t.layout is not None}
         return Orders([t.layout for t in site.results], laid_out)
@@ -80,10 +77,10 @@ class ChannelsLast(LayoutPolicy):
 
     reads_few: bool = True
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return channels_last(site.ctx.rank(i)) if i == 0 and not _few_channels(site.x) else None
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         wanted = channels_last(site.y.rank)
         as_it_lies = self.reads_few and _few_channels(site.x) and is_row_major(site.x)
         return Orders([wanted], {} if as_it_lies else {0: wanted})
@@ -96,20 +93,20 @@ def _few_channels(x: TensorType) -> bool:
 class Fixed(LayoutPolicy):
     """What says itself which order its result has: Relayout."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return None
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         return Orders([t.layout for t in site.results])
 
 
 class Agree(LayoutPolicy):
     """Element by element: the result takes the order of most full-size operands; the others are brought into line."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return wished if site.ctx.shape(i) == site.y.dims else None
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         y, full = site.y, [(i, t) for i, t in site.tensors() if t.dims == site.y.dims]
         seen = [t for i, t in full if not site.is_constant(i)]
         counted = Counter(map(physical_axes, seen))
@@ -127,10 +124,10 @@ class Agree(LayoutPolicy):
 class FollowFirst(LayoutPolicy):
     """Results lie as the first operand does: pools, softmax, normalisations per channel."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return wished if site.ctx.rank(i) == site.y.rank else None
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         return Orders([site.x.layout if t.rank == site.x.rank else t.layout for t in site.results])
 
 
@@ -144,12 +141,12 @@ class AnyOrder(LayoutPolicy):
     like_result: bool = False
     picks: bool = False
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         if self.like_result:
             return wished if site.ctx.rank(i) == site.y.rank else None
         return None if self.picks else plain(site.ctx.rank(i))
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         return Orders([self._order(site, t, order) for t, order in zip(site.results, wished, strict=True)])
 
     def _order(self, site: Site, y: TensorType, wished: Order | None) -> Layout:
@@ -163,11 +160,11 @@ class AnyOrder(LayoutPolicy):
 class LastAxisInnermost(LayoutPolicy):
     """Normalisation over the last axes: much faster where the innermost axis is one of them."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         rank = site.ctx.rank(i)
         return wished if wished is not None and i == 0 and wished[-1] == rank - 1 else plain(rank)
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         turned = site.x.axis_order[-1] != site.x.rank - 1
         first = None if turned else site.x.layout
         return Orders([first, *(t.layout for t in site.results[1:])], {0: None} if turned else {})
@@ -176,10 +173,10 @@ class LastAxisInnermost(LayoutPolicy):
 class KeepsInner(LayoutPolicy):
     """Matrix products and recurrent layers write rows at any distance, but each row in one piece."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return None
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         order, y = wished[0], site.y
         writes = order is not None and self.has_rows(site) and order[-1] == y.rank - 1
         return Orders([order if writes else y.layout, *(t.layout for t in site.results[1:])])
@@ -202,10 +199,10 @@ class KeptAxes(LayoutPolicy):
 
     reads_any: bool = False
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return None if self.reads_any else plain(site.ctx.rank(i))
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         x, y = site.x, site.y
         layout: Layout = y.layout
         if x.layout is not None and y.rank == x.rank:
@@ -220,11 +217,11 @@ class KeptAxes(LayoutPolicy):
 class Permuted(LayoutPolicy):
     """Transpose: the order in memory is the operand's, so that nothing moves."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         perm = op.order(site.x.rank)  # type: ignore[attr-defined]
         return None if wished is None else tuple(perm[a] for a in wished)
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         place = {a: i for i, a in enumerate(op.order(site.x.rank))}  # type: ignore[attr-defined]
         return Orders([tuple(place[a] for a in site.x.axis_order)])
 
@@ -232,11 +229,11 @@ class Permuted(LayoutPolicy):
 class Reinterpreted(LayoutPolicy):
     """Reshape and its kin move nothing where the axes they merge follow one another in memory."""
 
-    def preference(self, op: Operator, site: Site, i: int, wished: Order | None) -> Order | None:
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         t = site.ctx.tensor(i)
         back = reshape_order(site.y.with_layout(wished), t.dims) if wished is not None and i == 0 else None
         return back or plain(t.rank)
 
-    def orders(self, op: Operator, site: Site, wished: Sequence[Order | None]) -> Orders:
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         order = reshape_order(site.x, site.y.dims)
         return Orders([plain(site.y.rank)], {0: None}) if order is None else Orders([order])

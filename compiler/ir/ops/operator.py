@@ -8,104 +8,29 @@ kernels are made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any as PyAny
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from ....errors import InternalError, InvalidModel, ParaxError, UnsupportedOp
+from ....errors import InternalError, UnsupportedOp
 from ..types import Type
-from .attributes import attribute_key, canonical
+from .attribute_values import AttributeValues
 from .context import InferContext
 from .interfaces import Interfaces
-from .signature import Signature, read_signature
+from .signature import read_signature
 
 CATALOGUE: dict[tuple[str, str], type[Operator]] = {}
 """Every operator class by (domain, ONNX name). The domain "ai.onnx" is written ""."""
 
 
-class Operator(Interfaces):
-    """Attribute values of one operator; immutable, equal and hashable by class and values."""
+class Operator(AttributeValues, Interfaces):
+    """One operator: its attribute values, and what its class says of it."""
 
-    name: ClassVar[str]
-    domain: ClassVar[str]
     since: ClassVar[int]
-    signature: ClassVar[Signature]
     min_variadic: ClassVar[int] = 1
     deterministic: ClassVar[bool] = True
     """False for random operators: never folded, never merged."""
-
-    def __init__(self, **attributes: PyAny) -> None:
-        self._bind(attributes, None)
-
-    @classmethod
-    def from_attributes(cls, attributes: Mapping[str, PyAny], node_name: str = "") -> Operator:
-        """As the constructor; errors name the node."""
-        self = cls.__new__(cls)
-        self._bind(attributes, f'{cls.name} "{node_name}"' if node_name else None)
-        return self
-
-    def _bind(self, attributes: Mapping[str, PyAny], where: str | None) -> None:
-        declared = self.signature.attributes
-        where = where or self.name
-        for name in attributes:
-            if name not in declared:
-                expected = ", ".join(declared) or "no attributes"
-                raise InvalidModel(f"unknown attribute {name}", where=where, expected=expected)
-        key: list[PyAny] = [self.domain, self.name]
-        for name, spec in declared.items():
-            if name not in attributes and spec.required:
-                raise InvalidModel(f"required attribute {name} is missing", where=where, expected=spec.kind)
-            try:
-                value = canonical(spec, attributes.get(name, spec.default))
-            except ParaxError as error:
-                raise type(error)(
-                    error.message, where=where, expected=error.expected, found=error.found, hint=error.hint
-                ) from None
-            object.__setattr__(self, name, value)
-            key.append(attribute_key(spec.kind, value))
-        object.__setattr__(self, "_key", tuple(key))
-        object.__setattr__(self, "_hash", hash(self._key))
-
-    _key: tuple[PyAny, ...]
-    _hash: int
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self.name} operators are immutable")
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Operator) and self._key == other._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.explicit_attributes().items())})"
-
-    def key(self) -> tuple[PyAny, ...]:
-        """Hashable identity: domain, name and attribute values (arrays by bytes)."""
-        return self._key
-
-    def attributes(self) -> dict[str, PyAny]:
-        """All attributes with their values, defaults included; None ones left out."""
-        values = {name: getattr(self, name) for name in self.signature.attributes}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def explicit_attributes(self) -> dict[str, PyAny]:
-        """The attributes whose value is not the default."""
-        out = {}
-        for name, spec in self.signature.attributes.items():
-            value = getattr(self, name)
-            if spec.required or attribute_key(spec.kind, value) != attribute_key(
-                spec.kind, canonical(spec, spec.default)
-            ):
-                out[name] = value
-        return out
-
-    def replace(self, **changes: PyAny) -> Operator:
-        """A copy with some attributes changed."""
-        return type(self).from_attributes({**self.attributes(), **changes})
 
     @abstractmethod
     def infer(self, ctx: InferContext) -> Sequence[Type]:

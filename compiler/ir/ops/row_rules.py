@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..types import SymDim, TensorType, prod
+from .attribute_values import AttributeValues
 from .context import InferContext
-
-if TYPE_CHECKING:
-    from .operator import Operator
 
 
 class RowsInteract(Exception):
@@ -51,12 +49,12 @@ RowRule = Callable[[Any, Rows], "int | None"]
 """Of an operator, the row axis of a result; raises RowsInteract."""
 
 
-def unknown(op: Operator, rows: Rows) -> int | None:
+def unknown(op: AttributeValues, rows: Rows) -> int | None:
     """For operators of which nothing is known."""
     raise rows.interact("no rule for this operator")
 
 
-def broadcast(op: Operator, rows: Rows) -> int | None:
+def broadcast(op: AttributeValues, rows: Rows) -> int | None:
     """Element by element: rows lie on one axis of the result."""
     rank = rows.result.rank
     axes = {a + rank - rows.ctx.rank(i) for i, a in enumerate(rows.given) if a is not None}
@@ -65,7 +63,7 @@ def broadcast(op: Operator, rows: Rows) -> int | None:
     return axes.pop()
 
 
-def batch_first(op: Operator, rows: Rows) -> int | None:
+def batch_first(op: AttributeValues, rows: Rows) -> int | None:
     """Each item of axis 0 of the first operand is worked on by itself: convolutions, pools, normalisations."""
     if rows.given[0] != 0 or any(a is not None for a in rows.given[1:]):
         raise rows.interact("rows are not on axis 0 of the first operand alone")
@@ -76,7 +74,7 @@ def batch_first(op: Operator, rows: Rows) -> int | None:
     return 0
 
 
-def reshaped(op: Operator, rows: Rows) -> int | None:
+def reshaped(op: AttributeValues, rows: Rows) -> int | None:
     """The axis of the result before which as many elements lie, if rows stay whole."""
     a, x, y = rows.given[0], rows.ctx.tensor(0), rows.result
     assert a is not None
@@ -87,7 +85,7 @@ def reshaped(op: Operator, rows: Rows) -> int | None:
     raise rows.interact("the reshape mixes rows")
 
 
-def along_axis(op: Operator, rows: Rows) -> int | None:
+def along_axis(op: AttributeValues, rows: Rows) -> int | None:
     """Operators that work along `axis` and leave the others alone."""
     axes = {a for a in rows.given if a is not None}
     own = getattr(op, "axis", -1) % rows.ctx.rank(0)
@@ -96,7 +94,7 @@ def along_axis(op: Operator, rows: Rows) -> int | None:
     return axes.pop()
 
 
-def same_extent(op: Operator, rows: Rows) -> int | None:
+def same_extent(op: AttributeValues, rows: Rows) -> int | None:
     """Parts, margins and repetitions: fine while the row axis keeps its whole extent."""
     a = rows.first("changes the rows")
     x, y = rows.ctx.tensor(0), rows.result
@@ -106,7 +104,7 @@ def same_extent(op: Operator, rows: Rows) -> int | None:
     return a + shift
 
 
-def by_elements(op: Operator, rows: Rows) -> int | None:
+def by_elements(op: AttributeValues, rows: Rows) -> int | None:
     """GatherElements, ScatterElements: all operands have the rows on one axis, and positions lie on another."""
     ctx, a = rows.ctx, rows.given[0]
     own = op.axis % ctx.rank(0)  # type: ignore[attr-defined]

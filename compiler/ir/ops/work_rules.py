@@ -10,11 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .operator import Operator
-
+from .attribute_values import AttributeValues
 
 NORM_FLOPS, SOFTMAX_FLOPS = 7, 16  # an element: (x-m)/s·a+b, exp & sum
 
@@ -92,47 +90,47 @@ WorkRule = Callable[[Any, Shapes], Work]
 """Of an operator, what it computes for these sizes."""
 
 
-def none(op: Operator, shapes: Shapes) -> Work:
+def none(op: AttributeValues, shapes: Shapes) -> Work:
     """Of what is only a name for other nodes or bytes."""
     return Work("view")
 
 
-def moves(op: Operator, shapes: Shapes) -> Work:
+def moves(op: AttributeValues, shapes: Shapes) -> Work:
     """Copies of all or of most of the operands."""
     return Work("movement")
 
 
-def writes_sizes(op: Operator, shapes: Shapes) -> Work:
+def writes_sizes(op: AttributeValues, shapes: Shapes) -> Work:
     """Numbers that follow from the operands' sizes: nothing is read, but users must wait for them."""
     return Work("movement", reads=False)
 
 
-def selects(op: Operator, shapes: Shapes) -> Work:
+def selects(op: AttributeValues, shapes: Shapes) -> Work:
     """Copies of what goes into the result."""
     return Work("movement", selects=True)
 
 
-def looks_up(op: Operator, shapes: Shapes) -> Work:
+def looks_up(op: AttributeValues, shapes: Shapes) -> Work:
     """Copies from or to where indices say."""
     return Work("lookup", selects=True)
 
 
-def reduces(op: Operator, shapes: Shapes) -> Work:
+def reduces(op: AttributeValues, shapes: Shapes) -> Work:
     """One operation for each element of the operand."""
     return Work("reduce", shapes.x_elements)
 
 
-def elementwise(op: Operator, shapes: Shapes) -> Work:
+def elementwise(op: AttributeValues, shapes: Shapes) -> Work:
     """The operator's effort for each element of the result."""
     return Work("elementwise", op.effort.flops * shapes.y_elements)  # type: ignore[attr-defined]
 
 
-def undecided(op: Operator, shapes: Shapes) -> Work:
+def undecided(op: AttributeValues, shapes: Shapes) -> Work:
     """An operator that the passes have not taken apart yet: a few flops for each element."""
     return Work("elementwise", 4 * shapes.written)
 
 
-def in_python(op: Operator, shapes: Shapes) -> Work:
+def in_python(op: AttributeValues, shapes: Shapes) -> Work:
     """A step of the runtime's, a flop for each element; what bodies compute comes on top."""
     return Work("host", shapes.written)
 
