@@ -14,7 +14,7 @@ from parax.compiler.costs.cost import Cost
 from parax.compiler.frontend.parse import Source
 from parax.compiler.ir.graph import Graph
 from parax.compiler.planner.partition.micro_batches import bubble, micro_batch_sizes, micro_batches
-from parax.compiler.planner.partition.schedules import plan_pipeline, policy_of
+from parax.compiler.planner.partition.schedules import plan_pipeline, policy_of, scheduled_graph
 from parax.compiler.planner.partition.simulate import Part, Pipeline, Sequential, Work, graph_works, simulate
 from parax.compiler.planner.partition.stages import stages_by_utilisation
 from parax.compiler.targets.machine import Machine
@@ -127,6 +127,7 @@ def pipeline_gain(graph: Graph, machine: Machine) -> float:
     """Throughput of the pipeline over that of one operator after the other on all cores, the same batch."""
     one_by_one = simulate(graph_works(graph, {"N": BATCH}, direct_cost), machine, Sequential(machine.n_cores))
     schedule = plan_pipeline(graph, machine, machine.n_cores, BATCH, n_stages=STAGES)
+    graph = scheduled_graph(graph, schedule)
     policy = policy_of(graph, schedule)
     rows = -(-BATCH // (schedule.micro_batches or 1))
     piped = simulate(graph_works(graph, {"N": rows}, direct_cost), machine, policy)

@@ -39,7 +39,7 @@ class Compilation:
     Attributes:
         options: the user's choices. progress: called with (phase, fraction of the whole work done).
         trace: make the build whose kernels record when they ran (see runtime/profiling/recorder.py).
-        scheduler: decides how the optimised graph runs on several cores; it may put Result nodes in.
+        scheduler: decides how the optimised graph, which it only reads, runs on several cores.
         decision: the planner's, where it was made before.
         machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.

@@ -107,7 +107,7 @@ def candidates(graph: Graph, run: Compilation) -> MakePlan:
     def make(decision: Decision, trace: bool) -> Plan:
         options = replace(run.options, dump=None, print_after=())  # which are of the plan that is chosen
         own = Compilation(options, quiet, trace or options.profile, decision=decision, indexing=run.indexing)
-        own.watch(Pipeline(run.passes.passes, run.passes.step_passes))
+        own.watch(Pipeline(run.passes.passes, run.passes.step_passes, run.passes.schedule_passes))
         return build_plan(graph.clone(), own)
 
     return make

@@ -141,13 +141,15 @@ def _check_outputs(natives: Sequence[Graph]) -> None:
 
 def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | None:
     """How the only step runs on several cores, and its memory then; None for one kernel after the other."""
-    scheduler = run.scheduler or (run.decision.scheduler if run.decision else None)
-    if scheduler is None or [type(step) for step in block.steps] != [NativeStep]:
+    if [type(step) for step in block.steps] != [NativeStep]:
         return None
-    schedule = scheduler(block.graph)
+    schedule = run.decision.schedule if run.decision else None
+    if run.scheduler is not None:
+        schedule = run.scheduler(block.graph)
     if schedule is None or schedule.mode == "sequential":
         return None
-    run.dump("schedule.txt", print_schedule(schedule))
+    run.passes.run_on_scheduled(block.graph, schedule)
+    run.dump("schedule.txt", print_schedule(schedule, block.graph))
     return schedule, plan_memory(block.graph, schedule)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import InternalError, UnsupportedOp, UnsupportedUse
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Operator
-from ..ir.schedule import Schedule
+from ..ir.schedule import Schedule, node_of
 from ..ir.types import Dim, TensorType, ceil_div, dim_max
 from ..ir.values import node_where
 from ..ir.views import Home, MemoryPlan, computes, homes
@@ -188,7 +188,7 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
     if refused:
         raise _all_of(refused)
     if scheduled is not None:
-        segment.scheduled = _schedule(calls, places.moved(scheduled[1]), scheduled[0])
+        segment.scheduled = _schedule(graph, calls, places.moved(scheduled[1]), scheduled[0])
     return segment
 
 
@@ -230,7 +230,9 @@ def _let_go(node: Node, graph: Graph, lowered: Container[Node]) -> None:
             v.data = np.broadcast_to(np.zeros((), v.data.dtype), v.data.shape)
 
 
-def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Schedule) -> ScheduledSegment:
+def _schedule(
+    graph: Graph, calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Schedule
+) -> ScheduledSegment:
     segment = ScheduledSegment(schedule, arena=places.memory.total)
     for stage in schedule.stages:
         layers = []
@@ -238,7 +240,7 @@ def _schedule(calls: dict[Node, list[PlacedCall]], places: _Places, schedule: Sc
             branches = []
             for branch in layer.branches:
                 own = [_place(placed.call, places, segment, placed.number, placed.value)
-                       for node in branch.nodes for placed in calls.get(node, ())]
+                       for name in branch.nodes for placed in calls.get(node_of(graph, name), ())]
                 branches.append(PlacedBranch(branch.first_core, branch.n_cores, own))
             layers.append([branch for branch in branches if branch.calls])
         segment.stages.append(PlacedStage(stage.first_core, stage.n_cores, [layer for layer in layers if layer]))

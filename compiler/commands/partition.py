@@ -58,7 +58,7 @@ def show(args: argparse.Namespace, console: Console) -> int:
         from ..planner.draw_layers import layers_svg
 
         write_whole(args.svg, layers_svg(f"{args.file.name}: {found.schedule.mode}", found))
-    cuts = [[line.number, line.stage, " ".join(line.results())] for line in found.layers if line.results()]
+    cuts = [[line.number, line.stage, " ".join(line.handed_on)] for line in found.layers if line.handed_on]
     machine = f"{found.machine.name}{' (simulated)' if found.machine.simulated else ''}"
     facts: list[list[object]] = [
         ["machine", machine], ["mode", found.schedule.mode], ["cores", found.schedule.n_cores], ["rows", found.rows],

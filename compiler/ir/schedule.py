@@ -1,14 +1,16 @@
 """What runs where: the nodes of an optimised graph on the cores of one instance.
 
-Owns the result of partitioning, which passes make and the backend lowers. Knows no costs and no algorithm.
+Owns the result of partitioning, which the planner finds, a pass writes into the graph and the backend lowers. Knows no
+costs and no algorithm.
 
-The graph of a schedule has its nodes in the schedule's order: stage by stage, layer by layer, and `Result` nodes
-between layers. Cores are numbered from 0 within the instance.
+A schedule names nodes by their first outputs, and so fits every copy of the graph for which it was found. In the graph
+into which `passes/partition/result_nodes.py` has written it, nodes are in the schedule's order, stage by stage, layer
+by layer, with a `Result` node behind every layer that hands values on. Cores are numbered from 0 within the instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +20,7 @@ from .ops.internal import Result
 from .views import roots
 
 Mode = Literal["sequential", "layered", "pipelined"]
+SEVERAL = -1  # where a branch's number may stand: all of the layer's
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,14 @@ class Branch:
     """Nodes that run one after the other on cores of their own.
 
     With several cores these share each kernel's work items and meet after each kernel.
+
+    Attributes:
+        nodes: by their first outputs.
     """
 
     first_core: int
     n_cores: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[str, ...]
 
     @property
     def cores(self) -> range:
@@ -42,16 +48,14 @@ class Layer:
 
     They run on disjoint cores, or all of them on all cores of the stage (a *shared* layer): every kernel is cut over
     these, and the cores meet only once each has its part of the first kernel of every branch behind it, then once it
-    has that of the second ones, and so on. All cores of the stage meet at the layer's end, where `result` hands on what
-    later layers use; it is None if they use nothing of it, as after the last layer. A sequential layer is one branch
-    over all cores.
+    has that of the second ones, and so on. All cores of the stage meet at the layer's end, where a `Result` hands on
+    what later layers use, if they use anything. A sequential layer is one branch over all cores.
     """
 
     branches: tuple[Branch, ...]
-    result: Node | None = None
 
     @property
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[str]:
         """The nodes of all branches, without the `Result`."""
         return (node for branch in self.branches for node in branch.nodes)
 
@@ -98,8 +102,25 @@ class Schedule:
 
 def sequential_schedule(graph: Graph, n_cores: int) -> Schedule:
     """One node after the other on all cores."""
-    branch = Branch(0, n_cores, tuple(n for n in graph if not isinstance(n.op, Result)))
+    branch = Branch(0, n_cores, tuple(n.output.name for n in graph if not isinstance(n.op, Result)))
     return Schedule("sequential", n_cores, (Stage((Layer((branch,)),), 0, n_cores),))
+
+
+def node_of(graph: Graph, name: str) -> Node:
+    """The node whose first output has the name.
+
+    Raises:
+        InternalError: there is none.
+    """
+    node = graph.value(name).producer if graph.has_value(name) else None
+    if node is None or node.output.name != name:
+        raise InternalError("a schedule of another graph", where=f"graph {graph.name}", found=f"node %{name}")
+    return node
+
+
+def results_of(graph: Graph) -> dict[int, Node]:
+    """The `Result` nodes, by the number of the layer that each ends."""
+    return {node.op.layer: node for node in graph if isinstance(node.op, Result)}
 
 
 def check_schedule(graph: Graph, schedule: Schedule) -> None:
@@ -115,12 +136,10 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     for i, layer in enumerate(schedule.layers):
         for b, branch in enumerate(layer.branches):
             n_expected += len(branch.nodes)
-            order.update((node, (i, b)) for node in branch.nodes)
-        if layer.result is not None:
-            n_expected += 1
-            order[layer.result] = (i, len(layer.branches))
-            if not isinstance(layer.result.op, Result):
-                raise InternalError(f"layer {i} does not end in a Result", where=layer.result.where)
+            order.update((node_of(graph, name), (i, b)) for name in branch.nodes)
+    for i, result in results_of(graph).items():
+        n_expected += 1
+        order[result] = (i, SEVERAL)
     if n_expected != len(order) or set(order) != set(graph):
         raise InternalError("a schedule must have every node once", where=f"graph {graph.name}",
                             expected=len(graph), found=n_expected)  # fmt: skip
@@ -160,8 +179,13 @@ def _check_operands(node: Node, order: dict[Node, tuple[int, int]], bytes_of: di
                                 where=node.where, found=f"layer {layer}, branch {branch}")  # fmt: skip
 
 
-def print_schedule(schedule: Schedule) -> str:
-    """The schedule as text: stages, layers, and each branch with its cores and nodes, by their first outputs."""
+def print_schedule(schedule: Schedule, graph: Graph) -> str:
+    """The schedule as text: stages, layers, each branch with its cores and nodes, and what a layer hands on.
+
+    Args:
+        graph: with the `Result` nodes.
+    """
+    results = results_of(graph)
     batches = f", {schedule.micro_batches} micro-batches" if schedule.micro_batches else ""
     lines = [f"schedule {schedule.mode} on {_count(schedule.n_cores, 'core')}{batches} {{"]
     number = 0
@@ -170,16 +194,16 @@ def print_schedule(schedule: Schedule) -> str:
         for layer in stage.layers:
             lines.append(f"    layer {number} {{")
             lines += [f"      {_cores(b.cores)}: {_names(b.nodes)}" for b in layer.branches]
-            if layer.result is not None:
-                lines.append(f"      result: {' '.join(f'%{v.name}' for v in layer.result.outputs)}")
+            if number in results:
+                lines.append(f"      result: {_names(v.name for v in results[number].outputs)}")
             lines.append("    }")
             number += 1
         lines.append("  }")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _names(nodes: tuple[Node, ...]) -> str:
-    return " ".join(f"%{node.output.name}" for node in nodes)
+def _names(names: Iterable[str]) -> str:
+    return " ".join(f"%{name}" for name in names)
 
 
 def _cores(cores: range) -> str:

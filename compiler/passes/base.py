@@ -10,11 +10,12 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 from ...errors import ParaxError
 from ..ir.graph import Graph, nested_graphs
+from ..ir.schedule import Schedule
 from ..ir.verify import verify
 from .rewrite import Rewriter
 
@@ -56,8 +57,15 @@ class StepPass(DataflowPass):
     """Looks at the graph of one native step, after all other passes: they do not know what it makes."""
 
 
+@dataclass(frozen=True)
 class PartitionPass(Pass):
-    """Prepares the graph for several cores: layers, stages, and what bounds them."""
+    """Prepares the graph of the only native step for several cores: layers, stages, and what bounds them.
+
+    Attributes:
+        schedule: what the planner found for the graph.
+    """
+
+    schedule: Schedule | None = None
 
 
 @dataclass
@@ -81,12 +89,14 @@ class Pipeline:
     Attributes:
         passes: of the whole graph, its bodies included.
         step_passes: of the graph of each native step, once it is known what those are.
+        schedule_passes: of the only native step, where it runs by a schedule, once that is known.
         verify: check the graph after every pass.
         after: called with (number, report, graph, refused matches) after each pass.
     """
 
     passes: Sequence[Item]
     step_passes: Sequence[Item] = ()
+    schedule_passes: Sequence[PartitionPass] = ()
     verify: bool = False
     after: Callable[[int, PassReport, Graph, Sequence[str]], None] | None = None
     max_rounds: int = 8
@@ -102,13 +112,17 @@ class Pipeline:
             self._run(self.passes, nested, is_body=nested is not graph)
 
     def every_pass(self) -> Iterator[Pass]:
-        """Those of the graph and of native steps, in order."""
-        for item in (*self.passes, *self.step_passes):
+        """Those of the graph, of native steps and of schedules, in order."""
+        for item in (*self.passes, *self.step_passes, *self.schedule_passes):
             yield from (item,) if isinstance(item, Pass) else item
 
     def run_on_step(self, graph: Graph) -> None:
         """Run the passes of native steps on the graph of one; raises as `run`."""
         self._run(self.step_passes, graph, is_body=False)
+
+    def run_on_scheduled(self, graph: Graph, schedule: Schedule) -> None:
+        """Run the passes that write a schedule on the graph that runs by it; raises as `run`."""
+        self._run([replace(p, schedule=schedule) for p in self.schedule_passes], graph, is_body=False)
 
     def _run(self, items: Sequence[Item], graph: Graph, *, is_body: bool) -> None:
         for item in items:

@@ -1,7 +1,6 @@
 """Which passes run, in which order, at each optimisation level: explicit lists, no discovery.
 
-Everything that happens to a graph between the frontend and the kernels stands here, but for the `Result` nodes of a
-schedule, whose places the planner finds (`partition/result_nodes.py`).
+Everything that happens to a graph between the frontend and the kernels stands here.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from .base import Item, Pass, Pipeline
+from .base import Item, PartitionPass, Pass, Pipeline
 from .block.algebraic_simplification import AlgebraicSimplification
 from .block.decompose_composites import DecomposeComposites
 from .block.fold_affine import FoldAffine
@@ -44,6 +43,7 @@ from .node.no_op_elimination import NoOpElimination
 from .node.omit_neutral_operands import OmitNeutralOperands
 from .node.split_wide_operators import SplitWideOperators
 from .node.zero_size_elimination import ZeroSizeElimination
+from .partition.result_nodes import ResultNodes
 from .surroundings import Surroundings
 from .text import parse_passes
 
@@ -69,7 +69,8 @@ STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
     (SeparateOutputs, WriteInPlace, ReadInPlace),
 )  # fmt: skip
 """The same: the passes of each native step, which is the whole graph where no operator runs on the host."""
-
+SCHEDULED: tuple[type[PartitionPass], ...] = (ResultNodes,)
+"""The passes of the only native step, where it runs by a schedule, which they are handed; the same at every level."""
 
 ON_REQUEST = (MergeConvolutions,)
 """Passes of no level: the planner runs them where they pay, and whoever names them."""
@@ -84,11 +85,11 @@ def pipeline(opt_level: int, surroundings: Surroundings, text: str | None = None
     Raises:
         UsageError: the text is no pipeline.
     """
-    steps = _made(STEP_LEVELS[opt_level], surroundings)
+    steps, scheduled = _made(STEP_LEVELS[opt_level], surroundings), [kind() for kind in SCHEDULED]
     if text is None:
-        return Pipeline(_made(LEVELS[opt_level], surroundings), steps)
+        return Pipeline(_made(LEVELS[opt_level], surroundings), steps, scheduled)
     passes, own = parse_passes(text, known_passes(), surroundings)
-    return Pipeline(passes, steps if own is None else own)
+    return Pipeline(passes, steps if own is None else own, scheduled)
 
 
 def known_passes() -> dict[str, type[Pass]]:
@@ -110,4 +111,4 @@ def _made(kinds: Sequence[Kind], surroundings: Surroundings) -> list[Item]:
     return [[make(k) for k in kind] if isinstance(kind, tuple) else make(kind) for kind in kinds]
 
 
-__all__ = ["LEVELS", "STEP_LEVELS", "known_passes", "pipeline"]
+__all__ = ["LEVELS", "SCHEDULED", "STEP_LEVELS", "known_passes", "pipeline"]

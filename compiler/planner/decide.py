@@ -5,7 +5,6 @@ Owns the decision of one compilation, by prediction alone; running candidates fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +35,7 @@ class Decision:
     Attributes:
         rows: of a native call where a request has more; None where requests are not cut.
         least_rows: that are worth waking another instance for.
-        scheduler: writes the schedule into the graph; None for one kernel after the other.
+        schedule: of the graph that was planned; None for one kernel after the other.
         choice: what it follows from; None where somebody else decided.
         size_rules: instances for requests of sizes that the chosen ones do not suit.
         machine: that kernels are chosen for.
@@ -44,7 +43,7 @@ class Decision:
 
     rows: int | None
     least_rows: int
-    scheduler: Callable[[Graph], Schedule] | None = None
+    schedule: Schedule | None = None
     choice: Choice | None = None
     size_rules: tuple[SizeRule, ...] = ()
     machine: Machine | None = None
@@ -110,7 +109,7 @@ def followed(planner: Planner, choice: Choice, options: CompileOptions) -> Decis
     rows, least = rows_a_call(planner, c), planner.predictor.least_rows
     if options.mode == AUTO and options.instances is None and options.opt_level >= LEAST_LEVEL_FOR_OTHERS:
         rules = size_rules(planner, choice, rows, *_bounds(planner, options))
-    return Decision(rows, least, planner.scheduler(c, choice.load), choice, rules, planner.machine)
+    return Decision(rows, least, planner.schedule(c, choice.load), choice, rules, planner.machine)
 
 
 def rows_a_call(planner: Planner, candidate: Candidate) -> int | None:

@@ -6,7 +6,6 @@ lie side by side over all its cores. It must not know how layers are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 from .draw import COLOURS, OTHER, legend
@@ -30,7 +29,7 @@ def layers_svg(title: str, found: Partitioned) -> str:
         kinds |= {kind for _, operators in line.branches() for _, kind in operators}
         height = _layer(parts, line, per_core, top)
         top += height + GAP
-        if line.results():
+        if line.handed_on:
             _result(parts, line, per_core, top)
             top += RESULT + GAP
     below, height = legend(sorted(kinds - {"view"}), top)
@@ -68,7 +67,7 @@ def _box(name: str, kind: str, x: float, y: int, width: float) -> str:
 def _result(parts: list[str], line: LayerLine, per_core: float, top: int) -> None:
     """A bar over the cores of the layer, which meet there."""
     first, last = _cores(line)
-    values: Sequence[str] = line.results()
+    values = line.handed_on
     x, width = LEFT + first * per_core, (last - first) * per_core - 2
     text = f"Result: {len(values)} value{'' if len(values) == 1 else 's'}"
     parts.append(f'<g><rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{RESULT}" rx="6" fill="#333"/>'

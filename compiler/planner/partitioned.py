@@ -12,9 +12,9 @@ from typing import Any
 from ...errors import UnsupportedOp, UsageError
 from ..costs.cost import CostRule
 from ..ir.graph import Graph, Node
-from ..ir.schedule import Layer, Schedule, check_schedule
+from ..ir.schedule import Layer, Schedule, check_schedule, node_of, results_of
 from ..targets.machine import Machine
-from .partition.schedules import plan_layers, plan_pipeline, policy_of
+from .partition.schedules import plan_layers, plan_pipeline, policy_of, scheduled_graph
 from .partition.simulate import Sequential, simulate
 from .partition.works import Work, graph_works
 from .planner import Planner, runs_in_steps
@@ -24,23 +24,22 @@ from .planner import Planner, runs_in_steps
 class LayerLine:
     """A layer: its number and stage, and predicted seconds from its first start to its last end, of a micro-batch.
 
-    `kinds`: of its nodes' work.
+    Attributes:
+        operators: node → the name of the model's operator, where it has one, and the kind of its work.
+        handed_on: the values that the layer hands on.
     """
 
     number: int
     stage: int
     layer: Layer
     seconds: float
-    kinds: Mapping[Node, str]
+    operators: Mapping[str, tuple[str, str]]
+    handed_on: tuple[str, ...]
 
     def branches(self) -> Iterator[tuple[range, list[tuple[str, str]]]]:
-        """Cores and nodes, each by the name of the model's operator, where it has one, and the kind of its work."""
+        """Cores, and the name and kind of each operator that they run."""
         for branch in self.layer.branches:
-            yield branch.cores, [(_name(node), self.kinds[node]) for node in branch.nodes]
-
-    def results(self) -> list[str]:
-        """What the layer hands on."""
-        return [] if self.layer.result is None else [v.name for v in self.layer.result.operands]
+            yield branch.cores, [self.operators[name] for name in branch.nodes]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Partitioned:
     def to_json(self) -> dict[str, Any]:
         """For --format json; seconds are predictions."""
         lines = [
-            {"layer": line.number, "stage": line.stage, "seconds": line.seconds, "result": line.results(),
+            {"layer": line.number, "stage": line.stage, "seconds": line.seconds, "result": list(line.handed_on),
              "branches": [{"cores": list(cores), "nodes": [name for name, _ in operators]}
                           for cores, operators in line.branches()]}
             for line in self.layers
@@ -99,6 +98,7 @@ def partition(planner: Planner, rows: int | None, n_stages: int | None) -> Parti
         sequential = _sequential(graph, found, n_cores, {**symbols, symbol: load.rows}, cost)
         schedule = plan_pipeline(graph, found, n_cores, load.rows, symbol, symbols, n_stages, cost=cost)
         sizes = {**symbols, symbol: -(-load.rows // (schedule.micro_batches or 1))}
+    graph = scheduled_graph(graph, schedule)
     check_schedule(graph, schedule)
     works = _works(graph, found, schedule.n_cores, sizes, cost)
     return _predicted(graph, schedule, found, load.rows, sequential, works)
@@ -116,15 +116,19 @@ def _predicted(
     graph: Graph, schedule: Schedule, machine: Machine, rows: int, sequential: float, works: list[Work]
 ) -> Partitioned:
     timeline = simulate(works, machine, policy_of(graph, schedule))
-    number = {node: i for i, node in enumerate(graph)}
+    number = {node.output.name: i for i, node in enumerate(graph)}
+    results = results_of(graph)
     when = {span.work: (span.start, span.end) for span in timeline.spans if span.batch == 0}
     lines: list[LayerLine] = []
     for k, stage in enumerate(schedule.stages):
         for layer in stage.layers:
-            times = [when[number[node]] for node in layer.nodes if number[node] in when]
+            nodes = {name: node_of(graph, name) for name in layer.nodes}
+            times = [when[number[name]] for name in nodes if number[name] in when]
             seconds = max(end for _, end in times) - min(start for start, _ in times) if times else 0.0
-            kinds = {node: works[number[node]].cost.kind for node in layer.nodes}
-            lines.append(LayerLine(len(lines), k, layer, seconds, kinds))
+            operators = {name: (_name(node), works[number[name]].cost.kind) for name, node in nodes.items()}
+            result = results.get(len(lines))
+            handed_on = () if result is None else tuple(v.name for v in result.operands)
+            lines.append(LayerLine(len(lines), k, layer, seconds, operators, handed_on))
     return Partitioned(graph, schedule, machine, rows, timeline.total_seconds, sequential, tuple(lines))
 
 

@@ -136,12 +136,12 @@ class PlanSearch:
 
     def plan_of(self, candidate: Candidate, load: Load, *, trace: bool = False) -> Plan:
         """What a candidate runs: the plan that all sequential ones share, or one with its schedule."""
-        scheduler = self.planner.scheduler(candidate, load)
-        key = (None if scheduler is None else candidate), (None if scheduler is None else load), trace
+        schedule = self.planner.schedule(candidate, load)
+        key = (None if schedule is None else candidate), (None if schedule is None else load), trace
         if key not in self._plans:
             self.progress(f"compiling {candidate.name}", 0.5)
             rows = rows_a_call(self.planner, candidate)
-            decision = Decision(rows, self.planner.predictor.least_rows, scheduler, machine=self.planner.machine)
+            decision = Decision(rows, self.planner.predictor.least_rows, schedule, machine=self.planner.machine)
             self._plans[key] = self.make(decision, trace)
         return self._plans[key]
 

@@ -6,7 +6,7 @@ Owns that procedure. It must not know how plans are compiled or stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..backend.costs import node_cost
@@ -21,7 +21,6 @@ from ..passes.dataflow.memory_planning import plan_memory
 from ..targets.machine import Machine
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load, sequential_candidates
 from .choice import Choice, Row, choose
-from .partition.schedules import plan_pipeline
 from .predict import Predictor, fewest_rows
 
 TYPICAL = 32  # what an open dimension other than the batch is taken to be
@@ -111,15 +110,13 @@ class Planner:
                 found.append(Candidate(1, self.n_cores, None, PIPELINED, len(s.stages), s.micro_batches or 1))
         return [Row(candidate, self.predictor.predict(candidate, load)) for candidate in found]
 
-    def scheduler(self, candidate: Candidate, load: Load) -> Callable[[Graph], Schedule] | None:
-        """What writes a candidate's schedule into an equal graph; None for a sequential one."""
+    def schedule(self, candidate: Candidate, load: Load) -> Schedule | None:
+        """A candidate's schedule, the one that it was predicted with; None for a sequential one."""
         if candidate.mode == LAYERED:
-            return lambda graph: self.predictor.layers_of(graph, candidate.cores_each, candidate.rows or load.rows)
-        if candidate.mode == PIPELINED and self.symbol is not None:
-            symbol, others = self.symbol, self.predictor.symbols
-            return lambda graph: plan_pipeline(
-                graph, self.machine, candidate.cores_each, load.rows, symbol, others, candidate.stages, cost=self.cost
-            )
+            return self.predictor.layers(candidate.cores_each, candidate.rows or load.rows)
+        if candidate.mode == PIPELINED:
+            found = self.predictor.pipelined(candidate.cores_each, load.rows)
+            return None if found is None else found.schedule
         return None
 
     def plain(self, candidate: Candidate, load: Load) -> bool:

@@ -22,7 +22,7 @@ from ..ir.views import MemoryPlan
 from ..targets.machine import Machine
 from .candidate import LAYERED, PIPELINED, SEQUENTIAL, Candidate, Load
 from .partition.cache_model import memory_of
-from .partition.schedules import Operators, Parts, best_layers, plan_pipeline, policy_of, write_layers
+from .partition.schedules import plan_layers, plan_pipeline, policy_of, scheduled_graph
 from .partition.simulate import Instances, Timeline, simulate
 from .partition.works import Measured, Work, far_limit, graph_works, seconds_on
 
@@ -95,7 +95,7 @@ class Predictor:
     _runs: dict[tuple[int, int, int, float], Timeline] = field(default_factory=dict)
     _works: dict[tuple[int, Caches | None], list[Work]] = field(default_factory=dict)
     _scheduled: dict[tuple[str, int, int, int, bool], Scheduled | None] = field(default_factory=dict)
-    _layers: dict[tuple[int, int, bool, tuple[int, ...]], list[Parts]] = field(default_factory=dict)
+    _layers: dict[tuple[int, int, bool], Schedule] = field(default_factory=dict)
 
     @cached_property
     def memory(self) -> MemoryPlan | None:
@@ -121,31 +121,28 @@ class Predictor:
         """
         key = LAYERED, cores, rows, instances, self.measured is not None
         if key not in self._scheduled:
-            graph = self.graph.clone()
-            schedule = self.layers_of(graph, cores, rows)
-            self._scheduled[key] = self._run_schedule(graph, schedule, rows, instances)
+            self._scheduled[key] = self._run_schedule(self.layers(cores, rows), rows, instances)
         return self._scheduled[key]
 
-    def layers_of(self, graph: Graph, cores: int, rows: int) -> Schedule:
-        """Write the layers into a graph that is equal to this one."""
-        known = self.measured(cores, rows) if self.measured is not None else None
-        operators = Operators.of(graph, self.machine, cores, self.sizes(rows), known, self.cost)
-        key = cores, rows, known is not None, tuple(operators.dag.before)
+    def layers(self, cores: int, rows: int) -> Schedule:
+        """The best layers on so many cores, for calls of `rows` rows, found at the first call; they may be one."""
+        key = cores, rows, self.measured is not None
         if key not in self._layers:
-            self._layers[key] = best_layers(operators, cores)
-        return write_layers(operators, self._layers[key], cores)
+            known = self.measured(cores, rows) if self.measured is not None else None
+            self._layers[key] = plan_layers(self.graph, self.machine, cores, self.sizes(rows), measured=known,
+                                            cost=self.cost)  # fmt: skip
+        return self._layers[key]
 
     def pipelined(self, cores: int, rows: int) -> Scheduled | None:
         """The graph as a pipeline on so many cores, for requests of `rows` rows; None where it has no two stages."""
         key = PIPELINED, cores, rows, 1, False
         if key not in self._scheduled and self.symbol is not None:
-            graph = self.graph.clone()
-            schedule = plan_pipeline(graph, self.machine, cores, rows, self.symbol, self.symbols, cost=self.cost)
+            schedule = plan_pipeline(self.graph, self.machine, cores, rows, self.symbol, self.symbols, cost=self.cost)
             micro = -(-rows // (schedule.micro_batches or 1))
-            self._scheduled[key] = self._run_schedule(graph, schedule, micro)
+            self._scheduled[key] = self._run_schedule(schedule, micro)
         return self._scheduled.get(key)
 
-    def _run_schedule(self, graph: Graph, schedule: Schedule, rows: int, instances: int = 1) -> Scheduled | None:
+    def _run_schedule(self, schedule: Schedule, rows: int, instances: int = 1) -> Scheduled | None:
         if schedule.mode == SEQUENTIAL:
             return None
         beside = -(-instances // self.machine.n_sockets)
@@ -154,6 +151,7 @@ class Predictor:
         if self.measured is not None and schedule.mode == LAYERED:
             known = self.measured(schedule.n_cores, rows)
         caches = self.machine.caches(instances, schedule.n_cores)
+        graph = scheduled_graph(self.graph, schedule)
         works = graph_works(graph, self.sizes(rows), self.cost, caches, measured=known)
         return Scheduled(schedule, works, simulate(works, machine, policy_of(graph, schedule)))
 

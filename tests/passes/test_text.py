@@ -71,7 +71,7 @@ def test_every_level_can_be_written(level: int) -> None:
 def test_native_steps_keep_the_passes_of_the_level_unless_the_text_names_others() -> None:
     assert pipeline(2, AROUND, "dead-code").step_passes == pipeline(2, AROUND).step_passes
     assert [p.pass_name() for p in pipeline(2, AROUND, "dead-code,steps(read-in-place)").every_pass()] == [
-        "dead-code", "read-in-place"]  # fmt: skip
+        "dead-code", "read-in-place", "result-nodes"]  # fmt: skip
 
 
 def test_options_win_over_what_is_handed_in_and_the_rest_of_it_stays() -> None:

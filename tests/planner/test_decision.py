@@ -22,11 +22,13 @@ from parax.compiler.compilation import Compilation
 from parax.compiler.driver import compile_model, import_graph, optimise
 from parax.compiler.frontend.importer import import_model
 from parax.compiler.ir.graph import Graph
-from parax.compiler.ir.schedule import print_schedule
+from parax.compiler.ir.schedule import check_schedule
+from parax.compiler.ir.text import print_graph
 from parax.compiler.ir.views import is_window
 from parax.compiler.planner import predict
 from parax.compiler.planner.candidate import LAYERED, PIPELINED, Candidate, Load
 from parax.compiler.planner.decide import Decision, decide, options_load, rows_a_call
+from parax.compiler.planner.partition.schedules import scheduled_graph
 from parax.compiler.planner.planner import Planner
 from parax.compiler.planner.timeline import recorded_spans
 from parax.compiler.planning import study_of
@@ -111,20 +113,27 @@ def test_cheap_layers_are_chosen_for_branches_and_written_into_the_graph() -> No
     machine = replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4)
     decision = decided(machine, hint="latency")
     assert decision.choice is not None and decision.choice.candidate.mode == LAYERED
-    assert decision.scheduler is not None
-    schedule = decision.scheduler(graph_of(branchy(), parax.CompileOptions(hint="latency")))
-    assert any(len(layer.branches) > 1 for layer in schedule.layers)
-    assert decided(machine, hint="latency", opt_level=1).scheduler is None
+    assert decision.schedule is not None
+    assert any(len(layer.branches) > 1 for layer in decision.schedule.layers)
+    graph = graph_of(branchy(), parax.CompileOptions(hint="latency"))
+    check_schedule(scheduled_graph(graph, decision.schedule), decision.schedule)
+    assert decided(machine, hint="latency", opt_level=1).schedule is None
 
 
-def test_the_layers_that_decided_are_the_ones_that_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [LAYERED, PIPELINED])
+def test_the_schedule_that_decided_is_the_one_that_is_written(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     machine = replace(TWO, flops_per_core=1e9, barrier_seconds=1e-4)
     planner = Planner(graph_of(branchy(), parax.CompileOptions(hint="latency")), machine, 2, "latency")
-    found = planner.predictor.layered(2, 1)
-    assert found is not None
-    monkeypatch.setattr(predict, "best_layers", lambda *_: pytest.fail("searched twice"))
-    again = planner.predictor.layers_of(planner.graph.clone(), 2, 1)
-    assert print_schedule(again) == print_schedule(found.schedule)
+    before = print_graph(planner.graph)
+    load = Load(1 if mode == LAYERED else 64)
+    rows = planner.scheduled(load, planner.rows(load))
+    candidate = next(row.candidate for row in rows if row.candidate.mode == mode)
+    for name in ("plan_layers", "plan_pipeline"):
+        monkeypatch.setattr(predict, name, lambda *_, **__: pytest.fail("searched twice"))
+    schedule = planner.schedule(candidate, load)
+    assert schedule is not None and schedule.mode == mode
+    check_schedule(scheduled_graph(planner.graph, schedule), schedule)
+    assert print_graph(planner.graph) == before
 
 
 def test_layered_instances_share_the_memory() -> None:

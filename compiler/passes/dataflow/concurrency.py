@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ....errors import InternalError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.shape import Concat
-from ...ir.schedule import Schedule, check_schedule, print_schedule
+from ...ir.schedule import Schedule, check_schedule, node_of, print_schedule
 from ...ir.views import computes, roots
 
 
@@ -55,7 +55,7 @@ def scheduled_spots(graph: Graph, schedule: Schedule) -> dict[Node, Spot]:
         for layer in stage.layers:
             opens = len(found)
             for branch in layer.branches:
-                for node in branch.nodes:
+                for node in (node_of(graph, name) for name in branch.nodes):
                     if computes(node):
                         found[node] = Spot(number, n_branches, len(found), opens)
                 n_branches += 1
@@ -64,7 +64,7 @@ def scheduled_spots(graph: Graph, schedule: Schedule) -> dict[Node, Spot]:
         _check_order(graph, found)
     except InternalError as error:
         if hasattr(error, "add_note"):
-            error.add_note(print_schedule(schedule))
+            error.add_note(print_schedule(schedule, graph))
         raise
     return found
 

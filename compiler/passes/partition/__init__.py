@@ -1,1 +1,1 @@
-"""Passes that write a partition into a graph; the search for it is the planner's."""
+"""Passes that write a schedule into a graph; the search for it is the planner's."""

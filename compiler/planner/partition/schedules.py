@@ -1,4 +1,4 @@
-"""Partitions written into a graph: nodes in order, `Result` nodes between layers, and the schedule that says who runs.
+"""Partitions of a graph as schedules, which say who runs what; the graph is only read.
 
 Owns the two entries of the room: `plan_layers` for one request on all cores, `plan_pipeline` for batches that flow
 through stages. It must not know kernels; what things cost is asked of the cost model.
@@ -14,15 +14,13 @@ from itertools import accumulate
 from ...backend.costs import node_cost
 from ...costs.cost import CostRule
 from ...ir.graph import Graph, Node
-from ...ir.ops.internal import Result
-from ...ir.schedule import Branch, Layer, Schedule, Stage, sequential_schedule
-from ...passes.partition.result_nodes import ResultNodes
+from ...ir.schedule import Branch, Layer, Schedule, Stage, results_of, sequential_schedule
+from ...passes.pipelines import SCHEDULED
 from ...passes.rewrite import Rewriter
 from ...targets.machine import Machine
 from .branches import Branches, TaskTimes
 from .dag import Dag, Mask, bits, contract_views, mask_of
 from .layers import LayerOptions, layer_partition
-from .merging import merge_where_it_pays
 from .micro_batches import micro_batches
 from .simulate import Layers, Part, Pipeline, Policy, Sequential, simulate
 from .stages import balanced_stages
@@ -99,36 +97,33 @@ class Operators:
         """What the simulator of the whole says, which lets operators side by side share the memory as they run."""
         return simulate(self.works, self.times.machine, policy).total_seconds
 
-    def write(
+    def schedule(
         self, stages: Sequence[tuple[int, int, list[Parts]]], micro_batches: int | None = None, batch: int = 1
     ) -> Schedule:
-        """Bring the graph's nodes into the order of the layers and insert the `Result` nodes.
+        """The schedule with these layers.
 
         Args:
             stages: first core, cores and layers of each; the cores of layers count from the stage's first.
             micro_batches: of a pipeline, for a request of `batch` rows.
         """
-        layers = [(first, parts) for first, _, of_stage in stages for parts in of_stage]
-        branches = [[Branch(first + core, n, self._in_order(mask)) for core, n, mask in parts]
-                    for first, parts in layers]  # fmt: skip
-        first_branch = branches[0][0]
-        branches[0][0] = Branch(first_branch.first_core, first_branch.n_cores, (*self.free, *first_branch.nodes))
-        for node in (node for layer in branches for branch in layer for node in branch.nodes):
-            self.graph.move(node)
-        cuts = tuple(accumulate(sum(len(branch.nodes) for branch in layer) for layer in branches))[:-1]
-        ends = accumulate(len(of_stage) for _, _, of_stage in stages)
-        stage_at = {end - 1: k for k, end in enumerate(ends)} if micro_batches is not None else {}
-        ResultNodes(cuts, stage_at).run(self.graph, Rewriter(self.graph))
-        results = {node.op.layer: node for node in self.graph if isinstance(node.op, Result)}
-        made = iter([Layer(tuple(layer), results.get(i)) for i, layer in enumerate(branches)])
-        staged = tuple(Stage(tuple(next(made) for _ in of_stage), first, n) for first, n, of_stage in stages)
+        free = [node.output.name for node in self.free]
+        staged = []
+        for first, n, of_stage in stages:
+            layers = []
+            for parts in of_stage:
+                branches = [Branch(first + core, width, (*free, *self._in_order(mask))) if i == 0 else
+                            Branch(first + core, width, self._in_order(mask))
+                            for i, (core, width, mask) in enumerate(parts)]  # fmt: skip
+                free = []  # it was for the first branch of all
+                layers.append(Layer(tuple(branches)))
+            staged.append(Stage(tuple(layers), first, n))
         n_cores = max(first + n for first, n, _ in stages)
         if micro_batches is None:
-            return Schedule("layered", n_cores, staged)
-        return Schedule("pipelined", n_cores, staged, micro_batches, -(-batch // micro_batches))
+            return Schedule("layered", n_cores, tuple(staged))
+        return Schedule("pipelined", n_cores, tuple(staged), micro_batches, -(-batch // micro_batches))
 
-    def _in_order(self, mask: Mask) -> tuple[Node, ...]:
-        return tuple(node for i in bits(mask) for node in self.nodes[i])
+    def _in_order(self, mask: Mask) -> tuple[str, ...]:
+        return tuple(node.output.name for i in bits(mask) for node in self.nodes[i])
 
 
 def has_branches(graph: Graph) -> bool:
@@ -144,28 +139,25 @@ def plan_layers(
     symbols: Mapping[str, int],
     options: LayerOptions | None = None,
     measured: Measured | None = None,
-    merge: bool = False,
     cost: CostRule = node_cost,
 ) -> Schedule:
-    """Partition a graph into layers of branches side by side, and insert the `Result` nodes between them.
+    """Partition a graph into layers of branches side by side.
 
-    The graph must be optimised and final: what is added later has no place in the schedule. It stays as it is where
-    nothing is better than one node after the other on all cores, as the search sees it part by part or as the simulator
-    sees the whole; the schedule is "sequential" then.
+    The graph must be optimised and final: what is added later has no place in the schedule. Where nothing is better
+    than one node after the other on all cores, as the search sees it part by part or as the simulator sees the whole,
+    the schedule is "sequential".
 
     Args:
         n_cores: of the instance. symbols: sizes of symbolic dimensions to plan for.
         measured: what nodes took, with these sizes, alone on one core and on all; better than any prediction.
-        merge: also merge sibling convolutions where that pays; they may round differently then.
         cost: what a node costs.
     """
-    if merge:
-        merge_where_it_pays(graph, machine, n_cores, symbols, cost)
     operators = Operators.of(graph, machine, n_cores, symbols, measured, cost)
-    return write_layers(operators, best_layers(operators, n_cores, options), n_cores)
+    layers = _best_layers(operators, n_cores, options)
+    return operators.schedule([(0, n_cores, layers)]) if layers else sequential_schedule(graph, n_cores)
 
 
-def best_layers(operators: Operators, n_cores: int, options: LayerOptions | None = None) -> list[Parts]:
+def _best_layers(operators: Operators, n_cores: int, options: LayerOptions | None = None) -> list[Parts]:
     """The layers of a graph, none where one operator after the other is as good; see `plan_layers`."""
     layers = operators.layers(n_cores, options or LayerOptions()) if operators.dag.n else []
     if all(len(parts) == 1 for parts in layers):
@@ -173,13 +165,6 @@ def best_layers(operators: Operators, n_cores: int, options: LayerOptions | None
     side_by_side = Layers(tuple(tuple(Part(first, n, tuple(bits(mask))) for first, n, mask in parts)
                                 for parts in layers))  # fmt: skip
     return layers if operators.seconds(side_by_side) < operators.seconds(Sequential(n_cores)) else []
-
-
-def write_layers(operators: Operators, layers: list[Parts], n_cores: int) -> Schedule:
-    """Write layers into the operators' graph, which is equal to the one for which they were found."""
-    if not layers:
-        return sequential_schedule(operators.graph, n_cores)
-    return operators.write([(0, n_cores, layers)])
 
 
 def plan_pipeline(
@@ -225,7 +210,7 @@ def plan_pipeline(
     whole = options or LayerOptions()
     each = replace(whole, most_evaluations=whole.most_evaluations // len(stages))
     firsts = accumulate((c for _, c in stages), initial=0)
-    return operators.write(
+    return operators.schedule(
         [(first, c, operators.layers(c, each, mask)) for first, (mask, c) in zip(firsts, stages)], n_micro, batch
     )
 
@@ -252,27 +237,38 @@ def _stages(operators: Operators, n_cores: int, n_stages: int) -> list[tuple[Mas
     return [(mask_of([order[i] for i in units]), c) for units, c in found]
 
 
-def policy_of(graph: Graph, schedule: Schedule) -> Layers | Pipeline | Sequential:
-    """The schedule as a policy of the simulator, for the works of the graph as it is now."""
-    number = {node: i for i, node in enumerate(graph)}
+def scheduled_graph(graph: Graph, schedule: Schedule) -> Graph:
+    """A copy of the graph with the schedule written into it, as the compiler will."""
+    copy = graph.clone()
+    for kind in SCHEDULED:
+        kind(schedule).run(copy, Rewriter(copy))
+    return copy
 
-    def part(branch: Branch, results: Iterable[Node | None] = ()) -> Part:
-        nodes = [*branch.nodes, *(node for node in results if node is not None)]
-        return Part(branch.first_core, branch.n_cores, tuple(number[node] for node in nodes))
+
+def policy_of(graph: Graph, schedule: Schedule) -> Layers | Pipeline | Sequential:
+    """The schedule as a policy of the simulator, for the works of the graph into which it is written."""
+    number = {node.output.name: i for i, node in enumerate(graph)}
+    results = {layer: node.output.name for layer, node in results_of(graph).items()}
+
+    def part(branch: Branch, layers: Iterable[int] = ()) -> Part:
+        """A branch, and the `Result` nodes of some layers behind it."""
+        names = [*branch.nodes, *(results[i] for i in layers if i in results)]
+        return Part(branch.first_core, branch.n_cores, tuple(number[name] for name in names))
 
     if schedule.mode == "sequential":
         return Sequential(schedule.n_cores)
     if schedule.mode == "layered":
         return Layers(tuple(
-            tuple(part(branch, [layer.result] if k == 0 else []) for k, branch in enumerate(layer.branches))
-            for layer in schedule.layers
+            tuple(part(branch, [i] if k == 0 else []) for k, branch in enumerate(layer.branches))
+            for i, layer in enumerate(schedule.layers)
         ))  # fmt: skip
-    whole = []
+    whole, at = [], 0
     for stage in schedule.stages:
-        nodes = tuple(node for layer in stage.layers for node in layer.nodes)
-        whole.append(part(Branch(stage.first_core, stage.n_cores, nodes), [layer.result for layer in stage.layers]))
+        nodes = tuple(name for layer in stage.layers for name in layer.nodes)
+        whole.append(part(Branch(stage.first_core, stage.n_cores, nodes), range(at, at + len(stage.layers))))
+        at += len(stage.layers)
     return Pipeline(tuple(whole), schedule.micro_batches or 1)
 
 
-__all__ = ["Operators", "Parts", "best_layers", "device_batch", "has_branches", "plan_layers", "plan_pipeline",
-           "policy_of", "write_layers"]  # fmt: skip
+__all__ = ["Operators", "device_batch", "has_branches", "plan_layers", "plan_pipeline", "policy_of",
+           "scheduled_graph"]  # fmt: skip

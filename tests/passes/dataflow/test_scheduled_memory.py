@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 
 from parax.compiler.ir.graph import Graph, Node, Value
-from parax.compiler.ir.schedule import Branch, Layer, Schedule, Stage
+from parax.compiler.ir.schedule import Branch, Layer, Schedule, Stage, node_of
 from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import evaluate
 from parax.compiler.ir.views import Home, MemoryPlan, computes, homes
@@ -19,7 +19,7 @@ from parax.compiler.passes.rewrite import Rewriter
 from parax.errors import InternalError
 from passes.dataflow.test_memory_planning import graphs
 from sampling import thorough
-from schedules import random_schedule
+from schedules import random_schedule, written
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -27,7 +27,7 @@ SIZES = {"N": 3}
 Event = tuple[Node | str, int]  # a node, or a barrier, and the micro-batch
 
 
-def happens_before(schedule: Schedule, n_pieces: int) -> nx.DiGraph:
+def happens_before(graph: Graph, schedule: Schedule, n_pieces: int) -> nx.DiGraph:
     """Which event is over before which begins, for certain: program order, barriers and the pipeline's hand-over."""
     order = nx.DiGraph()
     last = len(schedule.stages) - 1
@@ -42,7 +42,8 @@ def happens_before(schedule: Schedule, n_pieces: int) -> nx.DiGraph:
             for i, layer in enumerate(stage.layers):
                 end: Event = (f"barrier{s}.{i}", b)
                 for branch in layer.branches:
-                    nx.add_path(order, [start, *((n, b) for n in branch.nodes if computes(n)), end])
+                    nodes = [node_of(graph, name) for name in branch.nodes]
+                    nx.add_path(order, [start, *((n, b) for n in nodes if computes(n)), end])
                 nx.add_path(order, [start, end])
                 start = end
             order.add_edge(start, (f"end{s}", b))
@@ -54,7 +55,7 @@ def check_apart(graph: Graph, schedule: Schedule, plan: MemoryPlan, n_pieces: in
 
     An element-wise node may overwrite its own operand; a buffer of windows has several writers.
     """
-    closure = nx.transitive_closure_dag(happens_before(schedule, n_pieces))
+    closure = nx.transitive_closure_dag(happens_before(graph, schedule, n_pieces))
     home_of = homes(graph)
     events: dict[tuple[Value, int], tuple[list[Event], list[Event], int, int]] = {}
     for v, offset in plan.offsets.items():
@@ -84,7 +85,7 @@ def test_what_may_live_at_once_lies_apart(
     SeparateOutputs().run(graph, Rewriter(graph))
     if in_place:
         WriteInPlace().run(graph, Rewriter(graph))
-    schedule = random_schedule(graph, Random(seed), n_cores, min(n_stages, n_cores), 3)
+    schedule = written(graph, random_schedule(graph, Random(seed), n_cores, min(n_stages, n_cores), 3))
     check_apart(graph, schedule, plan_memory(graph, schedule), 5 if n_stages else 1)
 
 
@@ -99,16 +100,16 @@ TWO_BRANCHES = """graph @g(%x: f32[64]) {
 }"""
 
 
-def scheduled(graph: Graph, *names: str) -> Schedule:
+def scheduled(*names: str) -> Schedule:
     """One layer on two cores, the branches given by their nodes' outputs."""
-    branches = [Branch(i, 1, tuple(graph.value(n).producer for n in text.split())) for i, text in enumerate(names)]
+    branches = [Branch(i, 1, tuple(text.split())) for i, text in enumerate(names)]
     return Schedule("layered", 2, (Stage((Layer(tuple(branches)),), 0, 2),))
 
 
 def test_no_branch_takes_an_operand_that_another_reads() -> None:
     text = TWO_BRANCHES.replace("%1 = Softmax(%x)\n", "").replace("%1", "%x").replace("return %6", "return %4, %5")
     graph = parse_graph(text.replace("  %6 = Add(%4, %5)\n", ""))
-    plan = plan_memory(graph, scheduled(graph, "2 4", "3 5"))
+    plan = plan_memory(graph, scheduled("2 4", "3 5"))
     assert plan.offsets[graph.value("2")] != plan.offsets[graph.value("3")]
     assert plan.total == 2 * 256
 
@@ -123,7 +124,7 @@ def test_branches_write_windows_of_one_buffer_side_by_side() -> None:
     random = Random(0)
     for _ in range(20):
         copy = parse_graph(print_graph(graph))
-        schedule = random_schedule(copy, random, 2)
+        schedule = written(copy, random_schedule(copy, random, 2))
         plan = plan_memory(copy, schedule)
         assert {"3", "6"}.isdisjoint(v.name for v in plan.offsets)
         check_apart(copy, schedule, plan, 1)
@@ -134,20 +135,20 @@ def test_branches_reuse_their_own_memory() -> None:
         %1 = Softmax(%x)\n %2 = Softmax(%1)\n %3 = Softmax(%2)\n %4 = Softmax(%3)\n %5 = Softmax(%4)
         %6 = Softmax(%x)\n %7 = Softmax(%6)\n %8 = Softmax(%7)\n %9 = Softmax(%8)\n return %5, %9\n}""")
     assert plan_memory(graph).total == 2 * 256
-    assert plan_memory(graph, scheduled(graph, "1 2 3 4 5", "6 7 8 9")).total == 4 * 256
+    assert plan_memory(graph, scheduled("1 2 3 4 5", "6 7 8 9")).total == 4 * 256
 
 
 def test_branches_that_depend_on_each_other_are_refused() -> None:
     graph = parse_graph(TWO_BRANCHES)
     with pytest.raises(InternalError, match="does not reach its user") as caught:
-        plan_memory(graph, scheduled(graph, "1 2 4 6", "3 5"))
+        plan_memory(graph, scheduled("1 2 4 6", "3 5"))
     if hasattr(caught.value, "__notes__"):
         assert "schedule layered on 2 cores {" in caught.value.__notes__[0]
 
 
 def test_an_order_against_the_data_is_refused() -> None:
     graph = parse_graph(TWO_BRANCHES)
-    whole = Branch(0, 2, tuple(graph.value(n).producer for n in ["1", "3", "5", "2", "6", "4"]))  # type: ignore[misc]
+    whole = Branch(0, 2, ("1", "3", "5", "2", "6", "4"))
     with pytest.raises(InternalError, match="may begin it before"):
         plan_memory(graph, Schedule("layered", 2, (Stage((Layer((whole,)),), 0, 2),)))
 
@@ -155,11 +156,11 @@ def test_an_order_against_the_data_is_refused() -> None:
 def test_what_crosses_a_stage_has_two_buffers_and_what_crosses_two_has_four() -> None:
     graph = parse_graph("""graph @g(%x: f32[N,16]) {
         %1 = Softmax(%x)\n %2 = Exp(%1)\n %3 = Softmax(%2)\n %4 = Add(%3, %1)\n return %4\n}""")
-    random_schedule_of_three = random_schedule(graph, Random(1), 3, 3, 4)
+    random_schedule_of_three = written(graph, random_schedule(graph, Random(1), 3, 3, 4))
     plan = plan_memory(graph, random_schedule_of_three)
     counts = {v.name: turns.count for v, turns in plan.copies.items()}
-    stage_of = {node: i for i, stage in enumerate(random_schedule_of_three.stages) for layer in stage.layers
-                for node in layer.nodes}  # fmt: skip
-    first, last = stage_of[graph.value("1").producer], stage_of[graph.outputs[0].producer]  # type: ignore[index]
+    stage_of = {name: i for i, stage in enumerate(random_schedule_of_three.stages) for layer in stage.layers
+                for name in layer.nodes}  # fmt: skip
+    first, last = stage_of["1"], stage_of[graph.outputs[0].name]
     assert counts["1"] == 2 * (last - first)
     check_apart(graph, random_schedule_of_three, plan, 6)

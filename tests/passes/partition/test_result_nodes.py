@@ -11,14 +11,27 @@ from parax.compiler.frontend.evaluate import evaluate_graph
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.internal import Result
+from parax.compiler.ir.schedule import Branch, Layer, Mode, Schedule, Stage
 from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.ir.verify import verify
 from parax.compiler.ir.views import roots, view_source
 from parax.compiler.passes.partition.result_nodes import ResultNodes
 from parax.compiler.passes.rewrite import Rewriter
-from parax.errors import InvalidModel
+from parax.errors import InternalError, InvalidModel
 from passes.check import check_pass
+
+
+def stages(*layers: str, mode: Mode = "pipelined") -> Schedule:
+    """A schedule of the nodes of these layers; of a pipeline, each text is a stage whose layers `|` parts."""
+    made = [Stage(tuple(Layer((Branch(i, 1, tuple(names.split())),)) for names in text.split("|")), i, 1)
+            for i, text in enumerate(layers)]  # fmt: skip
+    return Schedule(mode, len(layers), tuple(made))
+
+
+def layered(*layers: str) -> Schedule:
+    return stages(" | ".join(layers), mode="layered")
+
 
 CHAIN = """graph @g(%x: f32[4]) {
   %w = const f32[4] [1.0, 2.0, 3.0, 4.0]
@@ -30,7 +43,7 @@ CHAIN = """graph @g(%x: f32[4]) {
 
 
 def test_a_layer_ends_in_a_result() -> None:
-    check_pass(ResultNodes(cuts=(1,)), before=CHAIN, after="""graph @g(%x: f32[4]) {
+    check_pass(ResultNodes(layered("1", "2 3")), before=CHAIN, after="""graph @g(%x: f32[4]) {
       %w = const f32[4] [1.0, 2.0, 3.0, 4.0]
       %1 = Relu(%x) : f32[4]
       %2 = parax::Result(%1) {layer=0} : f32[4]
@@ -50,7 +63,7 @@ def test_a_value_used_late_passes_every_result_and_inputs_and_constants_pass_by(
       %5 = Mul(%4, %w) : f32[4]
       return %5, %2
     }"""
-    check_pass(ResultNodes(cuts=(1, 2, 3), stages={1: 0}), before=before, after="""graph @g(%x: f32[4]) {
+    check_pass(ResultNodes(stages("1 | 2", "3 | 4 5")), before=before, after="""graph @g(%x: f32[4]) {
       %w = const f32[4] [1.0, 2.0, 3.0, 4.0]
       %1 = Relu(%x) : f32[4]
       %2 = parax::Result(%1) {layer=0} : f32[4]
@@ -65,15 +78,45 @@ def test_a_value_used_late_passes_every_result_and_inputs_and_constants_pass_by(
 
 
 @pytest.mark.parametrize(
-    ("cuts", "reason"), [((), "no cuts"), ((3,), "nothing crosses cut 0"), ((0,), "nothing crosses cut 0")]
+    ("schedule", "reason"),
+    [(None, "one node runs after the other"), (stages("1 2 3", mode="sequential"), "one node runs after the other")],
 )
-def test_nothing_to_do(cuts: tuple[int, ...], reason: str) -> None:
-    check_pass(ResultNodes(cuts=cuts), before=CHAIN, after=None, refuses=reason)
+def test_nothing_to_do(schedule: Schedule | None, reason: str) -> None:
+    check_pass(ResultNodes(schedule), before=CHAIN, after=None, refuses=reason)
+
+
+APART = """graph @g(%x: f32[4]) {
+  %1 = Relu(%x) : f32[4]
+  %2 = Neg(%x) : f32[4]
+  return %1, %2
+}"""
+
+
+def test_layers_of_which_later_ones_use_nothing_end_without_a_result() -> None:
+    check_pass(ResultNodes(layered("1", "2")), before=APART, after=None, refuses="nothing crosses from layer 0")
+
+
+def test_nodes_come_in_the_order_of_the_schedule() -> None:
+    check_pass(ResultNodes(layered("2 1")), before=APART, after="""graph @g(%x: f32[4]) {
+      %1 = Neg(%x) : f32[4]
+      %2 = Relu(%x) : f32[4]
+      return %2 as "1", %1 as "2"
+    }""")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [(layered("1", "2"), "every node once"), (layered("1", "2 3 4"), "a schedule of another graph; .* node %4")],
+)
+def test_a_schedule_of_another_graph_is_refused(schedule: Schedule, message: str) -> None:
+    graph = parse_graph(CHAIN)
+    with pytest.raises(InternalError, match=message):
+        ResultNodes(schedule).run(graph, Rewriter(graph))
 
 
 def test_a_partitioned_graph_is_left_alone() -> None:
     partitioned = CHAIN.replace("%2 = Mul(%1", "%r = parax::Result(%1) {layer=0} : f32[4]\n  %2 = Mul(%r")
-    check_pass(ResultNodes(cuts=(2,)), before=partitioned, after=None, refuses="already")
+    check_pass(ResultNodes(layered("1", "2 3")), before=partitioned, after=None, refuses="already")
 
 
 def test_results_are_views_of_their_inputs_and_keep_layouts_and_known_sizes() -> None:
@@ -115,7 +158,10 @@ def test_random_graphs_keep_their_results_and_every_crossing_value_passes_each_r
     feeds = {"x": np.random.default_rng(0).standard_normal(5).astype(np.float32)}
     wanted = evaluate_graph(graph, feeds)
     cuts = tuple(sorted(data.draw(st.sets(st.integers(1, len(graph)), min_size=1, max_size=4))))
-    ResultNodes(cuts=cuts).run(graph, Rewriter(graph))
+    parts = [graph.nodes_in_order()[a:b] for a, b in zip((0, *cuts), (*cuts, None))]
+    ResultNodes(layered(*(" ".join(node.output.name for node in part) for part in parts if part))).run(
+        graph, Rewriter(graph)
+    )
     verify(graph)
     found = evaluate_graph(graph, feeds)
     assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)

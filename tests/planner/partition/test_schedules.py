@@ -16,12 +16,19 @@ from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops.internal import Result
 from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
-from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.ir.verify import verify
 from parax.compiler.planner.partition.dag import contract_views
+from parax.compiler.planner.partition.merging import merge_where_it_pays
 from parax.compiler.planner.partition.micro_batches import micro_batch_sizes
-from parax.compiler.planner.partition.schedules import device_batch, plan_layers, plan_pipeline, policy_of
+from parax.compiler.planner.partition.schedules import (
+    device_batch,
+    plan_layers,
+    plan_pipeline,
+    policy_of,
+    scheduled_graph,
+)
 from parax.compiler.planner.partition.simulate import Sequential, simulate
 from parax.compiler.planner.partition.works import Work, graph_works
 from parax.compiler.targets.machine import Machine
@@ -45,10 +52,13 @@ TWO_CHAINS = """graph @g(%x: f32[N,8]) {
 
 def test_two_chains_run_side_by_side() -> None:
     graph = parse_graph(TWO_CHAINS)
+    before = print_graph(graph)
     schedule = plan_layers(graph, SLOW, 2, {"N": 1})
+    assert print_graph(graph) == before
+    graph = scheduled_graph(graph, schedule)
     verify(graph)
     check_schedule(graph, schedule)
-    assert print_schedule(schedule) == """\
+    assert print_schedule(schedule, graph) == """\
 schedule layered on 2 cores {
   stage 0 on cores 0-1 {
     layer 0 {
@@ -96,17 +106,16 @@ def test_convolutions_are_merged_only_where_calls_cost_more_than_copies() -> Non
       return %1, %2, %3
     }"""
 
-    def convolutions(kernel_seconds: float, merge: bool) -> int:
+    def convolutions(kernel_seconds: float) -> int:
         graph = parse_graph(text, data)
         machine = Machine("m", 1, 1e9, 1e9, 1e9, l2_bandwidth_per_core=1e9, l3_bandwidth_per_core=1e9,
                           kernel_seconds=kernel_seconds)  # fmt: skip
-        plan_layers(graph, machine, 1, {}, merge=merge)
+        assert merge_where_it_pays(graph, machine, 1, {}) == (kernel_seconds > 1e-6)
         verify(graph)
         return sum(node.op.name == "Conv" for node in graph)
 
-    assert convolutions(1e-3, merge=True) == 1
-    assert convolutions(1e-9, merge=True) == 3
-    assert convolutions(1e-3, merge=False) == 3
+    assert convolutions(1e-3) == 1
+    assert convolutions(1e-9) == 3
 
 
 def test_measured_seconds_decide_over_predicted_ones() -> None:
@@ -122,6 +131,7 @@ def test_measured_seconds_decide_over_predicted_ones() -> None:
 def test_a_pipeline_has_a_stage_for_each_core_group() -> None:
     graph = parse_graph(TWO_CHAINS)
     schedule = plan_pipeline(graph, SLOW, 2, 64)
+    graph = scheduled_graph(graph, schedule)
     verify(graph)
     check_schedule(graph, schedule)
     assert schedule.mode == "pipelined" and len(schedule.stages) == 2
@@ -170,15 +180,16 @@ def test_random_graphs_keep_their_results_bit_for_bit(data: st.DataObject, n_cor
     wanted = evaluate_graph(graph, feeds)
     n_before = len(graph)
     schedule: Schedule = plan_pipeline(graph, SLOW, n_cores, 32) if piped else plan_layers(graph, SLOW, n_cores, {})
+    sequential = simulate(graph_works(graph, {}), SLOW, Sequential(n_cores)).total_seconds
+    graph = scheduled_graph(graph, schedule)
     verify(graph)
     check_schedule(graph, schedule)
     found = evaluate_graph(graph, feeds)
     assert all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)
     assert sum(len(branch.nodes) for layer in schedule.layers for branch in layer.branches) == n_before
     if schedule.mode == "layered":
-        before = simulate(graph_works(graph, {}), SLOW, Sequential(n_cores)).total_seconds
         after = simulate(graph_works(graph, {}), SLOW, policy_of(graph, schedule)).total_seconds
-        assert after <= before * 1.001
+        assert after <= sequential * 1.001
     if schedule.mode == "pipelined":
         assert sum(stage.n_cores for stage in schedule.stages) <= n_cores
 
@@ -195,4 +206,4 @@ def test_a_graph_of_wide_cells_is_planned_in_seconds(n_cores: int) -> None:
     start = time.process_time()
     schedule = plan_layers(graph, replace(SLOW, cores_per_socket=8, barrier_seconds=0.02), n_cores, {})
     assert time.process_time() - start < 5
-    assert schedule.mode == "layered" and len(graph) > 300
+    assert schedule.mode == "layered" and len(scheduled_graph(graph, schedule)) > 300
