@@ -8,7 +8,7 @@ a layer that begins there. At one time a core is in one stage and one branch, so
     slot + 32   i32: how often the barrier has opened
     slot + 64   i32: the error site that a kernel left, or 0
     slot + 96   i64: the micro-batches that a stage has done; in slot 0 the address of a trace's logs (stamps.py)
-    slot + 128  i64: the word in which they meet inside of a kernel (compiler/backend/llvm_barrier.py)
+    slot + 128  i64: the word in which they meet inside of a kernel (compiler/kernel_ir/synchronisation.py)
     slot + 136  i32 × 14: of a branch's slot, the chunks taken of each call that the core of that slot divides with the
                 next one while it runs (compiler/backend/link_waves.py)
 

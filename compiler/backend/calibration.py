@@ -33,13 +33,12 @@ from ...runtime.topology import machine as topology
 from ..costs.cost import Cost
 from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..kernel_ir.loops import INDEX
+from ..kernel_ir.synchronisation import barrier
 from ..targets.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import resolve_target
 from .jit import Loaded, compile_object, load_function
-from .link import barrier_text
-from .llvm_barrier import declare_waiting
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .reference_kernels import FAR_REFERENCES, References
 
@@ -305,7 +304,7 @@ def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, 
         begin = which * k["half"]
         k.for_(begin, begin + k["half"], lanes, [],
                lambda i, _: k.store(k[target_], i, k.load(k[source], i, lanes)), unroll=4)  # fmt: skip
-        k.barrier()
+        barrier(k)
 
     def both_ways(_: KValue, __: list[KValue]) -> None:
         copy("x", "y", k["tid"])
@@ -313,9 +312,8 @@ def _sharing(target: Target, cores: Sequence[int]) -> Callable[[], tuple[float, 
 
     k.for_(0, k["count"], 1, [], both_ways)
     emitter = ModuleEmitter(target)
-    declare_waiting(emitter)
     emitter.export(k.func, "parax_exchange")
-    code = Loaded(compile_object(emitter.text(extra=barrier_text(target.arch)), target), ["parax_exchange"])
+    code = Loaded(compile_object(emitter.text(), target), ["parax_exchange"])
     function = code.function("parax_exchange", None, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 4)
 
     def seconds(half: int, count: int) -> float:

@@ -15,9 +15,8 @@ from ..kernel_ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
+from . import llvm_atomics as atomics
 from . import llvm_memory as memory
-from .llvm_barrier import meet
-from .llvm_ticket import claim
 from .llvm_types import constant, llvm_type, memory_scalar
 
 # our loops are unrolled and vectorised by the schedule: LLVM must leave their shape alone
@@ -200,6 +199,32 @@ def _for(e: FunctionEmitter, o: KOp) -> None:
         e.names[id(r)] = name
 
 
+def _while(e: FunctionEmitter, o: KOp) -> None:
+    """The first region is run before each pass through the second one; both see the same values carried."""
+    look, again = o.regions
+    e.counter += 1
+    head, body, done = (f"{word}{e.counter}" for word in ("look", "again", "done"))
+    before, starts = e.label, [e.ref(v) for v in o.operands]
+    e.out(f"br label %{head}")
+    e.start(head)
+    names = [e.fresh() for _ in look.params]
+    e.names.update((id(p), name) for p, name in zip(look.params, names))
+    phis = len(e.lines)
+    e.lines.extend([""] * len(names))
+    e.region(look)
+    condition, *seen = (e.ref(y) for y in look.yields)
+    e.out(f"br i1 {condition}, label %{body}, label %{done}")
+    e.start(body)
+    e.names.update((id(p), value) for p, value in zip(again.params, seen))
+    e.region(again)
+    ends = [e.ref(y) for y in again.yields]
+    e.out(f"br label %{head}")
+    for i, (p, name, s, t) in enumerate(zip(look.params, names, starts, ends)):
+        e.lines[phis + i] = f"  {name} = phi {llvm_type(p.type)} [ {s}, %{before} ], [ {t}, %{e.label} ]"
+    e.start(done)
+    e.names.update((id(r), value) for r, value in zip(o.results, seen))
+
+
 def _if(e: FunctionEmitter, o: KOp) -> None:
     e.counter += 1
     then, orelse, end = (f"{word}{e.counter}" for word in ("then", "else", "end"))
@@ -217,20 +242,8 @@ def _if(e: FunctionEmitter, o: KOp) -> None:
         e.names[id(r)] = e.assign(f"phi {llvm_type(r.type)} {pairs}")
 
 
-def _barrier(e: FunctionEmitter, o: KOp) -> None:
-    e.out(f"call void @parax_barrier({', '.join(e.typed(v) for v in o.operands)})")
-
-
 def _stamp(e: FunctionEmitter, o: KOp) -> None:
     e.out(f"call void @parax_stamp({', '.join(e.typed(v) for v in o.operands)}, i64 {o.attrs['number']})")
-
-
-def _meet(e: FunctionEmitter, o: KOp) -> None:
-    meet(e, *(e.typed(v) for v in o.operands))
-
-
-def _claim(e: FunctionEmitter, o: KOp) -> str | None:
-    return claim(e, *(e.typed(v) for v in o.operands))
 
 
 def _call(e: FunctionEmitter, o: KOp) -> str | None:
@@ -252,7 +265,7 @@ HANDLERS: dict[str, Handler] = {
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,
-    "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "barrier": _barrier,
-    "meet": _meet,
-    "stamp": _stamp, "claim": _claim,
+    "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "stamp": _stamp,
+    "while": _while, "pause": atomics.pause, "yield_core": atomics.yield_core,
+    "atomic_load": atomics.load, "atomic_store": atomics.store, "atomic_add": atomics.add,
 }  # fmt: skip

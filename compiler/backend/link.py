@@ -2,12 +2,9 @@
 
 Owns the native interface that the runtime calls:
 `i32 parax_run_<S>(ptr io, ptr weights, ptr arena, ptr dims, i64 tid, i64 nt, ptr sync)`, io holding the pointers of
-inputs, then outputs; and the barrier between kernels when several cores share an instance. The runtime's own native
-functions (runtime/handoff.py), the same for every plan, are an object of their own, which `objects` adds. It must not
-know how kernels are made.
-
-The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
-then yield the core, because the machine may be shared.
+inputs, then outputs; between kernels the cores that share an instance meet. The runtime's own native functions
+(runtime/handoff.py), the same for every plan, are an object of their own, which `objects` adds. It must not know how
+kernels are made.
 
 A module linked with `trace` stores the processor's time counter before and after every kernel call, for
 runtime/profiling/recorder.py to read; others carry no trace of it.
@@ -19,45 +16,16 @@ from typing import NamedTuple
 
 from ...runtime.interface import interface_text
 from ...runtime.stamps import MAX_CALLS, stamp_text, whole_stamp
-from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
+from ...runtime.sync import ERROR_OFFSET
 from ..kernel_ir.loops import KFunc
+from ..kernel_ir.synchronisation import barrier, barrier_function, wait_function
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .link_calls import run_call, segment_builder, share_of
-from .link_schedule import schedule_functions, schedule_text, wait_text
-from .llvm_barrier import declare_waiting, waiting_text
+from .link_schedule import schedule_functions, schedule_text
 from .lower import Input, Offset, Output, Place, PlacedCall, Segment
 
-SPINS = 20000  # pauses before a waiting core yields
 CALLS_PER_FUNCTION = 256
-
-_ARRIVE = f"""
-define internal void @parax_barrier(ptr %sync, i64 %nt) noinline nounwind {{
-entry:
-  %several = icmp ugt i64 %nt, 1
-  br i1 %several, label %arrive, label %done
-arrive:
-  %generation = getelementptr i8, ptr %sync, i64 {GENERATION_OFFSET}
-  %mine = load atomic i32, ptr %generation monotonic, align 4
-  %n = trunc i64 %nt to i32
-  %before = atomicrmw add ptr %sync, i32 1 acq_rel
-  %arrived = add i32 %before, 1
-  %last = icmp eq i32 %arrived, %n
-  br i1 %last, label %open, label %wait
-open:
-  store atomic i32 0, ptr %sync monotonic, align 4
-  %next = add i32 %mine, 1
-  store atomic i32 %next, ptr %generation release, align 4
-  ret void
-"""
-
-
-def barrier_text(arch: str) -> str:
-    """parax_barrier(ptr sync, i64 nt): return once so many cores have called it."""
-    look = """  %seen = load atomic i32, ptr %generation acquire, align 4
-  %closed = icmp eq i32 %seen, %mine"""
-    return _ARRIVE + waiting_text("arrive", look, SPINS, arch)
-
 
 class Part(NamedTuple):
     """A function that runs some of a segment's kernels, and which of the segment's pointers it takes."""
@@ -106,7 +74,7 @@ def _calls_function(
     for i, placed in enumerate(calls):
         run_call(k, placed, share, None if stamps is None else stamps + i)
         if i + 1 < len(calls):
-            k.barrier()
+            barrier(k)
     return k.func
 
 
@@ -135,8 +103,8 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     The scheduled programs are numbered behind the segments.
     """
     module = ModuleEmitter(target)
-    declare_waiting(module)
-    extra = [barrier_text(target.arch), interface_text()]
+    module.add([barrier_function()])
+    extra = [interface_text()]
     extra += [stamp_text(target.arch)] if trace else []
     for number, segment in enumerate(segments):
         parts = segment_parts(segment, number, symbols, trace)
@@ -147,5 +115,5 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
         module.add(schedule_functions(segments[of], number, of, symbols, trace))
         extra.append(schedule_text(segments[of], number, of if trace else None))
     if scheduled:
-        extra.append(wait_text(SPINS, target.arch))
+        module.add([wait_function()])
     return module.text(extra="\n".join(extra))

@@ -23,23 +23,15 @@ from ...runtime.stamps import MAX_CALLS, whole_stamp
 from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
 from ..kernel_ir.builder import Builder
 from ..kernel_ir.loops import KFunc
+from ..kernel_ir.synchronisation import barrier
 from .link_calls import segment_builder, share_of
 from .link_waves import Group, run_waves, waves_of
-from .llvm_barrier import waiting_text
 from .lower import PlacedBranch, PlacedCall, PlacedStage, ScheduledSegment, Segment
 
 PARTS_PER_FUNCTION = 64  # layers; LLVM takes quadratic time over functions of thousands of calls
 CALLS_PER_BRANCH = 256
 
 _ARGUMENTS = "ptr %weights, ptr %arena, ptr %dims, ptr %sync, i64 %tid, i64 %nt"
-
-
-def wait_text(n_spins: int, arch: str) -> str:
-    """parax_wait(ptr progress, i64 least): return once the count there is at least that; spin, then yield."""
-    look = """  %count = load atomic i64, ptr %progress acquire, align 8
-  %closed = icmp slt i64 %count, %least"""
-    head = "define internal void @parax_wait(ptr %progress, i64 %least) noinline nounwind {"
-    return f"{head}\nentry:\n  br label %wait\n{waiting_text('entry', look, n_spins, arch)}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,7 @@ class _Functions:
         slot = k.gep(k["sync"], stage_slot(stage.first_core))
         for i, part in enumerate(parts):
             if i and stage.n_cores > 1:
-                k.barrier(slot, stage.n_cores)
+                barrier(k, slot, stage.n_cores)
             k.call(part, list(k.params.values()))
         return k.func
 
@@ -236,4 +228,4 @@ def _flow_text(number: int, i: int, stages: Sequence[PlacedStage], n_io: int) ->
     ])  # fmt: skip
 
 
-__all__ = ["schedule_functions", "schedule_text", "wait_text"]
+__all__ = ["schedule_functions", "schedule_text"]

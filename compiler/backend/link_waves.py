@@ -24,6 +24,7 @@ from itertools import zip_longest
 from ...runtime.sync import CLAIMS_OFFSET, N_CLAIMS, SLOT_NBYTES
 from ..ir.types import Dim, evaluate, symbols_of
 from ..kernel_ir.builder import Builder, KValue
+from ..kernel_ir.synchronisation import barrier, take_ticket
 from .link_calls import Share, pointers, run_call, run_items
 from .lower import PlacedBranch, PlacedCall
 
@@ -86,7 +87,7 @@ def run_waves(k: Builder, waves: Sequence[Wave], group: Group, stamp: Callable[[
     """The running core's part of all waves. `stamp`: a call's number in a trace, None where there is none."""
     for i, wave in enumerate(waves):
         if i and group.n_cores > 1:
-            k.barrier(group.share.slot, group.n_cores)
+            barrier(k, group.share.slot, group.n_cores)
         number = 0
         for placed in wave:
             if group.n_cores > 1 and is_open(placed):
@@ -123,7 +124,7 @@ def _run_open(k: Builder, placed: PlacedCall, group: Group, number: int, stamp: 
 
     def take(i: KValue, going: list[KValue]) -> list[KValue]:
         def another() -> list[KValue]:
-            found = k.claim(count, chunks + takers - 1) < chunks
+            found = take_ticket(k, count, chunks + takers - 1) < chunks
             at = k.select(is_second, end - (i + 1) * chunk, middle + i * chunk)
             k.if_(found, lambda: run(at, at + chunk))
             return [k.select(found, k.index(1), k.index(0))]

@@ -329,6 +329,21 @@ class Builder:
         self._region.ops.append(o)
         return o.results
 
+    def while_(self, init: Sequence[KValue], look: Callable[[list[KValue]], tuple[KValue, Sequence[KValue]]],
+               body: Callable[[list[KValue]], Sequence[KValue]]) -> list[KValue]:
+        """A loop that goes on as long as `look`, of the values carried, says; returns those that it saw last.
+
+        look: returns the condition and the values for `body`, which returns those for the next look.
+        """
+        regions = [Region([KValue(v.type, self) for v in init]) for _ in range(2)]
+        condition, seen = self._inside(regions[0], lambda: look(regions[0].params))
+        regions[0].yields = [condition, *seen]
+        regions[1].yields = list(self._inside(regions[1], lambda: body(regions[1].params)))
+        o = KOp("while", tuple(init), {}, regions)
+        o.results = [KValue(v.type, self) for v in init]
+        self._region.ops.append(o)
+        return o.results
+
     def if_(self, cond: KValue, then: Callable[[], Any], orelse: Callable[[], Any] | None = None) -> list[KValue]:
         """A conditional; both branches return lists of values of the same types."""
         if cond.const is not None:
@@ -347,20 +362,6 @@ class Builder:
         self.func.callees[func.name] = func
         values = [a if isinstance(a, KValue) else self.index(a) for a in args]
         return self.op("call", values, func.returns, callee=func)
-
-    def barrier(self, slot: KValue | None = None, n_cores: int | None = None) -> None:
-        """All `nt` cores of the instance meet here (parameters `sync` and `nt`), or those that share another slot."""
-        cores = self.params["nt"] if n_cores is None else self.index(n_cores)
-        self.op("barrier", (self.params["sync"] if slot is None else slot, cores))
-
-    def meet(self, word: KValue, items: Any, everything: Any) -> None:
-        """Wait for the cores with the other work items: all come equally often, each with its share (> 0) of all."""
-        self.func.noalias = False  # others write what this function reads
-        self.op("meet", (word, self.index(items), self.index(everything)))
-
-    def claim(self, count: KValue, last: Any) -> KValue:
-        """How many were taken before, this one being counted; the count is set back once `last` were."""
-        return self.op("claim", (count, self.index(last)), INDEX)
 
     def stamp(self, number: int) -> None:
         """Record the time under a number, where a trace is kept (parameters `sync` and `tid`)."""

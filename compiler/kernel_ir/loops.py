@@ -165,7 +165,7 @@ class _Printer:
                 self._block(r, depth + 1)
                 if r.yields:
                     self.lines.append(f"{pad}  yield {self._uses(r.yields)}")
-                self.lines.append(pad + ("} else {" if i + 1 < len(o.regions) else "}"))
+                self.lines.append(pad + (f"}} {between(o.opcode)} {{" if i + 1 < len(o.regions) else "}"))
 
     def _head(self, o: KOp) -> str:
         attributes = " ".join(f"{k}={_attribute_text(v)}" for k, v in o.attrs.items() if v is not None)
@@ -174,6 +174,11 @@ class _Printer:
             types = ", ".join(str(r.type) for r in o.results)
             operation = f"{self._uses(o.results)} = {operation} : {types}"
         return operation + (" {" if o.regions else "")
+
+
+def between(opcode: str) -> str:
+    """The word between two regions: what a loop does while its first one says so, or a conditional's other branch."""
+    return "do" if opcode == "while" else "else"
 
 
 def constant_text(v: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..ir.types import F32, I32, U8
+from ..ir.types import BOOL, F32, I32, I64, U8, U32, U64
 from .loops import INDEX, KOp, KType, PtrType
 
 
@@ -134,6 +134,12 @@ def scatters_lane_by_lane(o: KOp) -> Iterator[Mismatch]:
         yield Mismatch("operand 2", f"{index.lanes} lanes", value.type)
 
 
+def is_of_atomic_width(o: KOp) -> Iterator[Mismatch]:
+    """What every target reads and writes as a whole, and adds to: words of 32 and 64 bits."""
+    if o.operands[0].dtype not in (I32, U32, I64, U64):
+        yield Mismatch("operand 0", "a pointer to integers of 32 or 64 bits", o.operands[0].type)
+
+
 # -- control ----------------------------------------------------------------------------------------------------------
 def calls_by_signature(o: KOp) -> Iterator[Mismatch]:
     """Arguments and result have the types that the callee says; bytes are pointed to as anything."""
@@ -165,6 +171,19 @@ def carries_its_types(o: KOp) -> Iterator[Mismatch]:
     yield from _same_types("carried values", init, region.params[1:])
     yield from _same_types("what a loop yields", init, region.yields)
     yield from _same_types("results", init, o.results)
+
+
+def looks_and_goes_on(o: KOp) -> Iterator[Mismatch]:
+    """The first region takes what is carried, and yields whether to go on and what is carried then; the second one
+    takes that and yields the same types; the last values that the first one yields are the results."""
+    look, again = o.regions
+    yield from _same_types("carried values", o.operands, look.params)
+    if not look.yields or look.yields[0].type != KType(BOOL):
+        yield Mismatch("the condition", KType(BOOL), types_text(look.yields[:1]))
+    yield from _same_types("what the condition carries", o.operands, look.yields[1:])
+    yield from _same_types("values of the body", o.operands, again.params)
+    yield from _same_types("what a loop yields", o.operands, again.yields)
+    yield from _same_types("results", o.operands, o.results)
 
 
 def has_no_more_operands(o: KOp) -> Iterator[Mismatch]:

@@ -18,6 +18,8 @@ from .opcode_rules import Mismatch, Rule
 
 Type = KType | PtrType
 PREDICATES = ("lt", "le", "gt", "ge", "eq", "ne")
+LOAD_ORDERS, STORE_ORDERS = ("relaxed", "acquire"), ("relaxed", "release")
+ADD_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
 # unary functions that the backend expands or maps to an LLVM intrinsic
 MATH = ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
@@ -186,6 +188,11 @@ def _elements(o: KOp) -> Type:
     return KType(o.operands[0].dtype, o.results[0].lanes)
 
 
+def _element(o: KOp) -> Type:
+    """What the pointer points to."""
+    return KType(o.operands[0].dtype)
+
+
 def _binary(names: str, kind: Kind, *more: Rule, **attributes: Attribute) -> list[Opcode]:
     return [Opcode(n, (kind, kind), _same(0), (0, 1), attributes=attributes, rules=more) for n in names.split()]
 
@@ -225,15 +232,20 @@ _ALL = (
     Opcode("alloca", (), lambda o: PtrType(o.results[0].dtype), attributes={"count": _whole(1), "align": ALIGN}),
     Opcode("prefetch", (POINTER, INDEX_KIND),
            attributes={"level": Attribute("1 or 2", lambda v: v in (1, 2))}, effect=Effect.READS),
+    Opcode("atomic_load", (POINTER, INDEX_KIND), _element, attributes={"order": _one_of(LOAD_ORDERS)},
+           effect=Effect.READS, rules=(rules.is_of_atomic_width,)),
+    Opcode("atomic_store", (POINTER, INDEX_KIND, SCALAR), attributes={"order": _one_of(STORE_ORDERS)},
+           effect=Effect.WRITES, rules=(rules.is_of_atomic_width, rules.stores_elements)),
+    Opcode("atomic_add", (POINTER, INDEX_KIND, SCALAR), _element, attributes={"order": _one_of(ADD_ORDERS)},
+           effect=Effect.READS | Effect.WRITES, rules=(rules.is_of_atomic_width, rules.stores_elements)),
+    Opcode("pause", (), effect=Effect.WAITS), Opcode("yield_core", (), effect=Effect.WAITS),
     Opcode("fail", (POINTER,), attributes={"site": _whole(1)}, effect=Effect.WRITES),
     Opcode("stamp", (POINTER, INDEX_KIND), attributes={"number": _whole(0)}, effect=Effect.CALLS),
-    Opcode("barrier", (POINTER, INDEX_KIND), effect=Effect.WAITS),
-    Opcode("meet", (POINTER, INDEX_KIND, INDEX_KIND), effect=Effect.WAITS),
-    Opcode("claim", (POINTER, INDEX_KIND), lambda o: INDEX, effect=Effect.READS | Effect.WRITES),
     Opcode("call", variadic=True, attributes={"callee": Attribute("a function", lambda v: isinstance(v, KFunc))},
            effect=Effect.CALLS, rules=(rules.calls_by_signature,)),
     Opcode("for", (INDEX_KIND, INDEX_KIND, INDEX_KIND), n_regions=1, variadic=True,
            rules=(rules.steps_forwards, rules.carries_its_types)),
+    Opcode("while", (), n_regions=2, variadic=True, rules=(rules.looks_and_goes_on,)),
     Opcode("if", (CONDITION,), n_regions=2, variadic=True, rules=(rules.has_no_more_operands, rules.branches_agree)),
 )  # fmt: skip
 OPCODES: dict[str, Opcode] = {opcode.name: opcode for opcode in _ALL}

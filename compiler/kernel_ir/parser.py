@@ -6,7 +6,8 @@
         %4 = load(%p, %2) {align=4} : f32         attributes; types of results
         %5 = add(%3, %4) : f32
         yield %5
-      }                                           a conditional has another region behind `} else {`
+      }                                           a conditional has another region behind `} else {`, and a `while`
+                                                  behind `} do {`; its first one yields whether to go on, and values
       return %1
     }
 
@@ -22,7 +23,7 @@ from typing import Any
 from ...errors import ParaxError
 from ..ir.types import DType
 from .builder import Builder, KValue, Number
-from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
+from .loops import INDEX, KFunc, KOp, KType, PtrType, Region, between
 from .text_cursor import Cursor, Lines
 
 _NAME = re.compile(r"[\w.$/-]+")
@@ -225,7 +226,7 @@ class _Function:
             self.region(o.regions[-1], "yield")
             c = self.next_line()
             c.need("}")
-            more = c.take("else {")
+            more = c.take(f"{between(o.opcode)} {{")
             c.end()
 
     def attributes(self, c: Cursor) -> dict[str, Any]:

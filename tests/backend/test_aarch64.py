@@ -19,14 +19,12 @@ from cross import EMULATOR, GCC, needs, require
 from examples import models
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.jit import compile_assembly
-from parax.compiler.backend.link import barrier_text
-from parax.compiler.backend.link_schedule import wait_text
-from parax.compiler.backend.llvm_barrier import declare_waiting
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Host
 from parax.compiler.kernel_ir.builder import BYTES, Builder
 from parax.compiler.kernel_ir.loops import INDEX
+from parax.compiler.kernel_ir.synchronisation import barrier, meet, take_ticket, wait_function
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.target import TARGETS
 from parax.runtime.cpu import host_arch
@@ -105,13 +103,14 @@ WAITING = {"parax_barrier": ORDERED, "parax_meet": ORDERED, "parax_claim": ORDER
 def test_cores_that_meet_rely_on_no_order_of_memory_that_only_x86_keeps() -> None:
     """No run on this machine would show it, in the emulator neither: the instructions do."""
     k = Builder("probe", [("word", BYTES), ("n", INDEX)])
-    k.meet(k["word"], k["n"], k["n"] + 1)
-    k.if_(k.claim(k["word"], k["n"]) < 2, lambda: k.store(k["word"], 0, k.const(1, k.load(k["word"], 0))))
+    meet(k, k["word"], k["n"], k["n"] + 1)
+    barrier(k, k["word"], 2)
+    k.call(wait_function(), [k["word"], k["n"]])
+    k.if_(take_ticket(k, k["word"], k["n"]) < 2, lambda: k.store(k["word"], 0, k.const(1, k.load(k["word"], 0))))
     module = ModuleEmitter(TARGET)
     module.export(k.func, "entry")
-    declare_waiting(module)
-    visible = "\n".join([barrier_text(TARGET.arch), wait_text(1, TARGET.arch), stamp_text(TARGET.arch)])
-    assembly = compile_assembly(module.text(extra=visible.replace("define internal", "define")), TARGET)
+    text = module.text(extra=stamp_text(TARGET.arch)).replace("define internal", "define")
+    assembly = compile_assembly(text, TARGET)
     bodies = {body.partition(":")[0]: body.lower() for body in re.split(r"\n(?=\w+:)", assembly)}
     for name, instructions in WAITING.items():
         missing = [each for each in instructions if not re.search(each, bodies[name])]

@@ -12,10 +12,8 @@ from parax.compiler.backend import link_waves
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.jit import Loaded, compile_object
-from parax.compiler.backend.link import barrier_text
 from parax.compiler.backend.link_calls import segment_builder, share_of
 from parax.compiler.backend.link_waves import Group, is_open, run_waves, waves_of
-from parax.compiler.backend.llvm_barrier import declare_waiting
 from parax.compiler.backend.lower import Input, MeetingWord, PlacedBranch, PlacedCall, Segment
 from parax.compiler.backend.lowering import BarrierSlot, KernelCall
 from parax.compiler.kernel_ir.builder import F32PTR, kernel
@@ -50,9 +48,8 @@ def probe(branches: list[PlacedBranch], n_cores: int, n_inputs: int) -> Loaded:
     group = Group(0, n_cores, share, k.gep(k["sync"], branch_slot(0, n_cores)))
     run_waves(k, waves_of(branches), group, lambda placed: None)
     emitter = ModuleEmitter(TARGET)
-    declare_waiting(emitter)
     emitter.export(k.func, "parax_probe")
-    return Loaded(compile_object(emitter.text(extra=barrier_text(TARGET.arch)), TARGET), ["parax_probe"])
+    return Loaded(compile_object(emitter.text(), TARGET), ["parax_probe"])
 
 
 @pytest.mark.parametrize("n_cores", [1, 2, 3, 4, 5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parax.compiler.ir.types import BOOL, F32, F64, I32, I64, U8, U32
+from parax.compiler.kernel_ir import atomics
 from parax.compiler.kernel_ir.builder import Builder, KValue
 from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from parax.compiler.kernel_ir.opcodes import OPCODES
@@ -35,6 +36,10 @@ def _loop(k: Builder) -> None:
     k.for_(0, k["n"], 2, [k["s"], k["tid"]], body)
 
 
+def _halving(k: Builder) -> None:
+    k.while_([k["n"], k["s"]], lambda c: (c[0] > 0, c), lambda c: [c[0] >> 1, c[1] * 0.5])
+
+
 _MADE: dict[str, Callable[[Builder], object]] = {
     "cmp": lambda k: k["x"] < k["y"], "neg": lambda k: -k["x"], "fma": lambda k: k.fma(k["x"], 0.1, k["y"]),
     "dot_bf16": lambda k: k.op("dot_bf16", (k["w"], k["w"], k["x"]), k["x"].type),
@@ -47,8 +52,11 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "store": lambda k: k.store(k["p"], 0, k["x"], align=4), "gather": lambda k: k.gather(k["p"], k["i"], k["m"]),
     "scatter": lambda k: k.scatter(k["p"], k["i"], k["x"]), "gep": lambda k: k.gep(k["p"], k["n"]),
     "alloca": lambda k: k.alloca(F32, 16), "prefetch": lambda k: k.prefetch(k["p"], k["n"], 2),
-    "fail": lambda k: k.fail(3), "stamp": lambda k: k.stamp(5), "barrier": lambda k: k.barrier(),
-    "meet": lambda k: k.meet(k["sync"], k["n"], k["n"]), "claim": lambda k: k.claim(k["sync"], 1),
+    "fail": lambda k: k.fail(3), "stamp": lambda k: k.stamp(5),
+    "atomic_load": lambda k: atomics.atomic_load(k, k["q"], 1, "acquire"),
+    "atomic_store": lambda k: atomics.atomic_store(k, k["q"], k["n"], k["n"], "release"),
+    "atomic_add": lambda k: atomics.atomic_add(k, k["q"], 0, 3, "acq_rel"),
+    "pause": atomics.pause, "yield_core": atomics.yield_core, "while": _halving,
     "call": lambda k: k.call(callee(), [k["x"], k["s"]]), "for": _loop,
     "if": lambda k: k.if_(k["c"], lambda: [k["s"]], lambda: [k.const(1.5, F32)]),
 }  # fmt: skip

@@ -139,25 +139,6 @@ def test_lanes_that_are_off_touch_nothing() -> None:
         interpret(_kernel(body), [memory, 3])
 
 
-def test_a_core_alone_waits_for_nobody() -> None:
-    k = Builder("meets", [("word", PtrType(I32)), ("items", INDEX)])
-    k.meet(k["word"], k["items"], 4)
-    interpret(k.func, [Pointer(np.zeros(64, np.uint8)), 4])
-    with pytest.raises(InternalError, match="waits for other cores"):
-        interpret(k.func, [Pointer(np.zeros(64, np.uint8)), 3])
-
-
-def test_a_count_is_set_back_by_who_is_refused_last() -> None:
-    k = Builder("claims", [("count", PtrType(I32)), ("taken", PtrType(I32))])
-    k.store(k["taken"], 0, k.cast(k.claim(k["count"], 2), I32))
-    count, taken = (Pointer(np.zeros(4, np.uint8)) for _ in range(2))
-    seen = []
-    for _ in range(4):
-        interpret(k.func, [count, taken])
-        seen.append(int(taken.memory.view(np.int32)[0]))
-    assert seen == [0, 1, 2, 0]
-
-
 def test_values_are_returned_and_slots_begin_as_garbage() -> None:
     k = Builder("returns", [("n", INDEX)], returns=KType(F32))
     slot = k.alloca(F32, 2)

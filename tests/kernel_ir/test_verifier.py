@@ -10,6 +10,7 @@ import pytest
 from kernel_ir.every_opcode import builder, callee
 from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.ir.types import BF16, BOOL, F32, F64, I8, I32, I64, U8
+from parax.compiler.kernel_ir.atomics import atomic_add, atomic_load, atomic_store
 from parax.compiler.kernel_ir.builder import Builder, KValue
 from parax.compiler.kernel_ir.loops import INDEX, KOp, KType, PtrType, Region
 from parax.compiler.kernel_ir.verifier import verify_function
@@ -39,6 +40,13 @@ def branch(k: Builder, then: list[KValue], orelse: list[KValue], result: KType =
            more: tuple[KValue, ...] = ()) -> None:  # fmt: skip
     regions = [Region(yields=then), Region(yields=orelse)]
     region_op(k, "if", (k[cond], *more), regions, [KValue(result, k)])
+
+
+def spin(k: Builder, seen: list[KValue], *, params: Any = (S,), yields: Any = None, result: Any = S) -> None:
+    """A `while` that carries s, with something else in places."""
+    values = [KValue(t, k) for t in params]
+    regions = [Region([KValue(S, k)], [], seen), Region(values, [], values if yields is None else yields)]
+    region_op(k, "while", (k["s"],), regions, [KValue(result, k)])
 
 
 def _shuffled(lanes: Any) -> Break:
@@ -119,6 +127,21 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
     "yields of a loop": (lambda k: loop(k, yields=lambda k: [k["x"]]),
                          r"a loop yields; expected \(f32\); found \(8xf32\)"),
     "results of a loop": (lambda k: loop(k, result=X), r"results; expected \(f32\); found \(8xf32\)"),
+    "words of f32": (lambda k: atomic_load(k, k["p"], 0, "relaxed"), "integers of 32 or 64 bits; found ptr<f32>"),
+    "a releasing load": (lambda k: atomic_load(k, k["q"], 0, "release"), "expected relaxed acquire; found release"),
+    "an acquiring store": (lambda k: atomic_store(k, k["q"], 0, 1, "acquire"), "expected relaxed release; found acqu"),
+    "an add of no order": (lambda k: k.op("atomic_add", (k["q"], k["n"], k["n"]), INDEX), "attribute order; expected"),
+    "another word": (lambda k: atomic_add(k, k["q"], 0, k["s"], "relaxed"), "expected lanes of i64; found f32"),
+    "a word's result": (lambda k: k.op("atomic_load", (k["q"], k["n"]), S, order="relaxed"), "expected i64; found f32"),
+    "waiting for": (lambda k: k.op("pause", (k["n"],)), "operands; expected 0; found 1"),
+    "while a number": (lambda k: spin(k, [k["n"], k["s"]]), r"the condition; expected bool; found \(i64\)"),
+    "while nothing": (lambda k: spin(k, []), r"the condition; expected bool; found \(\)"),
+    "while carried": (lambda k: spin(k, [k["c"], k["x"]]), r"the condition carries; expected \(f32\); found \(8xf32\)"),
+    "while a body": (lambda k: spin(k, [k["c"], k["s"]], params=(X,)),
+                     r"of the body; expected \(f32\); found \(8xf32\)"),
+    "while yields": (lambda k: spin(k, [k["c"], k["s"]], yields=[]), r"a loop yields; expected \(f32\); found \(\)"),
+    "while results": (lambda k: spin(k, [k["c"], k["s"]], result=X), r"results; expected \(f32\); found \(8xf32\)"),
+    "while once": (lambda k: region_op(k, "while", (), [Region()]), "regions; expected 2; found 1"),
     "condition": (lambda k: branch(k, [k["s"]], [k["s"]], cond="m"), "operand 0; expected a bool scalar; found 8xbool"),
     "two conditions": (lambda k: branch(k, [k["s"]], [k["s"]], more=(k["c"],)), "operands; expected 1; found 2"),
     "other branch": (lambda k: branch(k, [k["s"]], [k["x"]]), r"a branch yields; expected \(f32\); found \(8xf32\)"),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ....ir.ops.recurrent import LSTM
 from ....ir.types import F32, I64, Dim
 from ....kernel_ir.builder import Builder, KValue
+from ....kernel_ir.synchronisation import meet
 from ...fusion import store, widen
 from ..nest import strided_index
 from ..plain import strided_load
@@ -108,7 +109,7 @@ class RecurrentEmitter:
     def _meet(self) -> None:
         k = self.k
         if self.p.shared:
-            k.meet(k["meeting"], k["end"] - k["begin"], self.p.work)
+            meet(k, k["meeting"], k["end"] - k["begin"], self.p.work)
 
     def _rows(self, body: Callable[[KValue], None]) -> None:
         self.k.for_(0, self.count, 1, [], lambda row, _: body(row))
