@@ -64,9 +64,9 @@ out:
 """
 
 
-def whole_stamp(segment: int, *, is_end: bool) -> str:
-    """The LLVM line that stamps a core's entry into a segment, or its return; `%sync` and `%tid` must be there."""
-    return f"  call void @parax_stamp(ptr %sync, i64 %tid, i64 {2 * (segment * MAX_CALLS + WHOLE) + is_end})"
+def whole_number(segment: int, *, is_end: bool) -> int:
+    """The number of the stamp of a core's entry into a segment, or of its return."""
+    return 2 * (segment * MAX_CALLS + WHOLE) + is_end
 
 
 def stamp_text(arch: str) -> str:

@@ -130,7 +130,8 @@ class FunctionEmitter:
         self.region(f.body)
         result = llvm_type(f.returns) if f.returns else "void"
         self.out(f"ret {self.typed(f.body.yields[0])}" if f.returns else "ret void")
-        head = f"define internal {result} @{f.name}({', '.join(params)}) {_GROUPS[f.inline][0]} {{\nentry:"
+        linkage = "" if f.exported else "internal "
+        head = f"define {linkage}{result} @{f.name}({', '.join(params)}) {_GROUPS[f.inline][0]} {{\nentry:"
         return "\n".join([head, *self.allocas, *self.lines, "}"])
 
     def region(self, region: Region) -> None:
@@ -265,6 +266,7 @@ HANDLERS: dict[str, Handler] = {
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,
+    "load_pointer": memory.load_pointer,
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "stamp": _stamp,
     "while": _while, "pause": atomics.pause, "yield_core": atomics.yield_core,
     "atomic_load": atomics.load, "atomic_store": atomics.store, "atomic_add": atomics.add,

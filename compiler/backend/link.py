@@ -15,14 +15,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...runtime.interface import interface_text
-from ...runtime.stamps import MAX_CALLS, stamp_text, whole_stamp
-from ...runtime.sync import ERROR_OFFSET
+from ...runtime.stamps import MAX_CALLS, stamp_text, whole_number
 from ..kernel_ir.loops import KFunc
-from ..kernel_ir.synchronisation import barrier, barrier_function, wait_function
+from ..kernel_ir.synchronisation import barrier, error_function
 from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
-from .link_calls import run_call, segment_builder, share_of
-from .link_schedule import schedule_functions, schedule_text
+from .link_calls import SHARED, entry_builder, load_pointers, run_call, segment_builder, share_of
+from .link_schedule import scheduled_entry
 from .lower import Input, Offset, Output, Place, PlacedCall, Segment
 
 CALLS_PER_FUNCTION = 256
@@ -78,23 +77,18 @@ def _calls_function(
     return k.func
 
 
-def entry_text(parts: list[Part], number: int, trace: bool = False) -> str:
+def entry(parts: list[Part], number: int, trace: bool = False) -> KFunc:
     """The exported entry of a segment: unpacks the pointers of each part, runs it, returns the error site."""
-    lines = [f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, "
-             "ptr %sync) #0 {"]
-    lines += [whole_stamp(number, is_end=False)] if trace else []
-    for p, part in enumerate(parts):
-        suffix = f".{p}" if len(parts) > 1 else ""
-        for i in part.used:
-            at, pointer = f"%at{i}{suffix}", f"%a{i}{suffix}"
-            lines += [f"  {at} = getelementptr ptr, ptr %io, i64 {i}", f"  {pointer} = load ptr, ptr {at}"]
-        args = ", ".join([f"ptr %a{i}{suffix}" for i in part.used] + ["ptr %weights", "ptr %arena", "ptr %dims",
-                                                                     "ptr %sync", "i64 %tid", "i64 %nt"])
-        lines += [f"  call void @{part.func.name}({args})", "  call void @parax_barrier(ptr %sync, i64 %nt)"]
-    lines += [whole_stamp(number, is_end=True)] if trace else []
-    lines += [f"  %slot = getelementptr i8, ptr %sync, i64 {ERROR_OFFSET}",
-              "  %site = load atomic i32, ptr %slot monotonic, align 4", "  ret i32 %site", "}"]
-    return "\n".join(lines)
+    k = entry_builder(number)
+    if trace:
+        k.stamp(whole_number(number, is_end=False))
+    for part in parts:
+        k.call(part.func, [*load_pointers(k, k["io"], part.used), *(k[name] for name in SHARED)])
+        barrier(k)
+    if trace:
+        k.stamp(whole_number(number, is_end=True))
+    k.ret(k.call(error_function(), [k["sync"]]))
+    return k.func
 
 
 def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...], trace: bool = False) -> str:
@@ -103,17 +97,10 @@ def link_module(segments: list[Segment], target: Target, symbols: tuple[str, ...
     The scheduled programs are numbered behind the segments.
     """
     module = ModuleEmitter(target)
-    module.add([barrier_function()])
-    extra = [interface_text()]
-    extra += [stamp_text(target.arch)] if trace else []
+    extra = [interface_text()] + ([stamp_text(target.arch)] if trace else [])
     for number, segment in enumerate(segments):
-        parts = segment_parts(segment, number, symbols, trace)
-        module.add([part.func for part in parts])
-        extra.append(entry_text(parts, number, trace))
+        module.add([entry(segment_parts(segment, number, symbols, trace), number, trace)])
     scheduled = [of for of, segment in enumerate(segments) if segment.scheduled is not None]
     for number, of in enumerate(scheduled, len(segments)):
-        module.add(schedule_functions(segments[of], number, of, symbols, trace))
-        extra.append(schedule_text(segments[of], number, of if trace else None))
-    if scheduled:
-        module.add([wait_function()])
+        module.add([scheduled_entry(segments[of], number, of, symbols, trace)])
     return module.text(extra="\n".join(extra))

@@ -5,11 +5,11 @@ Owns the parameters of a segment's functions. It must not know in which order ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...runtime.sync import MEETING_OFFSET
-from ..ir.types import ceil_div
+from ..ir.types import I32, ceil_div
 from ..kernel_ir.builder import BYTES, I64PTR, Builder, KValue
 from ..kernel_ir.loops import INDEX, KType, PtrType
 from .lower import (
@@ -63,6 +63,26 @@ def segment_builder(
     k = Builder(name, [*pointers, *cores, *more], symbols, inline="never")
     k.func.noalias = False  # operands of different kernels share the arena
     return k
+
+
+SHARED = ("weights", "arena", "dims", "sync", "tid", "nt")
+"""The parameters of a segment's functions behind the caller's pointers."""
+
+
+def entry_builder(number: int) -> Builder:
+    """A segment's exported function, as the runtime calls it; see link."""
+    parameters: list[tuple[str, KType | PtrType]] = [
+        ("io", I64PTR), ("weights", BYTES), ("arena", BYTES), ("dims", I64PTR), ("tid", INDEX), ("nt", INDEX),
+        ("sync", BYTES),
+    ]  # fmt: skip
+    k = Builder(f"parax_run_{number}", parameters, returns=KType(I32))
+    k.func.noalias, k.func.exported = False, True
+    return k
+
+
+def load_pointers(k: Builder, io: KValue, used: Iterable[int]) -> list[KValue]:
+    """Those of the caller's pointers, inputs first, whose numbers are used."""
+    return [k.load_pointer(io, i) for i in used]
 
 
 def layout(k: Builder) -> str:

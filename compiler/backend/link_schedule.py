@@ -19,19 +19,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.handoff import Piece
-from ...runtime.stamps import MAX_CALLS, whole_stamp
-from ...runtime.sync import ERROR_OFFSET, PROGRESS_OFFSET, branch_slot, stage_slot
-from ..kernel_ir.builder import Builder
-from ..kernel_ir.loops import KFunc
-from ..kernel_ir.synchronisation import barrier
-from .link_calls import segment_builder, share_of
+from ...runtime.stamps import MAX_CALLS, whole_number
+from ...runtime.sync import PROGRESS_OFFSET, branch_slot, stage_slot
+from ..ir.types import I32, I64
+from ..kernel_ir.builder import BYTES, I64PTR, Builder, KValue
+from ..kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from ..kernel_ir.synchronisation import barrier, error_function, post, reset, wait_for
+from .link_calls import SHARED, entry_builder, load_pointers, segment_builder, share_of
 from .link_waves import Group, run_waves, waves_of
 from .lower import PlacedBranch, PlacedCall, PlacedStage, ScheduledSegment, Segment
 
 PARTS_PER_FUNCTION = 64  # layers; LLVM takes quadratic time over functions of thousands of calls
 CALLS_PER_BRANCH = 256
-
-_ARGUMENTS = "ptr %weights, ptr %arena, ptr %dims, ptr %sync, i64 %tid, i64 %nt"
 
 
 @dataclass(frozen=True)
@@ -115,117 +114,108 @@ def _merged(stage: PlacedStage) -> list[list[PlacedBranch]]:
     return found
 
 
-def schedule_functions(segment: Segment, number: int, of: int, symbols: tuple[str, ...], trace: bool) -> list[KFunc]:
-    """One function per stage, in kernel IR.
+def scheduled_entry(segment: Segment, number: int, of: int, symbols: tuple[str, ...], trace: bool) -> KFunc:
+    """The exported function that runs a scheduled segment's stages, each on its cores.
 
     Args:
         number: of the scheduled segment. of: of the segment whose program it is, by which its calls are traced.
     """
     scheduled = segment.scheduled
     assert scheduled is not None
-    made = _Functions(segment, scheduled, f"segment_{number}", symbols, of * MAX_CALLS if trace else None)
-    return [made.stage(i, stage) for i, stage in enumerate(scheduled.stages)]
-
-
-def schedule_text(segment: Segment, number: int, traced: int | None = None) -> str:
-    """The exported entry, `parax_run_<number>`, and for a pipeline the loop of each stage over the micro-batches.
-
-    Args:
-        traced: by which segment's number its calls are traced; None where they are not.
-    """
-    scheduled = segment.scheduled
-    assert scheduled is not None
-    stages, n_io = scheduled.stages, segment.n_inputs + segment.n_outputs
-    parts: list[str] = []
+    stamps = of * MAX_CALLS if trace else None
+    made = _Functions(segment, scheduled, f"segment_{number}", symbols, stamps)
+    stages = [made.stage(i, stage) for i, stage in enumerate(scheduled.stages)]
+    k = entry_builder(number)
+    if trace:
+        k.stamp(whole_number(of, is_end=False))
     if scheduled.schedule.mode == "pipelined":
-        parts = [_flow_text(number, i, stages, n_io) for i in range(len(stages))]
-        body = [line for i, stage in enumerate(stages) for line in _enter_stage(number, i, stage)]
+        for i, stage in enumerate(scheduled.stages):
+            _enter_stage(k, stage, _flow(number, i, segment, scheduled.stages, stages[i]))
     else:
-        body = [*_load_pointers("%io", n_io), f"  call void @segment_{number}_stage_0({_arguments(n_io)})"]
-    body.append("  call void @parax_barrier(ptr %sync, i64 %nt)")
-    if traced is not None:
-        body = [whole_stamp(traced, is_end=False), *body, whole_stamp(traced, is_end=True)]
+        k.call(stages[0], [*load_pointers(k, k["io"], range(_n_io(segment))), *(k[name] for name in SHARED)])
+    barrier(k)
+    if trace:
+        k.stamp(whole_number(of, is_end=True))
     if scheduled.schedule.mode == "pipelined":
-        body += _forget_progress(stages)
-    head = f"define i32 @parax_run_{number}(ptr %io, ptr %weights, ptr %arena, ptr %dims, i64 %tid, i64 %nt, ptr %sync)"
-    return "\n".join([*parts, f"{head} #0 {{", "entry:", *body, *_error_site(scheduled), "}"])
+        _forget_progress(k, scheduled.stages)
+    k.ret(_error_site(k, scheduled))
+    return k.func
 
 
-def _arguments(n_io: int) -> str:
-    return ", ".join([*(f"ptr %a{i}" for i in range(n_io)), _ARGUMENTS])
+def _n_io(segment: Segment) -> int:
+    return segment.n_inputs + segment.n_outputs
 
 
-def _load_pointers(io: str, n_io: int) -> list[str]:
-    return [line for i in range(n_io)
-            for line in (f"  %at{i} = getelementptr ptr, ptr {io}, i64 {i}", f"  %a{i} = load ptr, ptr %at{i}")]
-
-
-def _enter_stage(number: int, i: int, stage: PlacedStage) -> list[str]:
+def _enter_stage(k: Builder, stage: PlacedStage, flow: KFunc) -> None:
     """The stage's cores enter its loop."""
-    return [
-        f"  %from{i} = sub i64 %tid, {stage.first_core}", f"  %mine{i} = icmp ult i64 %from{i}, {stage.n_cores}",
-        f"  br i1 %mine{i}, label %stage{i}, label %next{i}", f"stage{i}:",
-        f"  call void @segment_{number}_flow_{i}(ptr %io, {_ARGUMENTS})", f"  br label %next{i}", f"next{i}:",
-    ]  # fmt: skip
+    mine = (k["tid"] >= stage.first_core) & (k["tid"] < stage.first_core + stage.n_cores)
+    arguments = [k[name] for name in ("io", *SHARED)]
+
+    def enter() -> None:
+        k.call(flow, arguments)
+
+    k.if_(mine, enter)
 
 
-def _forget_progress(stages: Sequence[PlacedStage]) -> list[str]:
+def _forget_progress(k: Builder, stages: Sequence[PlacedStage]) -> None:
     """The first core sets the counts back: everybody is done, and nobody begins again before it has returned."""
-    lines = ["  %first = icmp eq i64 %tid, 0", "  br i1 %first, label %forget, label %answer", "forget:"]
-    for i, stage in enumerate(stages):
-        lines += [_progress(f"%zero{i}", stage), f"  store atomic i64 0, ptr %zero{i} monotonic, align 8"]
-    return [*lines, "  br label %answer", "answer:"]
+
+    def forget() -> None:
+        for stage in stages:
+            reset(k, _progress(k, stage))
+
+    k.if_(k["tid"] == 0, forget)
 
 
-def _error_site(scheduled: ScheduledSegment) -> list[str]:
-    """Return the first error site that any group of cores has left."""
+def _error_site(k: Builder, scheduled: ScheduledSegment) -> KValue:
+    """The first error site that any group of cores has left."""
     n = scheduled.schedule.n_cores
     slots = {stage_slot(stage.first_core) for stage in scheduled.stages}
     slots |= {branch_slot(b.first_core, n) for stage in scheduled.stages for layer in stage.layers for b in layer}
-    lines, found = [], "0"
-    for i, offset in enumerate(sorted(slots)):
-        lines += [f"  %slot{i} = getelementptr i8, ptr %sync, i64 {offset + ERROR_OFFSET}",
-                  f"  %left{i} = load atomic i32, ptr %slot{i} monotonic, align 4",
-                  f"  %none{i} = icmp eq i32 {found}, 0",
-                  f"  %site{i} = select i1 %none{i}, i32 %left{i}, i32 {found}"]
-        found = f"%site{i}"
-    return [*lines, f"  ret i32 {found}"]
+    found = k.const(0, I32)
+    for offset in sorted(slots):
+        left = k.call(error_function(), [k.gep(k["sync"], offset)])
+        found = k.select(found == 0, left, found)
+    return found
 
 
-def _progress(name: str, stage: PlacedStage) -> str:
-    return f"  {name} = getelementptr i8, ptr %sync, i64 {stage_slot(stage.first_core) + PROGRESS_OFFSET}"
+def _progress(k: Builder, stage: PlacedStage) -> KValue:
+    """Where a stage counts the micro-batches that it has done."""
+    return k.gep(k["sync"], stage_slot(stage.first_core) + PROGRESS_OFFSET)
 
 
-def _flow_text(number: int, i: int, stages: Sequence[PlacedStage], n_io: int) -> str:
-    """The loop of stage `i` over the micro-batches."""
+def _flow(number: int, i: int, segment: Segment, stages: Sequence[PlacedStage], body: KFunc) -> KFunc:
+    """The loop of stage `i` over the micro-batches, whose address and number lie at `flow`."""
     stage = stages[i]
-    waits = []
-    if i > 0:
-        waits += [_progress("%before", stages[i - 1]), "  %given = add i64 %piece, 1",
-                  "  call void @parax_wait(ptr %before, i64 %given)"]
-    if i + 1 < len(stages):
-        waits += [_progress("%behind", stages[i + 1]), "  %taken = sub i64 %piece, 1",
-                  "  call void @parax_wait(ptr %behind, i64 %taken)"]
-    meet = [f"  %slot = getelementptr i8, ptr %sync, i64 {stage_slot(stage.first_core)}",
-            f"  call void @parax_barrier(ptr %slot, i64 {stage.n_cores})"] if stage.n_cores > 1 else []
-    return "\n".join([
-        f"define internal void @segment_{number}_flow_{i}(ptr %flow, ptr %weights, ptr %arena, ptr %room, ptr %sync, "
-        "i64 %tid, i64 %nt) #0 {",
-        "entry:", "  %count = load i64, ptr %flow", "  %pieces.p = getelementptr i8, ptr %flow, i64 8",
-        "  %pieces = load ptr, ptr %pieces.p", "  br label %loop",
-        "loop:", "  %piece = phi i64 [ 0, %entry ], [ %piece1, %done ]", "  %more = icmp slt i64 %piece, %count",
-        "  br i1 %more, label %run, label %out",
-        "run:", *waits, f"  %offset = mul i64 %piece, {ctypes.sizeof(Piece)}",
-        "  %at = getelementptr i8, ptr %pieces, i64 %offset",
-        f"  %io.p = getelementptr i8, ptr %at, i64 {Piece.io.offset}", "  %io = load ptr, ptr %io.p",
-        f"  %dims.p = getelementptr i8, ptr %at, i64 {Piece.dims.offset}", "  %dims = load ptr, ptr %dims.p",
-        *_load_pointers("%io", n_io),
-        f"  call void @segment_{number}_stage_{i}({_arguments(n_io)}, ptr %room, i64 %piece)", *meet,
-        "  %piece1 = add i64 %piece, 1", f"  %leads = icmp eq i64 %tid, {stage.first_core}",
-        "  br i1 %leads, label %tell, label %done",
-        "tell:", _progress("%own", stage), "  store atomic i64 %piece1, ptr %own release, align 8",
-        "  br label %done", "done:", "  br label %loop", "out:", "  ret void", "}",
-    ])  # fmt: skip
+    parameters: list[tuple[str, KType | PtrType]] = [
+        ("flow", I64PTR), ("weights", BYTES), ("arena", BYTES), ("room", I64PTR), ("sync", BYTES), ("tid", INDEX),
+        ("nt", INDEX),
+    ]  # fmt: skip
+    k = Builder(f"segment_{number}_flow_{i}", parameters)
+    k.func.noalias = False
+    pieces = k.load_pointer(k["flow"], 1, I64)
+
+    def one(piece: KValue, _: list[KValue]) -> None:
+        if i > 0:
+            wait_for(k, _progress(k, stages[i - 1]), piece + 1)
+        if i + 1 < len(stages):
+            wait_for(k, _progress(k, stages[i + 1]), piece - 1)
+        at = piece * _words(ctypes.sizeof(Piece))
+        io = k.load_pointer(pieces, at + _words(Piece.io.offset), I64)
+        dims = k.load_pointer(pieces, at + _words(Piece.dims.offset), I64)
+        shared = [dims if name == "dims" else k[name] for name in SHARED]
+        k.call(body, [*load_pointers(k, io, range(_n_io(segment))), *shared, k["room"], piece])
+        if stage.n_cores > 1:
+            barrier(k, k.gep(k["sync"], stage_slot(stage.first_core)), stage.n_cores)
+        k.if_(k["tid"] == stage.first_core, lambda: post(k, _progress(k, stage), piece + 1))
+
+    k.for_(0, k.load(k["flow"]), 1, [], one)
+    return k.func
 
 
-__all__ = ["schedule_functions", "schedule_text"]
+def _words(nbytes: int) -> int:
+    assert nbytes % INDEX.dtype.nbytes == 0
+    return nbytes // INDEX.dtype.nbytes
+
+
+__all__ = ["scheduled_entry"]

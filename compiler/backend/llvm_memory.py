@@ -203,6 +203,11 @@ def gep(e: FunctionEmitter, o: KOp) -> str:
     return e.address(*o.operands)
 
 
+def load_pointer(e: FunctionEmitter, o: KOp) -> str:
+    """A pointer that lies in memory."""
+    return e.assign(f"load ptr, ptr {e.address(*o.operands)}, align 8")
+
+
 def alloca(e: FunctionEmitter, o: KOp) -> str:
     """Stack memory of the function."""
     return e.stack(o.attrs["count"], memory_scalar(o.results[0].type.dtype), o.attrs["align"])

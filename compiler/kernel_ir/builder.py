@@ -280,6 +280,10 @@ class Builder:
         index = self.index(index)
         return ptr if index.const == 0 else self.op("gep", (ptr, index), ptr.type)
 
+    def load_pointer(self, ptr: KValue, index: Any, dtype: DType = U8) -> KValue:
+        """The pointer to elements of `dtype` whose address is ptr[index], an i64."""
+        return self.op("load_pointer", (ptr, self.index(index)), PtrType(dtype))
+
     def alloca(self, dtype: DType, count: int, align: int = 64) -> KValue:
         """Stack scratch of `count` elements (keep it under 64 KiB)."""
         return self.op("alloca", (), PtrType(dtype), count=count, align=align)
@@ -331,10 +335,7 @@ class Builder:
 
     def while_(self, init: Sequence[KValue], look: Callable[[list[KValue]], tuple[KValue, Sequence[KValue]]],
                body: Callable[[list[KValue]], Sequence[KValue]]) -> list[KValue]:
-        """A loop that goes on as long as `look`, of the values carried, says; returns those that it saw last.
-
-        look: returns the condition and the values for `body`, which returns those for the next look.
-        """
+        """A loop while `look` says so, which returns that and the values for `body`; the values that it saw last."""
         regions = [Region([KValue(v.type, self) for v in init]) for _ in range(2)]
         condition, seen = self._inside(regions[0], lambda: look(regions[0].params))
         regions[0].yields = [condition, *seen]

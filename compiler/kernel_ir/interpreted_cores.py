@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -36,6 +37,24 @@ class Access(Enum):
         return (writes or also_writes) and not (is_atomic and also_atomic)
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """Byte `offset` of the bytes of `memory` (uint8), which a kernel may read and, unless frozen, write."""
+
+    memory: np.ndarray
+    offset: int = 0
+    name: str = "memory"
+
+    def moved(self, nbytes: int) -> Pointer:
+        """So many bytes further; only what is read or written must lie inside."""
+        return Pointer(self.memory, self.offset + nbytes, self.name)
+
+    @property
+    def address(self) -> int:
+        """Of the memory's first byte, in this process: the same for all views of it."""
+        return int(self.memory.__array_interface__["data"][0])
+
+
 class _Stopped(Exception):
     """Another core has failed."""
 
@@ -45,10 +64,12 @@ class Cores:
 
     Args:
         n: how many. seed: of the interleaving; equal seeds give equal ones.
+        reachable: memory to which pointers lie in memory.
     """
 
-    def __init__(self, n: int, seed: int = 0) -> None:
+    def __init__(self, n: int, seed: int = 0, reachable: Sequence[Pointer] = ()) -> None:
         self.n = n
+        self._reachable = reachable
         self._random = random.Random(seed)
         self._batons = [threading.Semaphore(0) for _ in range(n)]
         self._live = list(range(n))
@@ -103,6 +124,16 @@ class Cores:
             raise InternalError(alone if self.n == 1 else f"all of {len(self._live)} {several}", where=where)
         if self.n > 1:
             self.turn(core)
+
+    def pointer(self, address: int) -> Pointer | None:
+        """What an address in memory points to; null to no byte."""
+        if address == 0:
+            return Pointer(np.zeros(0, np.uint8), 0, "null")
+        for memory in self._reachable:
+            offset = address - memory.address
+            if 0 <= offset <= memory.memory.size:
+                return Pointer(memory.memory, offset, memory.name)
+        return None
 
     def kept(self, memory: np.ndarray) -> np.ndarray:
         """Memory of a core's own, which lives on with these cores: nobody else's may get its addresses."""

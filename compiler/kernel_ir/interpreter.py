@@ -11,7 +11,6 @@ may contract them. So results are as near as the kernels' bounds say, and not th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,30 +19,12 @@ from ...errors import InternalError
 from ...runtime.sync import ERROR_OFFSET
 from ..ir.types import DType
 from . import interpreted_atomics as atomics
-from .interpreted_cores import Access, Cores
+from .interpreted_cores import Access, Cores, Pointer
 from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, function, register_type
-from .loops import KFunc, KOp, KType, PtrType, Region
+from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 
 MOST_TRIPS = 1_000_000  # of a `while`: minutes
 GARBAGE = 0xA5  # in the bytes of a stack slot that nobody has written
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """Byte `offset` of the bytes of `memory` (uint8), which a kernel may read and, unless frozen, write."""
-
-    memory: np.ndarray
-    offset: int = 0
-    name: str = "memory"
-
-    def moved(self, nbytes: int) -> Pointer:
-        """So many bytes further; only what is read or written must lie inside."""
-        return Pointer(self.memory, self.offset + nbytes, self.name)
-
-    @property
-    def address(self) -> int:
-        """Of the memory's first byte, in this process: the same for all views of it."""
-        return int(self.memory.__array_interface__["data"][0])
 
 
 Value = Any  # a Pointer, or an array of as many elements as there are lanes
@@ -59,14 +40,17 @@ def interpret(func: KFunc, arguments: Sequence[Pointer | int]) -> np.ndarray | N
 
 
 def interpret_cores(
-    func: KFunc, arguments: Sequence[Sequence[Pointer | int]], seed: int = 0
+    func: KFunc, arguments: Sequence[Sequence[Pointer | int]], seed: int = 0, reachable: Sequence[Pointer] = ()
 ) -> list[np.ndarray | None]:
     """Run a function on several cores, each with arguments of its own, in an interleaving that the seed says.
+
+    Args:
+        reachable: the memory whose addresses lie in memory; no other pointers are read there.
 
     Raises InternalError as above, where all cores wait for each other, or where one reads or writes what another writes
     and nothing says in which order.
     """
-    cores = Cores(len(arguments), seed)
+    cores = Cores(len(arguments), seed, reachable)
     results: list[np.ndarray | None] = [None] * cores.n
 
     def body(core: int) -> None:
@@ -194,6 +178,15 @@ def _gep(f: Frame, o: KOp) -> Pointer:
     return moved
 
 
+def _load_pointer(f: Frame, o: KOp) -> Pointer:
+    ptr, index = map(f.get, o.operands)
+    address = int(f.read(o, ptr, INDEX, index, np.ones(1, bool))[0])
+    found = f.cores.pointer(address)
+    if found is None:
+        raise f.refuse(f"{address:#x} in {ptr.name} is the address of no memory that may be reached so")
+    return found
+
+
 def _alloca(f: Frame, o: KOp) -> Pointer:
     """One slot for each place in a function, however often it is reached."""
     nbytes = o.attrs["count"] * o.results[0].dtype.nbytes
@@ -299,6 +292,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     "extract": lambda f, o: f.get(o.operands[0])[o.attrs["lane"] :][:1], "insert": _insert,
     "shuffle": lambda f, o: np.concatenate([f.get(v) for v in o.operands])[list(o.attrs["lanes"])],
     "load": _load, "store": _store, "gather": _gather, "scatter": _scatter, "gep": _gep, "alloca": _alloca,
+    "load_pointer": _load_pointer,
     "prefetch": _nothing, "stamp": _nothing, "fail": _fail, "for": _for, "if": _if,
     "call": _call, "dot_bf16": lambda f, o: dot_bf16(*map(f.get, o.operands)),
     "while": _while, "pause": atomics.pause, "yield_core": atomics.pause, "atomic_load": atomics.load,

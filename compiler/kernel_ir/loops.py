@@ -67,6 +67,7 @@ class KFunc:
     Attributes:
         name: unique in its module. params: values with a `.name`. returns: type of the result or None.
         inline: "always", "never" or "" (a call; the functions are too long to pay for copies).
+        exported: whoever loads the code finds it by its name.
         callees: functions it calls, in order of first use.
         noalias: operands never overlap (in-place operands load an index before they store it).
         exact: every operation rounds by itself: a * b + c is not contracted to a fused multiply-add.
@@ -79,6 +80,7 @@ class KFunc:
     inline: str = ""
     noalias: bool = True
     exact: bool = False
+    exported: bool = False
     callees: dict[str, KFunc] = field(default_factory=dict)
 
     def walk(self) -> Iterator[KOp]:
@@ -203,3 +205,5 @@ def _words(f: KFunc) -> Iterator[str]:
         yield "aliases"
     if f.exact:
         yield "exact"
+    if f.exported:
+        yield "exported"

@@ -61,6 +61,7 @@ def _is_bool(dtype: DType) -> bool:
 
 
 POINTER = Kind("a pointer", lambda t: isinstance(t, PtrType))
+ADDRESSES = Kind("a pointer to i64", lambda t: t == PtrType(I64))
 ANY = Kind("a pointer or lanes", lambda t: True)
 REGISTER = Kind("lanes of any type", lambda t: isinstance(t, KType))
 NUMBER = _lanes("lanes of f32, f64 or integers", _is_real, _is_whole)
@@ -229,6 +230,7 @@ _ALL = (
     Opcode("scatter", (POINTER, INDICES, REGISTER), more=(MASK,), effect=Effect.WRITES,
            rules=(rules.stores_elements, rules.mask_has_the_values_lanes, rules.scatters_lane_by_lane)),
     Opcode("gep", (POINTER, INDEX_KIND), _same(0)),
+    Opcode("load_pointer", (ADDRESSES, INDEX_KIND), lambda o: PtrType(o.results[0].dtype), effect=Effect.READS),
     Opcode("alloca", (), lambda o: PtrType(o.results[0].dtype), attributes={"count": _whole(1), "align": ALIGN}),
     Opcode("prefetch", (POINTER, INDEX_KIND),
            attributes={"level": Attribute("1 or 2", lambda v: v in (1, 2))}, effect=Effect.READS),

@@ -127,8 +127,10 @@ class _Function:
                 self.func.noalias = False
             elif c.take("exact"):
                 self.func.exact = True
+            elif c.take("exported"):
+                self.func.exported = True
             else:
-                c.fail("inline=, aliases, exact or '{'")
+                c.fail("inline=, aliases, exact, exported or '{'")
         c.end()
 
     def declarations(self, c: Cursor, closing: str) -> list[tuple[str, KType | PtrType]]:

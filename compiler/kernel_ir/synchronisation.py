@@ -1,7 +1,7 @@
 """How cores wait for each other, as functions of the kernel IR, and calls of them.
 
-Owns the barrier between kernels, the one inside a kernel, the self-resetting ticket counter and the wait for a count;
-where their words lie in memory, runtime/sync.py says. It must not know who meets, nor what is taken.
+Owns the barrier between kernels, the one inside a kernel, the self-resetting ticket counter, and counts that are waited
+for; where their words lie in memory, runtime/sync.py says. It must not know who meets, nor what is taken.
 
 The barrier is centralised and sense-reversing by a generation count (Mellor-Crummey and Scott, 1991); waiters spin,
 then yield the core, because the machine may be shared.
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ...runtime.sync import GENERATION_OFFSET
-from ..ir.types import I64, U32, U64
+from ...runtime.sync import ERROR_OFFSET, GENERATION_OFFSET
+from ..ir.types import I32, I64, U32, U64
 from .atomics import atomic_add, atomic_load, atomic_store, pause, yield_core
 from .builder import Builder, KValue
 from .loops import INDEX, KFunc, KType, PtrType
@@ -113,6 +113,48 @@ def wait_function() -> KFunc:
     k = Builder("parax_wait", [("progress", PtrType(I64)), ("least", INDEX)], inline="never")
     k.func.noalias = False
     _wait(k, lambda: atomic_load(k, k["progress"], 0, "acquire") < k["least"], SPINS)
+    return k.func
+
+
+def wait_for(k: Builder, progress: KValue, least: Any) -> None:
+    """Wait until the count at `progress` is at least that."""
+    k.call(wait_function(), [progress, least])
+
+
+def post(k: Builder, progress: KValue, count: Any) -> None:
+    """Let who waits for it know that so many are done."""
+    k.call(post_function(), [progress, count])
+
+
+@cache
+def post_function() -> KFunc:
+    """parax_post(progress, count): what the core did before is seen by whoever waits for the count."""
+    k = Builder("parax_post", [("progress", PtrType(I64)), ("count", INDEX)], inline="always")
+    k.func.noalias = False
+    atomic_store(k, k["progress"], 0, k["count"], "release")
+    return k.func
+
+
+def reset(k: Builder, progress: KValue) -> None:
+    """Set a count back to 0, when nobody waits for it."""
+    k.call(reset_function(), [progress])
+
+
+@cache
+def reset_function() -> KFunc:
+    """parax_reset(progress): nothing is said by the count being 0 again."""
+    k = Builder("parax_reset", [("progress", PtrType(I64))], inline="always")
+    k.func.noalias = False
+    atomic_store(k, k["progress"], 0, 0, "relaxed")
+    return k.func
+
+
+@cache
+def error_function() -> KFunc:
+    """parax_error(slot): the error site that a kernel has left in a slot of the sync block, or 0."""
+    k = Builder("parax_error", [("slot", PtrType(I32))], returns=KType(I32), inline="always")
+    k.func.noalias = False
+    k.ret(atomic_load(k, k["slot"], ERROR_OFFSET // WORD_NBYTES, "relaxed"))
     return k.func
 
 

@@ -51,6 +51,7 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "load": lambda k: k.load(k["p"], k["n"], 8, k["m"], align=4),
     "store": lambda k: k.store(k["p"], 0, k["x"], align=4), "gather": lambda k: k.gather(k["p"], k["i"], k["m"]),
     "scatter": lambda k: k.scatter(k["p"], k["i"], k["x"]), "gep": lambda k: k.gep(k["p"], k["n"]),
+    "load_pointer": lambda k: k.load_pointer(k["q"], 1, F32),
     "alloca": lambda k: k.alloca(F32, 16), "prefetch": lambda k: k.prefetch(k["p"], k["n"], 2),
     "fail": lambda k: k.fail(3), "stamp": lambda k: k.stamp(5),
     "atomic_load": lambda k: atomics.atomic_load(k, k["q"], 1, "acquire"),

@@ -19,7 +19,7 @@ class _Pairs:
         self.pairs: dict[int, int] = {}
 
     def functions(self, a: KFunc, b: KFunc) -> str:
-        for name in ("name", "returns", "inline", "noalias", "exact"):
+        for name in ("name", "returns", "inline", "noalias", "exact", "exported"):
             if getattr(a, name) != getattr(b, name):
                 return f"{name}: {getattr(a, name)} {getattr(b, name)}"
         if list(a.callees) != list(b.callees) or [p.name for p in a.params] != [p.name for p in b.params]:

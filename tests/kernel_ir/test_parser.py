@@ -52,10 +52,10 @@ def test_kernels_of_operators_are_right_ones_and_read_back(case: Case) -> None:
 
 def test_what_functions_are_besides_their_signatures() -> None:
     k = Builder("all/of.it-1", [("p", PtrType(BOOL)), ("n", INDEX)], returns=KType(F32, 4), inline="always")
-    k.func.noalias, k.func.exact = False, True
+    k.func.noalias, k.func.exact, k.func.exported = False, True, True
     k.ret(k.const(0.1, KType(F32, 4)))
     assert str(k.func).splitlines()[0] == (
-        "kernel @all/of.it-1(%p: ptr<bool>, %n: i64) -> 4xf32 inline=always aliases exact {"
+        "kernel @all/of.it-1(%p: ptr<bool>, %n: i64) -> 4xf32 inline=always aliases exact exported {"
     )
     assert_read_back([k.func])
 
@@ -105,7 +105,7 @@ def test_a_text_by_hand() -> None:
 WRONG = [  # what stands in TEXT, what stands there instead, the place, what is expected
     ("kernel", "kernal", "1, column 1", "'kernel'"), ("@sum", "sum", "1, column 8", "'@'"),
     ("ptr<f32>", "ptr<f31>", "1, column 17", "a type"), ("-> f32", "-> ptr<f32>", "1, column 39", "the type of a reg"),
-    ("-> f32 {", "-> f32 inlined {", "1, column 43", "inline=, aliases, exact or '{'"),
+    ("-> f32 {", "-> f32 inlined {", "1, column 43", "inline=, aliases, exact, exported or '{'"),
     ("-> f32 {", "-> f32 inline=yes {", "1, column 50", "always or never"),
     ("%2 =", "%2", "2, column 6", "'='"), ("for(0,", "for[0,", "2, column 11", r"'\('"),
     ("%n, 1", "%m, 1", "2, column 15", "a value that is defined; found %m"),

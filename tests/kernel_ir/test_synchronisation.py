@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from parax.compiler.ir.types import I64
-from parax.compiler.kernel_ir.atomics import atomic_store
 from parax.compiler.kernel_ir.builder import BYTES, Builder, KValue
 from parax.compiler.kernel_ir.interpreter import Pointer, interpret, interpret_cores
 from parax.compiler.kernel_ir.loops import INDEX, KFunc, PtrType, all_functions
@@ -17,9 +16,14 @@ from parax.compiler.kernel_ir.parser import parse_function
 from parax.compiler.kernel_ir.synchronisation import (
     barrier,
     barrier_function,
+    error_function,
     meeting_function,
+    post,
+    post_function,
+    reset_function,
     take_ticket,
     ticket_function,
+    wait_for,
     wait_function,
 )
 from parax.compiler.kernel_ir.verifier import verify_function
@@ -171,10 +175,10 @@ def test_who_waits_for_a_count_sees_what_was_done_before(seed: int) -> None:
 
     def make(i: KValue, _: list[KValue]) -> None:
         k.store(k["data"], i, i * i)
-        atomic_store(k, k["progress"], 0, i + 1, "release")
+        post(k, k["progress"], i + 1)
 
     def take(i: KValue, total: list[KValue]) -> list[KValue]:
-        k.call(wait_function(), [k["progress"], i + 1])
+        wait_for(k, k["progress"], i + 1)
         return [total[0] + k.load(k["data"], i)]
 
     k.if_(k["core"] < 1, lambda: k.for_(0, 5, 1, [], make),
@@ -184,7 +188,10 @@ def test_who_waits_for_a_count_sees_what_was_done_before(seed: int) -> None:
     assert data.view(np.int64)[5] == 30
 
 
-@pytest.mark.parametrize("make", [barrier_function, meeting_function, ticket_function, wait_function])
+@pytest.mark.parametrize(
+    "make",
+    [barrier_function, meeting_function, ticket_function, wait_function, post_function, reset_function, error_function],
+)
 def test_they_are_right_functions_whose_text_is_read_back(make: Callable[[], KFunc]) -> None:
     assert make() is make() and all_functions([make()]) == [make()]
     verify_function(make())

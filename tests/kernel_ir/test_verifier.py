@@ -133,6 +133,8 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
     "an add of no order": (lambda k: k.op("atomic_add", (k["q"], k["n"], k["n"]), INDEX), "attribute order; expected"),
     "another word": (lambda k: atomic_add(k, k["q"], 0, k["s"], "relaxed"), "expected lanes of i64; found f32"),
     "a word's result": (lambda k: k.op("atomic_load", (k["q"], k["n"]), S, order="relaxed"), "expected i64; found f32"),
+    "an address of f32": (lambda k: k.load_pointer(k["p"], 0), "operand 0; expected a pointer to i64; found ptr<f32>"),
+    "an address as a number": (lambda k: k.op("load_pointer", (k["q"], k["n"]), INDEX), "ptr<i64>; found i64"),
     "waiting for": (lambda k: k.op("pause", (k["n"],)), "operands; expected 0; found 1"),
     "while a number": (lambda k: spin(k, [k["n"], k["s"]]), r"the condition; expected bool; found \(i64\)"),
     "while nothing": (lambda k: spin(k, []), r"the condition; expected bool; found \(\)"),
