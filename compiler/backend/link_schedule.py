@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ...runtime.handoff import Piece
 from ...runtime.stamps import MAX_CALLS, whole_number
 from ...runtime.sync import PROGRESS_OFFSET, branch_slot, stage_slot
-from ..ir.types import I32, I64
+from ..ir.types import I32, I64, U64
 from ..kernel_ir.builder import BYTES, I64PTR, Builder, KValue
 from ..kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ..kernel_ir.synchronisation import barrier, error_function, post, reset, wait_for
@@ -148,7 +148,7 @@ def _n_io(segment: Segment) -> int:
 
 def _enter_stage(k: Builder, stage: PlacedStage, flow: KFunc) -> None:
     """The stage's cores enter its loop."""
-    mine = (k["tid"] >= stage.first_core) & (k["tid"] < stage.first_core + stage.n_cores)
+    mine = k.cast(k["tid"] - stage.first_core, U64) < stage.n_cores  # cores before the first one are far beyond it
     arguments = [k[name] for name in ("io", *SHARED)]
 
     def enter() -> None:
