@@ -15,8 +15,10 @@ from backend.kernels.naive import normal
 from backend.kernels.test_conv import run_conv
 from backend.kernels.test_conv_transpose import SYMBOLS, run_transposed, transposed
 from backend.kernels.test_fused_tails import fused
+from parax.compiler.backend.algorithm import candidates
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels.conv import conv, pixel_vectorised, transpose
+from parax.compiler.backend.kernels.conv.layer import ConvLayer
 from parax.compiler.backend.kernels.conv.pixel_shape import Narrow, narrow_conv, transposed_phases
 from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.lowering import LowerContext, WeightStore
@@ -35,14 +37,20 @@ def always() -> Iterator[list[Narrow]]:
     """Every layer that can be served is; the list is filled with those that were."""
     served: list[Narrow] = []
 
-    def serve(n: Narrow, target: Target, lanes: int, merged: int = 1) -> bool:
+    def share(n: Narrow, target: Target, lanes: int, merged: int = 1) -> float:
         served.append(n)
-        return pixel_vectorised.plan(n, target) is not None
+        return 0.0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv, "pays", serve)
-        patch.setattr(transpose, "pays", serve)
+        whatever_it_takes(patch)
+        patch.setattr(pixel_vectorised, "share", share)
         yield served
+
+
+def whatever_it_takes(patch: pytest.MonkeyPatch) -> None:
+    """All layers that the loops can do are done with pixels along registers."""
+    patch.setattr(pixel_vectorised, "has_sizes", lambda n, target: pixel_vectorised.plan(n, target) is not None)
+    patch.setattr(pixel_vectorised, "share", lambda n, target, lanes, merged=1: 0.0)
 
 
 @thorough(40)
@@ -69,7 +77,7 @@ def test_any_convolution(
     target: Target,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv, "pays", lambda n, target, lanes, merged: pixel_vectorised.plan(n, target) is not None)
+        whatever_it_takes(patch)
         h, w = data.draw(st.integers(8, 12)), data.draw(st.integers(10, 40))
         run_conv(
             (n, group * cin, h, w),
@@ -90,7 +98,7 @@ def test_any_convolution(
 )
 def test_any_transposed_convolution(case: dict[str, Any], target: Target) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transpose, "pays", lambda n, target, lanes: pixel_vectorised.plan(n, target) is not None)
+        whatever_it_takes(patch)
         run_transposed(**case, target=target)
 
 
@@ -140,8 +148,9 @@ def choice(operator: Operator, x: tuple[int, ...], w: tuple[int, ...], target: T
     fusion = Fusion.of(y.producer)
     ctx = LowerContext(target, (), WeightStore())
     if operator.name == "Conv":
-        return next(iter(conv.candidates(ctx, fusion, ConvShape.of(fusion))))
-    return next(iter(transpose.candidates(ctx, fusion, transpose.Transposed.of(fusion))))
+        return next(iter(candidates(conv.ALGORITHMS, ctx, ConvLayer(fusion, ConvShape.of(fusion)))))
+    own = transpose.TransposedLayer(fusion, transpose.Transposed.of(fusion))
+    return next(iter(candidates(transpose.ALGORITHMS, ctx, own)))
 
 
 SAME = {"pads": [1, 1, 1, 1]}

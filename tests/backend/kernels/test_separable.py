@@ -151,7 +151,7 @@ def test_more_cores_get_more_bands() -> None:
 )
 def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, outputs: int, residual: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "WORTH", math.inf)  # however little it would bring
+        patch.setattr(counts, "MAX_SHARE", math.inf)  # however little it would bring
         run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual, fp=Fp.FAST)
 
 

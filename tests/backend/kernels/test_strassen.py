@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
 from parax.compiler.backend.kernels.matmul.matmul import lower_matmul
 from parax.compiler.backend.kernels.matmul.strassen import counts
 from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
-from parax.compiler.backend.lowering import Candidates, KernelCall, LowerContext, WeightStore
+from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.text import parse_graph
@@ -25,19 +24,22 @@ from parax.compiler.targets.target import Target
 from sampling import thorough
 
 LAST = (0, 2, 3, 1)
-Make = Callable[[LowerContext, Product], KernelCall]
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """The choice is the cost rule's; here the kernel itself is tested, on any size."""
 
-    def candidates(ctx: LowerContext, p: Product, direct: Candidates, make: Make) -> Candidates:
+    usual = strassen.plan_halves
+
+    def plan_halves(ctx: LowerContext, p: Product) -> Product:
         rows = p.segment or (p.rows if isinstance(p.rows, int) else p.rows.factor)
-        return {"forced": lambda c: make(c, strassen.plan_halves(ctx, replace(p, segment=rows)))}
+        return usual(ctx, replace(p, segment=rows))
 
     if "chosen" not in request.node.name:
-        monkeypatch.setattr(strassen, "candidates", candidates)
+        monkeypatch.setattr(strassen, "serves", lambda ctx, p: True)
+        monkeypatch.setattr(strassen, "expected_share", lambda ctx, p: 0.0)
+        monkeypatch.setattr(strassen, "plan_halves", plan_halves)
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
@@ -14,11 +12,12 @@ from backend.kernels import naive
 from backend.kernels.naive import normal
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels.conv.conv import lower_conv
+from parax.compiler.backend.kernels.conv.layer import ConvLayer
 from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.backend.kernels.conv.winograd.axes import axis_algorithm
 from parax.compiler.backend.kernels.conv.winograd.emit import Plan
-from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
+from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.contraction import Conv
@@ -32,11 +31,12 @@ LAST = (0, 2, 3, 1)
 def force(monkeypatch: pytest.MonkeyPatch, outputs: tuple[int, int] | None = None) -> None:
     """The choice is the cost rule's; here a kernel itself is tested, on any size: tiles of `outputs`, or the first."""
 
-    def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
-        axes = [a for a in winograd.algorithms(s) if outputs in (None, (a[0].outputs, a[1].outputs))]
-        return {"forced": partial(winograd.lower_winograd, fusion=fusion, s=s, axes=axes[0])}
+    def variants(_: object, ctx: LowerContext, layer: ConvLayer) -> list[winograd.WinogradTiles]:
+        offered = winograd.algorithms(layer.shape)
+        axes = [a for a in offered if outputs in (None, (a[0].outputs, a[1].outputs))]
+        return [winograd.WinogradTiles("forced", axes[0], share=0)]
 
-    monkeypatch.setattr(winograd, "candidates", candidates)
+    monkeypatch.setattr(winograd.WinogradAlgorithm, "variants", variants)
 
 
 @pytest.fixture(autouse=True)

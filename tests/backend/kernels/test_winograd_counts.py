@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parax.compiler.backend.algorithm import candidates
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.host import resolve_target
+from parax.compiler.backend.kernels.conv.conv import ALGORITHMS
+from parax.compiler.backend.kernels.conv.layer import ConvLayer
 from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.kernels.conv.winograd import counts
 from parax.compiler.backend.kernels.conv.winograd import lower as kernels
@@ -36,8 +39,7 @@ def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, 
     node.output.type = node.output.tensor.with_layout((0, 2, 3, 1))
     fusion = Fusion.of(node)
     context = LowerContext(resolve_target("x86-64-v4"), tuple(symbols_of([images])), WeightStore())
-    direct = {"direct": lambda: pytest.fail("nothing is lowered here")}
-    chosen = next(iter(kernels.candidates(context, fusion, ConvShape.of(fusion), direct)))
+    chosen = next(iter(candidates(ALGORITHMS, context, ConvLayer(fusion, ConvShape.of(fusion)))))
     out = [size for size in node.output.tensor.dims[2:] if isinstance(size, int)]
     layer = counts.Layer(1, ci, co, (kernel, kernel), (stride, stride), (out[0], out[1]))
     best = counts.best_algorithm([replace(layer, images=n) for n in ANY.of(images)], context.lanes)

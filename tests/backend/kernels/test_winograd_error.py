@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,11 @@ import pytest
 from backend.harness import Program, host_targets
 from backend.kernels import naive
 from backend.kernels.naive import normal
-from parax.compiler.backend.fusion import Fusion
-from parax.compiler.backend.kernels.conv.weights import ConvShape
+from parax.compiler.backend.kernels.conv.layer import ConvLayer
 from parax.compiler.backend.kernels.conv.winograd import counts
 from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.backend.kernels.conv.winograd.axes import Axis, axis_algorithm, emit_product
-from parax.compiler.backend.lowering import Candidates, LowerContext
+from parax.compiler.backend.lowering import LowerContext
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.targets.target import Target
@@ -66,7 +65,7 @@ class Layer:
         (y,) = graph.outputs
         y.type = y.tensor.with_layout(LAST)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(winograd, "candidates", self.candidates)
+            patch.setattr(winograd.WinogradAlgorithm, "variants", lambda _, ctx, layer: self.variants(ctx, layer))
             self.program = Program(graph, self.target, ("N",))
 
     @property
@@ -77,9 +76,10 @@ class Layer:
     def image(self, seed: int = 0) -> np.ndarray:
         return normal(3, self.inputs, *self.size, seed=seed)
 
-    def candidates(self, ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
-        own = [a for a in winograd.algorithms(s) if (a[0].outputs, a[1].outputs) == self.outputs]
-        return {"forced": partial(winograd.lower_winograd, fusion=fusion, s=s, axes=own[0])}
+    def variants(self, ctx: LowerContext, layer: ConvLayer) -> list[winograd.WinogradTiles]:
+        """For the algorithm's: the layer's own tiles, whatever they would take."""
+        own = [a for a in winograd.algorithms(layer.shape) if (a[0].outputs, a[1].outputs) == self.outputs]
+        return [winograd.WinogradTiles("forced", own[0], share=0)]
 
     def run(self, x: np.ndarray) -> np.ndarray:
         (y,) = self.program.run({"x": x}, {"N": len(x)}, 3)
@@ -188,7 +188,8 @@ graph @g(%x: f32[N,16,9,7]{0,2,3,1}, %r: f32[N,16,9,7]{0,2,3,1}) {
 """, {"w": normal(16, 16, 3, 3, seed=3)})
     assert isinstance(graph, Graph)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "candidates", layer_of(*ALL[0]).candidates)
+        own = layer_of(*ALL[0])
+        patch.setattr(winograd.WinogradAlgorithm, "variants", lambda _, ctx, layer: own.variants(ctx, layer))
         program = Program(graph, None, ("N",))
     feeds = {"x": normal(2, 16, 9, 7), "r": normal(2, 16, 9, 7, seed=1)}
     (clean,) = program.run(feeds, {"N": 2}, 3)

@@ -33,6 +33,7 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Epilogue, Fusion, load, widen
 from ...lowering import KernelCall, LowerContext, Weight
 from ..matmul.blocking import padded_columns, static
+from .layer import ConvAlgorithm, ConvLayer
 from .spatial import Line, lines_of, rows_met, run_lengths
 from .weights import ConvShape, NamedOperand, bias_operand
 
@@ -42,9 +43,16 @@ LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most
 Taps = list[list[KValue] | None]  # for rows of accumulators: the filter's row that an input row meets there, if any
 
 
-def is_depthwise(s: ConvShape) -> bool:
-    """Whether this file's kernel takes the layer."""
-    return s.tiled and s.group_inputs == 1 and s.groups > 1 and s.channels_last_input and s.rank <= 2 and s.constant
+class DepthwiseAlgorithm(ConvAlgorithm):
+    """One filter a channel: nothing else comes near, so nothing is counted."""
+
+    name = "depthwise"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return layer.shape.is_depthwise and layer.shape.taps > 0
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return lower_depthwise(ctx, layer.fusion, layer.shape)
 
 
 def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:

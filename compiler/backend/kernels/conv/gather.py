@@ -20,10 +20,23 @@ from ..matmul.blocking import Product, best_lanes, plan_product, size_hint, stat
 from ..matmul.gemm import Operands, ProductEmitter
 from ..plain import strided_load
 from ..tail import tail_of
+from .layer import ConvAlgorithm, ConvLayer
 from .tables import Walk, fill_offsets
 from .weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 
 SCRATCH_NBYTES = 160 << 10
+
+
+class GatheredAlgorithm(ConvAlgorithm):
+    """Few input channels, or an input that the indirect convolution cannot read."""
+
+    name = "gathered"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return layer.is_multiplied and not layer.is_indirect(ctx)
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return lower_gathered(ctx, layer.fusion, layer.own(ctx))
 
 
 @dataclass(frozen=True)

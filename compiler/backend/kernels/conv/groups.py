@@ -32,6 +32,7 @@ from ....targets.target import Target
 from ...fusion import Epilogue, Fusion, load
 from ...lowering import KernelCall, LowerContext
 from ..matmul.tile import LINE
+from .layer import ConvAlgorithm, ConvLayer
 from .spatial import Line, lines_of, rows_met, run_lengths
 from .weights import ConvShape, NamedOperand, bias_operand
 
@@ -40,6 +41,23 @@ MOST_FILTERS = 12  # registers of filters; a third of the larger register file, 
 MOST_STEPS = 16  # input channels of a group: the steps are written out
 SPLAT_RUN = 8  # of splats: a pixel is read for each, and of more pixels those of 2ⁿ channels meet in few sets of L1
 QUARTER = 4  # lanes that the cheapest shuffle does not leave
+
+
+class GroupsAlgorithm(ConvAlgorithm):
+    """Lanes of several groups: wherever it serves a layer, since its cycles are not counted."""
+
+    name = "groups"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return layer.is_multiplied and arrangement(layer.shape, ctx.target) is not None
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        return 0.0
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        own = arrangement(layer.shape, ctx.target)
+        assert own is not None
+        return lower_groups(ctx, layer.fusion, layer.shape, own)
 
 
 @dataclass(frozen=True)

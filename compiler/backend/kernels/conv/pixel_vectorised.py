@@ -26,10 +26,12 @@ from ....targets.target import Target
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.table import widest_tile
-from ..matmul.blocking import MIN_ITEMS, panel_kinds, static
+from ..matmul.blocking import MIN_ITEMS, best_lanes, panel_kinds, static
 from ..tail import tail_of
+from .groups import arrangement
+from .layer import ConvAlgorithm, ConvLayer
 from .pixel_lines import Lines, most_outputs, staged_nelements
-from .pixel_shape import Chunk, Narrow, Sizes
+from .pixel_shape import Chunk, Narrow, Sizes, narrow_conv
 from .spatial import run_lengths
 from .weights import NamedOperand
 
@@ -43,10 +45,33 @@ TRANSPOSED_CYCLES = 0.33  # per element of the input
 RESULT_CYCLES = 0.55  # per element of the result: staged, transposed, stored
 TILE_CYCLES = 25  # to start and end a tile
 TRANSPOSED_AT_ONCE = 0.26  # the same where a line's planes stay in L1
-WORTH = 0.95  # of the time of the kernel with channels along the registers, or that is taken
+MAX_SHARE = 0.95  # of the time of the kernel with channels along the registers, or that is taken
 PANEL_SHARE = 0.92  # of the multiply-adds that fill its registers, at which that kernel works
 LONE_SHARE = 0.75  # where panels of one register, two of which could be multiplied a cycle, wait for their sums
 GROUP_SHARE = 0.85  # of that, where each group has panels of its own
+
+
+class PixelVectorisedAlgorithm(ConvAlgorithm):
+    """Pixels along the registers, where channels fill them badly."""
+
+    name = "narrow"
+    max_share = MAX_SHARE
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        if not layer.is_multiplied or arrangement(layer.shape, ctx.target) is not None:
+            return False
+        n = narrow_conv(layer.fusion, layer.shape)
+        return n is not None and has_sizes(n, ctx.target)
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        n, wide = narrow_conv(layer.fusion, layer.shape), layer.wide(ctx.target)
+        assert n is not None
+        return share(n, ctx.target, best_lanes(ctx.target, wide.group_outputs), wide.merged)
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        n = narrow_conv(layer.fusion, layer.shape)
+        assert n is not None
+        return lower_narrow(ctx, layer.fusion, n)
 
 
 def choose_tile(n: Narrow, target: Target) -> tuple[int, int, float]:
@@ -138,22 +163,26 @@ def cycles_by_channels(
     return multiply_adds * filled / per_cycle / (1 if alone else GROUP_SHARE)
 
 
-def pays(n: Narrow, target: Target, lanes: int, merged: int = 1) -> bool:
-    """Whether the layer is faster with pixels along registers than with channels along those of `lanes`.
+def has_sizes(n: Narrow, target: Target) -> bool:
+    """Whether the layer's tiles and planes are small enough."""
+    return n.weights.shape[1] * len(n.columns) <= MOST_OUTPUTS and plan(n, target) is not None
+
+
+def share(n: Narrow, target: Target, lanes: int, merged: int = 1) -> float:
+    """The time of a layer that `has_sizes`, in times of that with channels along registers of `lanes`.
 
     Args:
         merged: groups that the kernel of channels takes as one, multiplying the zeros between them.
     """
-    if n.weights.shape[1] * len(n.columns) > MOST_OUTPUTS:
-        return False
     outputs, multiply_adds = n.weights.shape[1] * merged, n.multiply_adds * merged
     other = cycles_by_channels(target, lanes, outputs, n.pixels, multiply_adds, n.groups == merged)
     sizes = plan(n, target)
-    return sizes is not None and cycles(n, target, sizes) < WORTH * other
+    assert sizes is not None
+    return cycles(n, target, sizes) / other if other else 1.0
 
 
 def lower_narrow(ctx: LowerContext, fusion: Fusion, n: Narrow) -> KernelCall:
-    """The kernel call; `n` is one that `pays`, or at least has a plan."""
+    """The kernel call; `n` is one that `has_sizes`."""
     sizes = plan(n, ctx.target)
     assert sizes is not None
     tail = tail_of(fusion, ctx.symbols)

@@ -8,7 +8,20 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion, register_dtype
 from ...lowering import KernelCall, LowerContext, Operand
 from ..plain import Term, emit_plain, strided_load
+from .layer import ConvAlgorithm, ConvLayer
 from .weights import ConvShape
+
+
+class PlainAlgorithm(ConvAlgorithm):
+    """What no register tile serves."""
+
+    name = "plain"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return not layer.shape.tiled or layer.shape.group_inputs * layer.shape.taps == 0  # sums of nothing: no panels
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return lower_plain(ctx, layer.fusion, layer.shape)
 
 
 def lower_plain(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:

@@ -25,9 +25,11 @@ from ....kernel_ir.loops import KFunc
 from ....targets.target import Target
 from ...fusion import Epilogue, Fusion
 from ...lowering import KernelCall, LowerContext
-from ..matmul.blocking import MIN_ITEMS, static
+from ..matmul.blocking import MIN_ITEMS, best_lanes, static
 from ..matmul.tile import LINE
 from ..tail import tail_of
+from .layer import ConvAlgorithm, ConvLayer
+from .pixel_vectorised import MAX_SHARE, cycles_by_channels
 from .weights import ConvShape, NamedOperand
 
 QUAD = 4  # lanes: a shuffle within 128 bits is the cheapest
@@ -36,6 +38,31 @@ ITEM_PIXELS = 48  # of a work item, or fewer where an image has fewer than MIN_I
 SHUFFLES = 1.75  # of a vector of pixels and input: one that splats, three for four inputs that gather
 EFFICIENCY = 0.95  # of the loop over inputs
 TILE_CYCLES, PIECE_CYCLES = 5, 0.6  # to start and end a tile; to store a piece of a pixel
+
+
+class QuadsAlgorithm(ConvAlgorithm):
+    """Quads of output channels, where they beat the other kernels of small groups."""
+
+    name = "quads"
+    max_share = MAX_SHARE
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return layer.is_multiplied and quads_of(layer.fusion, layer.shape, ctx.target) is not None
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        q, target = quads_of(layer.fusion, layer.shape, ctx.target), ctx.target
+        assert q is not None
+        wide = layer.wide(target)
+        pixels, outputs = static(prod(wide.geometry.output)), wide.group_outputs
+        multiply_adds = pixels * wide.groups * outputs * wide.group_inputs * wide.taps
+        lanes = best_lanes(target, outputs)
+        direct = cycles_by_channels(target, lanes, outputs, pixels, multiply_adds, wide.groups == 1)
+        return q.cycles(layer.shape, target) / direct if direct else 1.0
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        q = quads_of(layer.fusion, layer.shape, ctx.target)
+        assert q is not None
+        return lower_quads(ctx, layer.fusion, layer.shape, q)
 
 
 @dataclass(frozen=True)

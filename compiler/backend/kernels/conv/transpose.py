@@ -24,15 +24,16 @@ from ....ir.ops.geometry import WindowGeometry
 from ....ir.types import BF16, F16, Dim, SymDim, ceil_div, lower_bound, prod
 from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
+from ...algorithm import Algorithm, candidates
 from ...fusion import Fusion, register_dtype
-from ...lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, lowers
+from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
 from ..matmul.blocking import PanelKind, Product, best_lanes, padded_columns, plan_product, static
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.pack import packed_panels, pad_vector
 from ..plain import Term, decompose, emit_plain, strided_load
 from ..tail import Tail, tail_of
-from .pixel_shape import narrow_transposed
-from .pixel_vectorised import lower_narrow, pays
+from . import pixel_vectorised
+from .pixel_shape import Narrow, narrow_transposed
 from .weights import NamedOperand
 
 ROW_BLOCK = 96
@@ -93,21 +94,75 @@ def lower_conv_transpose(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call of a (fused) transposed convolution."""
     fusion = Fusion.of(node)
     s = Transposed.of(fusion)
-    call = ctx.pick(node, candidates(ctx, fusion, s))
+    call = ctx.pick(node, candidates(ALGORITHMS, ctx, TransposedLayer(fusion, s)))
     flops = 2 * prod(s.x.tensor.dims) * (s.group_outputs * int(np.prod(s.geometry.kernel)))
     nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
     return replace(call, label=node.name, flops=flops, nbytes=nbytes)
 
 
-def candidates(ctx: LowerContext, fusion: Fusion, s: Transposed) -> Candidates:
-    """The algorithms that can serve a layer, by name, the one expected to be fastest first."""
-    if not s.tiled or s.group_inputs == 0:  # sums of nothing have no panels
-        return {"plain": lambda c: lower_plain_transpose(c, fusion, s)}
-    phases: Candidates = {"phases": lambda c: lower_phases(c, fusion, s)}
-    narrow = narrow_transposed(fusion, s.x, s.w, s.b, s.geometry, s.groups)
-    if narrow is None or not pays(narrow, ctx.target, best_lanes(ctx.target, s.group_outputs)):
-        return phases
-    return {"narrow": lambda c: lower_narrow(c, fusion, narrow), **phases}
+@dataclass(frozen=True)
+class TransposedLayer:
+    """A transposed convolution with what is fused to it, and its sizes."""
+
+    fusion: Fusion
+    shape: Transposed
+
+    @property
+    def narrow(self) -> Narrow | None:
+        """With pixels along the registers, where its loops can do that."""
+        s = self.shape
+        return narrow_transposed(self.fusion, s.x, s.w, s.b, s.geometry, s.groups)
+
+
+TransposedAlgorithm = Algorithm[TransposedLayer]
+
+
+class PlainAlgorithm(TransposedAlgorithm):
+    """What no register tile serves."""
+
+    name = "plain"
+
+    def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
+        return not layer.shape.tiled or layer.shape.group_inputs == 0  # sums of nothing have no panels
+
+    def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
+        return lower_plain_transpose(ctx, layer.fusion, layer.shape)
+
+
+class PhasesAlgorithm(TransposedAlgorithm):
+    """Phases as indirect convolutions: what the other one is compared with."""
+
+    name = "phases"
+
+    def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
+        return layer.shape.tiled and layer.shape.group_inputs > 0
+
+    def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
+        return lower_phases(ctx, layer.fusion, layer.shape)
+
+
+class PixelVectorisedAlgorithm(PhasesAlgorithm):
+    """Pixels along the registers, where channels fill them badly."""
+
+    name = "narrow"
+    max_share = pixel_vectorised.MAX_SHARE
+
+    def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
+        if not super().applies(ctx, layer):
+            return False
+        return layer.narrow is not None and pixel_vectorised.has_sizes(layer.narrow, ctx.target)
+
+    def cost(self, ctx: LowerContext, layer: TransposedLayer) -> float:
+        assert layer.narrow is not None
+        return pixel_vectorised.share(layer.narrow, ctx.target, best_lanes(ctx.target, layer.shape.group_outputs))
+
+    def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
+        assert layer.narrow is not None
+        return pixel_vectorised.lower_narrow(ctx, layer.fusion, layer.narrow)
+
+
+ALGORITHMS: tuple[TransposedAlgorithm, ...] = (PlainAlgorithm(), PhasesAlgorithm(), PixelVectorisedAlgorithm())
+"""In the order in which they replace each other (`algorithm.candidates`)."""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,12 @@ class ConvShape:
     def pointwise(self) -> bool:
         return self.geometry.is_pointwise
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has filters of its own, which are constant, along one or two axes."""
+        single = self.group_inputs == 1 and self.groups > 1
+        return self.tiled and single and self.channels_last_input and self.rank <= 2 and self.constant
+
     def walk(self) -> Walk:
         """How output pixels find their input."""
         g, strides = self.geometry, self.x.tensor.strides

@@ -10,7 +10,20 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion, register_dtype
 from ...lowering import KernelCall, LowerContext, Operand, unsupported
 from ..plain import Term, emit_plain, strided_load
+from .direct import ProductAlgorithm, ProductLayer, is_tiled
 from .shapes import Matrices
+
+
+class PlainAlgorithm(ProductAlgorithm):
+    """What no register tile serves."""
+
+    name = "plain"
+
+    def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
+        return not is_tiled(layer.fusion, layer.matrices)
+
+    def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
+        return lower_plain_matmul(ctx, layer.fusion, layer.matrices)
 
 
 def lower_plain_matmul(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:

@@ -26,7 +26,7 @@ RAGGED = 1.04  # times those of whole register tiles, where a block has lower on
 EXPOSED, EXPOSED_NEAR = 0.5, 0.15  # of arithmetic or the reading of weights, from memory and from the last cache,
 # whichever is less: what the other does not hide, inside of models
 CLOSE = 1.005  # of the least cycles: as good as equal
-WORTH = 0.95  # of the direct algorithm's time, or it is not worth the memory
+MAX_SHARE = 0.95  # of the direct algorithm's time, or it is not worth the memory
 LONG_BLOCK = 64  # tiles of a work item, at most
 SHORT_BLOCK = 12  # tiles, at least: shorter ones read the weights too often
 PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel → cycles of one of them
@@ -240,7 +240,7 @@ def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tupl
 
 def most_cycles(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> float:
     """What an algorithm must be below, of what `ranked` counts, to be worth its memory."""
-    return WORTH * sum(direct_cycles(layer, lanes, pace) / layer.images for layer in layers)
+    return MAX_SHARE * sum(direct_cycles(layer, lanes, pace) / layer.images for layer in layers)
 
 
 def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> Algorithm | None:

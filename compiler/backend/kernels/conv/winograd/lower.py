@@ -41,10 +41,11 @@ from .....kernel_ir.builder import F32, F32PTR
 from .....kernel_ir.loops import KFunc
 from .....targets.target import Target
 from ....fusion import Fusion
-from ....lowering import Candidates, KernelCall, LowerContext, Scratch
+from ....lowering import KernelCall, LowerContext, Scratch
 from ....microkernels.table import tallest_tile, widest_tile
 from ...matmul.blocking import size_hint, static
 from ...matmul.pack import pad_vector
+from ..layer import ConvAlgorithm, ConvLayer
 from ..weights import ConvShape
 from . import counts
 from .axes import Axis, Matrix, as_array, axis_algorithm
@@ -54,7 +55,7 @@ UNIT_ROUNDOFF = 2.0**-24  # of f32
 MOST_AMPLIFICATION = 2600  # c of whatever is offered
 TILE_ERROR = 2e-5  # of max |x| in the window · the root of Σ w²: seen of random inputs of any scale, up to 512 channels
 SMALL_TILE_ERROR = 4e-6  # the same of two outputs along each axis, up to seven taps, five along one
-WORTH_MEASURING = 1.3  # times what is worth choosing: a count of cycles may err so far
+MEASURED_SHARE = 1.3  # times what is worth choosing: a count of cycles may err so far
 MOST_CANDIDATES = 3
 OTHER_BLOCKS = {"long": counts.LONG_BLOCK, "short": 2 * counts.SHORT_BLOCK}
 """Tiles of a work item that may be faster than the planned ones."""
@@ -116,27 +117,55 @@ def name_of(axes: tuple[Axis, Axis]) -> str:
     return f"winograd{axes[0].outputs}x{axes[1].outputs}"
 
 
-def candidates(ctx: LowerContext, fusion: Fusion, s: ConvShape, direct: Candidates) -> Candidates:
-    """The algorithms that may beat the direct convolution, and that one, best first by the count of cycles.
+class WinogradAlgorithm(ConvAlgorithm):
+    """Winograd's algorithms, as many as come near the one that the count of cycles takes for the fastest."""
+
+    name = "winograd"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        return layer.is_indirect(ctx) and not layer.is_exact(ctx) and applies(layer.shape, ctx.target)
+
+    def variants(self, ctx: LowerContext, layer: ConvLayer) -> list[ConvAlgorithm]:
+        """The best tiles, best first; then the first of them in blocks of other lengths for other caches."""
+        s = layer.shape
+        layers, pace = _layers(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
+        direct = counts.most_cycles(layers, ctx.lanes, pace) / counts.MAX_SHARE
+        ranked = counts.ranked(layers, ctx.lanes, pace)
+        shares = [(cycles / direct, _axes(s, algorithm)) for cycles, algorithm in ranked]
+        near = [(cost, axes) for cost, axes in shares if cost < WinogradTiles.measured_share][:MOST_CANDIDATES]
+        found: list[ConvAlgorithm] = [WinogradTiles(name_of(axes), axes, cost) for cost, axes in near]
+        if not found:
+            return []
+        cost, best = shares[0]
+        planned = plan(ctx, s, best).block
+        return found + [WinogradTiles(f"{name_of(best)}-{name}", best, cost, block)
+                        for name, block in OTHER_BLOCKS.items() if block != planned]  # fmt: skip
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return self.variants(ctx, layer)[0].lower(ctx, layer)
+
+
+class WinogradTiles(WinogradAlgorithm):
+    """One of Winograd's algorithms.
 
     Args:
-        s: of a layer that `applies`. direct: ways to do without, best first.
+        axes: algorithms of both axes. share: of the direct convolution's cycles. block: see `lower_winograd`.
     """
-    layers, pace = _layers(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
-    least = counts.most_cycles(layers, ctx.lanes, pace)
-    ranked = [(cost, _axes(s, algorithm)) for cost, algorithm in counts.ranked(layers, ctx.lanes, pace)]
-    tried = [(cost, axes) for cost, axes in ranked if cost < WORTH_MEASURING * least][:MOST_CANDIDATES]
-    offered: list[Candidates] = [
-        {name_of(axes): partial(lower_winograd, fusion=fusion, s=s, axes=axes)} for _, axes in tried]  # fmt: skip
-    offered.insert(next((i for i, (cost, _) in enumerate(tried) if cost >= least), len(tried)), direct)
-    if tried:
-        best = ranked[0][1]  # blocks of other lengths may suit the caches better
-        planned = plan(ctx, s, best).block
-        for name, block in OTHER_BLOCKS.items():
-            if block != planned:
-                other = partial(lower_winograd, fusion=fusion, s=s, axes=best, block=block)
-                offered.append({f"{name_of(best)}-{name}": other})
-    return {name: make for own in offered for name, make in own.items()}
+
+    max_share = counts.MAX_SHARE
+    measured_share = MEASURED_SHARE * counts.MAX_SHARE
+
+    def __init__(self, name: str, axes: tuple[Axis, Axis], share: float, block: int = 0) -> None:
+        self.name, self.axes, self.share, self.block = name, axes, share, block
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        return self.share
+
+    def variants(self, ctx: LowerContext, layer: ConvLayer) -> list[ConvAlgorithm]:
+        return [self]
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return lower_winograd(ctx, layer.fusion, layer.shape, self.axes, self.block)
 
 
 def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:

@@ -11,7 +11,7 @@ SUM_CYCLES = 33  # for 16 elements of each of A's four sums, per half row: A com
 KEPT_CYCLES = 14  # for 16 elements of each of the kept products and what is made of them, per half row
 TILE_CYCLES = 40  # to set up a tile of 6 rows and 64 columns, of which there are 7/4 as many
 CYCLES_PER_BYTE = 0.1  # of the weights that the sums of B add, on their way from memory
-WORTH = 0.97  # of the direct product's time, or it is not worth the memory
+MAX_SHARE = 0.97  # of the direct product's time, or it is not worth the memory
 
 
 def arithmetic(depth: int, columns: int) -> float:
@@ -32,4 +32,4 @@ def share(rows: int, depth: int, columns: int) -> float:
 
 def pays(rows: int, depth: int, columns: int) -> bool:
     """Whether it serves a product of constant B better than the direct sum."""
-    return depth % 2 == 0 and share(rows, depth, columns) <= WORTH
+    return depth % 2 == 0 and share(rows, depth, columns) <= MAX_SHARE

@@ -22,7 +22,7 @@ from .....ir.types import ceil_div
 from .....kernel_ir.builder import F32PTR, I64PTR, Builder
 from .....kernel_ir.loops import KFunc, PtrType
 from ....fusion import Fusion
-from ....lowering import Candidates, KernelCall, LowerContext, Operand, Scratch, Weight
+from ....lowering import KernelCall, LowerContext, Operand, Scratch, Weight
 from ....microkernels.table import tallest_tile, widest_tile
 from ...tail import Tail
 from ..balance import ITEM_CYCLES, ROW_CYCLES, TILE_CYCLES, Shape, best_cut
@@ -38,7 +38,7 @@ N_KEPT = 3  # blocks of sums
 MOST_ROWS = 128  # of a work item: more sums would not fit the second-level cache
 GROUP_NBYTES = 5 << 20  # of B that blocks of rows read one after the other
 AGAIN = 1.05  # where they are more, and every block of rows gets them from memory
-WORTH_MEASURING = 1.03  # of the direct product's time: a count of cycles may err so far
+MEASURED_SHARE = 1.03  # of the direct product's time, to be offered: a count of cycles may err so far
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,6 @@ def serves(ctx: LowerContext, p: Product) -> bool:
     return static_sizes and static(p.kc) % 2 == 0 and static(p.columns) >= ctx.lanes and ctx.fp.strassen
 
 
-def candidates(
-    ctx: LowerContext, p: Product, direct: Candidates, make: Callable[[LowerContext, Product], KernelCall]
-) -> Candidates:
-    """`direct` and, where it may win, this algorithm, the one expected to be fastest first.
-
-    Args:
-        p: how the direct product is blocked. make: the kernel call of a `plan_halves`.
-    """
-    if not serves(ctx, p):
-        return direct
-    own: Candidates = {"strassen": lambda c: make(c, plan_halves(c, p))}
-    share = expected_share(ctx, p)
-    if share <= counts.WORTH:
-        return {**own, **direct}
-    return {**direct, **own} if share <= WORTH_MEASURING else direct
-
-
 def expected_share(ctx: LowerContext, p: Product) -> float:
     """Of the direct product's time, in a call with as many items as the plan is made for."""
     rows = p.rows if isinstance(p.rows, int) else p.rows.evaluate({s: ctx.rows for s in p.rows.symbols()})
@@ -117,7 +100,7 @@ def expected_share(ctx: LowerContext, p: Product) -> float:
 
 def within(ctx: LowerContext, p: Product) -> Product | None:
     """The same rows in an item, all columns, in halves; None where that does not pay."""
-    if not serves(ctx, p) or expected_share(ctx, p) > counts.WORTH:
+    if not serves(ctx, p) or expected_share(ctx, p) > counts.MAX_SHARE:
         return None
     halves = plan_halves(ctx, p)
     return replace(halves, row_block=p.row_block, panels_per_item=halves.n_panels)

@@ -1,0 +1,341 @@
+"""MatMul and Gemm by the register tile: which rows, columns and strides they mean, and how tiles find their operands.
+
+f32 results (and half precisions, computed in f32): B constant and shared by all rows is packed at compile time,
+otherwise each work item packs its panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....ir.ops.contraction import IntegralMatMul
+from ....ir.types import BF16, F16, Dim, DType, TensorType, ceil_div, prod
+from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
+from ....kernel_ir.loops import KFunc, PtrType
+from ...algorithm import Algorithm
+from ...fusion import Fusion
+from ...lowering import KernelCall, LowerContext, Operand, Scratch
+from ...microkernels.table import emitter_of, tiles
+from ..plain import decompose
+from ..tail import Addend, tail_of
+from .blocking import PanelKind, Product, padded_columns, plan_product
+from .gemm import Operands, ProductEmitter
+from .pack import copy_function, packed_panels, pad_vector
+from .shapes import Matrices
+from .tile import LINE
+
+FLOATS = (F32, F16, BF16)
+
+
+@dataclass(frozen=True)
+class ProductLayer:
+    """A matrix product with what is fused to it, and its operands."""
+
+    fusion: Fusion
+    matrices: Matrices
+
+
+ProductAlgorithm = Algorithm[ProductLayer]
+
+
+class DirectAlgorithm(ProductAlgorithm):
+    """The register tile: what Strassen's algorithm is compared with."""
+
+    name = "direct"
+
+    def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
+        return is_tiled(layer.fusion, layer.matrices) and not is_rounded(ctx, layer.fusion, layer.matrices)
+
+    def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
+        return lower_direct(ctx, layer.fusion, layer.matrices)
+
+
+class RoundedAlgorithm(ProductAlgorithm):
+    """The tiles of another element type, to which the operands are rounded: where that is asked for, nothing else."""
+
+    def __init__(self, to: DType) -> None:
+        self.name, self.to = to.name, to
+
+    def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
+        return ctx.matmul_input == self.to and is_rounded(ctx, layer.fusion, layer.matrices)
+
+    def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
+        return replace(lower_direct(ctx, layer.fusion, layer.matrices, self.to), rounded_to=self.to)
+
+
+def is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
+    """Whether a product of f32 by a constant f32 matrix is to have its operands rounded, for tiles that the target has.
+
+    Products of whole numbers are exact and stay so.
+    """
+    to = ctx.matmul_input
+    if to == F32 or not is_tiled(fusion, m) or not is_packed(m) or isinstance(fusion.root.op, IntegralMatMul):
+        return False
+    single = all(t.dtype == F32 for t in (fusion.result.tensor, m.a.tensor, m.b.tensor))
+    return single and any(tiles(ctx.target, to))
+
+
+def is_packed(m: Matrices) -> bool:
+    """Whether B is known at compile time and shared by all rows."""
+    return m.b.data is not None and m.b.producer is None and not m.batch
+
+
+def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> Product:
+    """How a product is blocked, of operands that are rounded to a type."""
+    y = fusion.result.tensor
+    rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
+    outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
+    steps = ceil_div(m.depth, emitter_of(input_type).k_step)
+    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=0 if is_packed(m) else 384,
+                        input_type=input_type)  # fmt: skip
+
+
+def is_tiled(fusion: Fusion, m: Matrices) -> bool:
+    """Whether the register tile applies: float result with columns innermost and rows at a constant distance."""
+    y = fusion.result.tensor
+    if m.depth == 0:  # sums of nothing: there is no panel to plan
+        return False
+    if y.dtype not in FLOATS or m.a.tensor.dtype not in FLOATS or m.b.tensor.dtype not in FLOATS:
+        return False
+    if m.column_axis is None or y.axis_order[-1] != m.column_axis:
+        return False
+    return m.c is None or m.c.tensor.dtype in FLOATS
+
+
+def constant_matrix(m: Matrices) -> np.ndarray | None:
+    """B as [K, N], a view, if it is known at compile time and shared by all rows."""
+    if not is_packed(m):
+        return None
+    assert m.b.data is not None
+    data = m.b.data.reshape(m.b.data.shape[-2:])
+    return data.T if m.transposed_b else data
+
+
+@dataclass
+class Rows:
+    """The rows of one product: sizes and strides, outermost first, merged where they are evenly spaced.
+
+    Attributes:
+        outer: axes of y iterated as independent products. axes: axes whose rows are tiled together, in memory order.
+        a_runs: (size, a's stride) of the merged row axes. y_step: rows of the result between consecutive rows.
+    """
+
+    outer: tuple[int, ...]
+    axes: tuple[int, ...]
+    a_runs: list[tuple[Dim, Dim]]
+    y_step: Dim
+    y_strides: dict[int, Dim]
+
+
+def plan_rows(y: TensorType, m: Matrices) -> Rows:
+    """Choose the rows that share a panel of B and lie at one distance in the result."""
+    order = y.axis_order[:-1]
+    strides: dict[int, Dim] = {}
+    step: Dim = 1
+    for a in reversed(order):
+        strides[a] = step
+        step = step * y.dims[a]
+    together: list[int] = []
+    for a in reversed(order):
+        if y.dims[a] == 1 or a in m.batch:
+            continue
+        if together and strides[a] != strides[together[0]] * y.dims[together[0]]:
+            break
+        together.insert(0, a)
+    outer = tuple(a for a in order if a not in together and y.dims[a] != 1)
+    runs: list[tuple[Dim, Dim]] = []
+    for a in together:
+        if runs and runs[-1][1] == m.a_strides[a] * y.dims[a]:
+            runs[-1] = (runs[-1][0] * y.dims[a], m.a_strides[a])
+        else:
+            runs.append((y.dims[a], m.a_strides[a]))
+    return Rows(outer, tuple(together), runs or [(1, 0)], strides[together[-1]] if together else 1, strides)
+
+
+def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> KernelCall:
+    """By the register tile of an element type; any other than the operands' own needs a constant B."""
+    y = fusion.result.tensor
+    columns = y.dims[y.axis_order[-1]]
+    rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type)
+    emitter = emitter_of(input_type)
+    matrix = constant_matrix(m)
+    vector, addend = bias_vector(m, columns), addend_of(m, columns)
+    nelements = 4 * ctx.lanes  # zeros for one panel
+    if vector is not None:
+        nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
+    bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
+    tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
+    pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element
+    packed = PtrType(emitter.element)
+    width = max(kind.vectors for kind in p.kinds) * ctx.lanes
+    operands: list[tuple[str, PtrType, Operand]] = [
+        ("a", PtrType(m.a.tensor.dtype), m.a),
+        ("bias", F32PTR, bias),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("apack", packed, Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
+    ]
+    if matrix is not None:
+        operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
+    else:
+        operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
+        operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))
+    if addend is not None:
+        assert m.c is not None
+        operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        emitter = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, vector is not None)
+        ProductEmitter(k, ctx, p, tail, emitter.operands(columns)).emit()
+        return k.func
+
+    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def bias_vector(m: Matrices, columns: Dim) -> np.ndarray | None:
+    """Gemm's C where it is a constant vector: the accumulators start from it, unless alpha scales them later.
+
+    Alpha is no part of B: together with it B may leave f32's range where the result does not.
+    """
+    if m.c is None or m.beta == 0 or m.c.data is None or m.c.producer is not None or not isinstance(columns, int):
+        return None
+    if m.alpha != 1:
+        return None
+    t = m.c.tensor
+    if t.rank == 2 and t.dims[0] != 1:
+        return None
+    return np.broadcast_to(m.c.data.reshape(-1), (columns,)).astype(np.float32) * np.float32(m.beta)
+
+
+def addend_of(m: Matrices, columns: Dim) -> Addend | None:
+    """Gemm's C where it is anything else: it is added at the end."""
+    if m.c is None or m.beta == 0 or bias_vector(m, columns) is not None:
+        return None
+    t = m.c.tensor
+    dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
+    row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
+    return Addend(row, column, m.beta, t.dtype)
+
+
+def row_pitch(p: Product) -> Dim:
+    """Elements between rows of A that are copied to scratch."""
+    return ceil_div(p.kc, p.lanes) * p.lanes
+
+
+class MatMulEmitter:
+    """The callbacks of one matrix product."""
+
+    def __init__(
+        self,
+        k: Builder,
+        ctx: LowerContext,
+        m: Matrices,
+        rows: Rows,
+        y: TensorType,
+        p: Product,
+        pack_a: bool,
+        packed_b: bool,
+        biased: bool,
+    ) -> None:
+        self.k, self.ctx, self.m, self.rows, self.y, self.p = k, ctx, m, rows, y, p
+        self.pack_a, self.packed_b, self.biased = pack_a, packed_b, biased
+
+    def operands(self, columns: Dim) -> Operands:
+        k = self.k
+        a = k["apack"] if self.pack_a else k["a"]
+        return Operands(
+            a=a,
+            zero=a,
+            table=k["table"],
+            partial=k["partial"],
+            fill_table=self.fill_table,
+            panel=self.panel,
+            bias=lambda column: k.gep(k["bias"], column) if self.biased else k["bias"],
+            row_base=lambda outer: self.outer_offset(outer, self.rows.y_strides),
+            pitch=columns,
+            row_step=self.rows.y_step,
+        )
+
+    def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
+        """Sum of index times stride over the outer axes."""
+        k = self.k
+        index = decompose(k, outer, self.rows.outer, self.y.dims)
+        total = k.index(0)
+        for a in self.rows.outer:
+            if strides[a] != 0:
+                total = total + index[a] * k.index(strides[a])
+        return total
+
+    def fill_table(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
+        k, m, runs = self.k, self.m, self.rows.a_runs
+        base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
+        pitch = k.index(row_pitch(self.p))
+        single = len(runs) == 1
+
+        def offset(r: KValue) -> KValue:
+            if single:
+                return base + r * k.index(runs[0][1])
+            index = decompose(k, r, range(len(runs)), [size for size, _ in runs])
+            total = base
+            for i, (_, stride) in zip(index, runs):
+                total = total + i * k.index(stride)
+            return total
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            if self.pack_a and not single:
+                self.copy_rows(offset(row0 + i), k.gep(k["apack"], i * pitch), k.index(1), 0, pitch)
+            at = i * pitch if self.pack_a else offset(row0 + i)
+            k.store(k["table"], i, at)
+            if not self.pack_a and not self.packed_b and isinstance(m.depth, int) and m.depth <= 8 * LINE:
+                for line in range(0, m.depth, LINE):
+                    k.prefetch(k["a"], at + line)
+
+        if self.pack_a and single:
+            self.copy_rows(offset(row0), k["apack"], count, runs[0][1], pitch)
+        k.for_(0, count, 1, [], row)
+
+    def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
+        k, m = self.k, self.m
+        emitter = emitter_of(self.p.input_type)
+        mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 and emitter.k_step == 1 else "strided"
+        copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes, emitter)
+        depth = k.index(m.depth)
+        k.call(
+            copy,
+            [k.gep(k["a"], at), dst, count, depth, k.index(stride), k.index(m.a_k), pitch, depth, k.const(1.0, F32)],
+        )
+
+    def panel(self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue) -> KValue:
+        """The packed panel of B: in the weights, or packed now."""
+        k, m, p = self.k, self.m, self.p
+        if self.packed_b:
+            return k.gep(k["b"], column * k.index(p.kc))
+        axis = m.column_axis
+        assert axis is not None
+        n_step = m.b_strides[axis]
+        at = self.outer_offset(outer, dict(enumerate(m.b_strides))) + column * k.index(n_step)
+        mode = "rows" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
+        copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
+        width = kind.vectors * p.lanes
+        valid = k.min(k.index(p.columns) - column, width)
+        k.call(
+            copy,
+            [
+                k.gep(k["b"], at),
+                k["bpack"],
+                k.index(m.depth),
+                valid,
+                k.index(m.b_k),
+                k.index(n_step),
+                k.index(width),
+                k.index(width),
+                k.const(1.0, F32),
+            ],
+        )
+        return k["bpack"]
