@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import ports
+from parax.compiler.backend.microkernels.registers import left_beside, most_outer, passing, tallest_fit
 from parax.compiler.backend.microkernels.table import TABLE, Tile, tallest_tile, tiles, widest_tile
 from parax.compiler.ir.types import symbol
 from parax.compiler.kernel_ir.builder import Builder
 from parax.compiler.kernel_ir.loops import KType
 from parax.compiler.kernel_ir.verifier import verify_function
-from parax.compiler.targets.target import TARGETS
+from parax.compiler.targets.target import TARGETS, Target
 
 SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 4: 2},
          "x86-64-v2": {1: 8, 2: 4, 3: 3, 4: 2}, "aarch64": {1: 8, 2: 8, 3: 6, 4: 5}}  # fmt: skip
@@ -21,6 +22,19 @@ def test_a_tile_fits_its_registers(tile: Tile) -> None:
     product = "fma" not in tile.features
     pairs = tile.rows if "neon" in tile.features else 0
     assert tile.rows * tile.vectors + tile.vectors + 1 + product + pairs <= tile.registers
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_sums_leave_registers_for_what_is_multiplied(target: Target) -> None:
+    product = not target.has_fma
+    for vectors in range(1, 6):
+        rows, outer = tallest_fit(target, vectors), most_outer(target, vectors)
+        needed = [n * vectors + vectors + 1 + product for n in (rows, rows + 1)]
+        assert needed[0] <= target.n_registers < needed[1]
+        needed = [n * vectors + min(n, vectors) + 1 for n in (outer, outer + 1)]
+        assert needed[0] <= target.n_registers < needed[1]
+    assert most_outer(target, target.n_registers) == 0
+    assert left_beside(target, 5) + 5 + passing(target) == target.n_registers
 
 
 @pytest.mark.parametrize("tile", list(tiles(TARGETS["aarch64"])), ids=lambda t: f"{t.rows}x{t.vectors}")

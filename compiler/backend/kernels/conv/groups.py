@@ -31,13 +31,14 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ....targets.target import Target
 from ...fusion import Epilogue, Fusion, load
 from ...lowering import KernelCall, LowerContext
+from ...microkernels.registers import left_beside
 from ..matmul.tile import LINE
 from .layer import ConvAlgorithm, ConvLayer
 from .spatial import Line, lines_of, rows_met, run_lengths
 from .weights import ConvShape, NamedOperand, bias_operand
 
-LONGEST_RUN = 14
-MOST_FILTERS = 12  # registers of filters; a third of the larger register file, the runs take the rest
+LONGEST_RUN = 14  # output pixels; chosen, not measured
+MOST_FILTERS = 12  # registers of filters, where a run leaves as many; chosen, not measured
 MOST_STEPS = 16  # input channels of a group: the steps are written out
 SPLAT_RUN = 8  # of splats: a pixel is read for each, and of more pixels those of 2ⁿ channels meet in few sets of L1
 QUARTER = 4  # lanes that the cheapest shuffle does not leave
@@ -117,11 +118,11 @@ def arrangement(s: ConvShape, target: Target) -> Arrangement | None:
     span = lanes // s.group_outputs * s.group_inputs
     if s.group_outputs < lanes and (span > 2 * lanes or span & (span - 1)):
         return None
-    room = MOST_FILTERS if target.n_registers >= 32 else 1
+    room = max(1, min(MOST_FILTERS, left_beside(target, LONGEST_RUN)))
     steps = next(n for n in range(max(1, min(s.group_inputs, room // line.kernel)), 0, -1) if s.group_inputs % n == 0)
     folds = 2 if s.group_inputs == s.group_outputs == 2 * QUARTER <= lanes and line.stride > 1 else 1
     steps = max(steps, folds)
-    free = (target.n_registers - line.kernel * steps - (2 if target.has_fma else 3)) // folds
+    free = (left_beside(target, line.kernel * steps) - 1) // folds  # one for the pixel as it was loaded
     splat_often = s.group_outputs % lanes == 0 and folds == 1 < s.group_inputs
     longest = max(1, min(SPLAT_RUN if splat_often and lanes == LINE else LONGEST_RUN, free))
     return Arrangement(lanes, s.group_inputs, s.group_outputs, steps, longest, folds)

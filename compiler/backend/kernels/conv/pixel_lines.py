@@ -75,11 +75,6 @@ def tile_function(name: str, chunk: Chunk, lanes: int, vectors: int, has_fma: bo
     return k.func
 
 
-def most_outputs(n_registers: int, vectors: int) -> int:
-    """Outputs of a tile of so many vectors of pixels: sums, the fewer ones of weights and pixels, one of the others."""
-    return max((n for n in range(1, n_registers) if n * vectors + min(n, vectors) + 1 <= n_registers), default=0)
-
-
 def _splat(k: Builder, ptr: KValue, at: int, lanes: int) -> KValue:
     return k.splat(k.load(ptr, at), lanes)
 

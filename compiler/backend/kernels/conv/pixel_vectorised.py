@@ -25,12 +25,13 @@ from ....kernel_ir.loops import KFunc
 from ....targets.target import Target
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
+from ...microkernels.registers import most_outer
 from ...microkernels.table import widest_tile
 from ..matmul.blocking import MIN_ITEMS, best_lanes, panel_kinds, static
 from ..tail import tail_of
 from .groups import arrangement
 from .layer import ConvAlgorithm, ConvLayer
-from .pixel_lines import Lines, most_outputs, staged_nelements
+from .pixel_lines import Lines, staged_nelements
 from .pixel_shape import Chunk, Narrow, Sizes, narrow_conv
 from .spatial import run_lengths
 from .weights import NamedOperand
@@ -78,7 +79,7 @@ def choose_tile(n: Narrow, target: Target) -> tuple[int, int, float]:
     """Lanes and vectors of pixels of a tile, and the cycles of all tiles of an image."""
     full = target.f32_lanes
     pairs = [(lanes, vectors) for lanes in ((full, full // 2) if target.splits_wide else (full,)) for vectors in TILES]
-    found = [(line_cycles(n, target, *p), *p) for p in pairs if most_outputs(target.n_registers, p[1]) > 0]
+    found = [(line_cycles(n, target, *p), *p) for p in pairs if most_outer(target, p[1]) > 0]
     cost, lanes, vectors = min(found, key=lambda p: (p[0], -p[1], p[2]))
     return lanes, vectors, cost * n.n_lines * n.groups
 
@@ -106,7 +107,7 @@ def runs(n: Narrow, lanes: int, vectors: int) -> list[tuple[int, int]]:
 
 def chunks(n: Narrow, target: Target, vectors: int) -> list[Chunk]:
     """The outputs of a group's line in chunks whose sums, for so many vectors of pixels, fit the registers."""
-    most = most_outputs(target.n_registers, vectors)
+    most = most_outer(target, vectors)
     each = n.weights.shape[1]
     channels, phases = [range(each)], [range(r, r + 1) for r in range(len(n.columns))]
     if len(n.columns) * each <= most:

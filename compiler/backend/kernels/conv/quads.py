@@ -33,6 +33,7 @@ from .pixel_vectorised import MAX_SHARE, cycles_by_channels
 from .weights import ConvShape, NamedOperand
 
 QUAD = 4  # lanes: a shuffle within 128 bits is the cheapest
+MOST_VECTORS = 8  # of pixels in a tile: chosen, not measured
 MOST_QUADS = 5  # of a group: more fill registers well enough one group at a time
 ITEM_PIXELS = 48  # of a work item, or fewer where an image has fewer than MIN_ITEMS times as many
 SHUFFLES = 1.75  # of a vector of pixels and input: one that splats, three for four inputs that gather
@@ -115,7 +116,7 @@ def quads_of(fusion: Fusion, s: ConvShape, target: Target) -> Quads | None:
     lanes, quads = target.f32_lanes, ceil_div(s.group_outputs, QUAD)
     if lanes < 2 * QUAD or quads > MOST_QUADS or tail_of(fusion, ()).heavy:
         return None
-    fits = [v for v in range(1, 9) if v * quads + v + min(v, quads) + 1 <= target.n_registers]
+    fits = [v for v in range(1, MOST_VECTORS + 1) if quads * v + v + min(v, quads) + 1 <= target.n_registers]
     if not fits:
         return None
     least = min(fits[-1], ceil_div(target.core.latency * target.multiply_adds(lanes), quads))

@@ -15,6 +15,7 @@ from .balance import Shape, best_cut, refill_rows
 from .tile import best_unroll
 
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
+WIDE = 4  # vectors of the target's usual tile, from which on its rows' addresses leave integer registers
 FEWEST_ITERATIONS = 3  # to spread them over
 MOST_SHARED = 8  # tiles that together prefetch one panel of B
 ROWS = 96  # of a block, about
@@ -136,13 +137,16 @@ class Product:
             return best_unroll(self.kc)
         return 4, isinstance(self.kc, int) and self.kc % 4 == 0
 
-    def asked(self, target: Target, rows: int) -> int:
+    def prefetched_rows(self, target: Target, rows: int) -> int:
         """Rows of the result for which a tile of `rows` asks in each iteration; 0 = for all before the first one.
 
-        Measured: short tiles gain 2 to 10 % where the result is not in L2; where registers are few, or A is found
-        through offsets of k, the addresses push others to the stack and cost more than that.
+        Measured: short tiles gain 2 to 10 % where the result is not in L2; where tiles are narrow and high, or A is
+        found through offsets of k, the addresses push others to the stack and cost more than that. (Of when tiles were
+        measured, the history names neither CPU nor command.)
         """
-        if target.n_registers < 32 or self.indexed or not isinstance(self.kc, int) or self.taps * self.kc > MOST_SPREAD:
+        if widest_tile(target) < WIDE or self.indexed:
+            return 0
+        if not isinstance(self.kc, int) or self.taps * self.kc > MOST_SPREAD:
             return 0
         iterations = self.taps * (self.kc // self.unroll[0])
         return ceil_div(rows, iterations) if iterations >= FEWEST_ITERATIONS else 0

@@ -260,7 +260,7 @@ class ProductEmitter:
             p.indexed,
             self.ctx.target.has_fma,
             *p.unroll,
-            p.asked(self.ctx.target, size),
+            p.prefetched_rows(self.ctx.target, size),
             self.shared(m),
             emitter_of(p.input_type),
         )

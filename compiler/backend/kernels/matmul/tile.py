@@ -37,8 +37,9 @@ class TileShape:
             of its row (one tap), instead of at k.
         fma: whether the target multiplies and adds in one instruction.
         unroll: steps of k per iteration. exact: kc is always a multiple of it.
-        asked: rows of the result whose memory an iteration asks for, one after the other: a core can wait for few lines
-            at a time, and asking for a whole tile's at once holds up A and B. 0 = all at once, before the first step.
+        prefetched_rows: rows of the result whose memory an iteration asks for, one after the other: a core can wait for
+            few lines at a time, and asking for a whole tile's at once holds up A and B. 0 = all at once, before the
+            first step.
         shared: so many tiles together prefetch as much of B as each of them reads.
         emitter: what an element is, and how a step multiplies.
     """
@@ -51,7 +52,7 @@ class TileShape:
     fma: bool = True
     unroll: int = 4
     exact: bool = False
-    asked: int = 0
+    prefetched_rows: int = 0
     shared: int = 8
     emitter: Emitter = SINGLE
 
@@ -118,13 +119,15 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
         def ask(done: KValue) -> None:
             """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
-            at = k.min(k.udiv(done, shape.unroll) * shape.asked, shape.rows - shape.asked) * k["last"]
-            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], shape.asked, shape.width)
+            n = shape.prefetched_rows
+            at = k.min(k.udiv(done, shape.unroll) * n, shape.rows - n) * k["last"]
+            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], n, shape.width)
 
-        if not shape.asked:
+        if not shape.prefetched_rows:
             k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
         acc = k.if_(k["first"] != 0, from_bias, from_partial)
-        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, ask if shape.asked else None))
+        asks = ask if shape.prefetched_rows else None
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, asks))
 
         def keep() -> None:
             for n, value in enumerate(acc):

@@ -20,6 +20,7 @@ from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ....targets.target import Target
 from ...lowering import LowerContext
+from ...microkernels.registers import tallest_fit
 from ..matmul.tile import best_unroll
 
 LINE = 16  # f32 elements of a cache line
@@ -34,9 +35,8 @@ def part_vectors(n: int) -> int:
 
 
 def tile_rows(target: Target, vectors: int) -> int:
-    """Rows of the tallest tile that leaves registers for `vectors` of B and one more."""
-    fit = (target.n_registers - 1 - vectors - (not target.has_fma)) // vectors
-    return max(1, min(NARROW_ROWS, fit))
+    """Rows of the tallest tile of `vectors` that neither vector nor integer registers are too few for."""
+    return min(NARROW_ROWS, tallest_fit(target, vectors))
 
 
 @dataclass(frozen=True)
