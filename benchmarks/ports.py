@@ -70,7 +70,7 @@ def target_of(cpu: str) -> Target:
     """The target of the widest registers that a CPU is described with, tuned for it."""
     core = core_of(cpu, resolve_target("native").name)
     fitting = (each for each in TARGETS.values() if each.arch == core.arch)
-    return replace(next(each for each in fitting if each.vector_bits == max(core.multiply_adds)), tune=cpu)
+    return replace(next(each for each in fitting if each.vector_bits == max(core.multiply_adds["f32"])), tune=cpu)
 
 
 def assembly(tile: Tile, target: Target) -> str:

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from functools import partial
 
 from ..costs.cost import Cost, CostRule, Sizes
-from ..costs.node_cost import UNKNOWN, Choice, KernelCosts
+from ..costs.node_cost import UNKNOWN, Choice, KernelCosts, RoundedProducts
 from ..costs.node_cost import node_cost as cost_with
 from ..ir.call_rows import ANY, CallRows
 from ..ir.fp import Fp
 from ..ir.graph import Node
+from ..ir.types import F32, DType
 from ..targets.machine import Machine
+from ..targets.target import Target
 from .kernels.conv import cost as conv
 from .kernels.matmul import cost as matmul
+from .microkernels.table import products_of_f32s, tiles
 
 ITEM_ELEMENTS = 4096  # of an element-wise work item, about
 
@@ -77,6 +80,15 @@ def node_cost(node: Node, symbols: Mapping[str, int], choice: Choice = UNKNOWN) 
     return cost_with(node, symbols, NATIVE, choice)
 
 
-def costs_at(fp: Fp, machine: Machine | None = None, calls: CallRows = ANY) -> CostRule:
+def costs_at(
+    fp: Fp, machine: Machine | None = None, calls: CallRows = ANY, rounded: RoundedProducts | None = None
+) -> CostRule:
     """`node_cost` at a level of floating-point arithmetic, of the kernels that are chosen for a machine and calls."""
-    return partial(node_cost, choice=Choice(fp, machine, calls))
+    return partial(node_cost, choice=Choice(fp, machine, calls, rounded))
+
+
+def rounded_products(target: Target, to: DType) -> RoundedProducts | None:
+    """What products cost a target whose operands are rounded to a type; None: it has no tiles for that."""
+    if to == F32 or not any(tiles(target, to)):
+        return None
+    return RoundedProducts(products_of_f32s(target, to), to.nbytes)

@@ -28,12 +28,27 @@ NOTHING = Cost(0.0, 0.0, 0.0, 0.0, 1, "view")
 
 
 @dataclass(frozen=True)
+class RoundedProducts:
+    """Products by constant f32 matrices, of operands that are rounded to another type.
+
+    Attributes:
+        speed: products that a core starts in a cycle, in times of f32's. nbytes: of a packed element.
+    """
+
+    speed: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Choice:
-    """What kernels were chosen for: a level of floating-point arithmetic, a machine (None: any), and calls."""
+    """What kernels were chosen for: a level of floating-point arithmetic, a machine (None: any), calls, and what
+    products are rounded to (None: nothing).
+    """
 
     fp: Fp = Fp.DEFAULT
     machine: Machine | None = None
     calls: CallRows = ANY
+    rounded: RoundedProducts | None = None
 
 
 UNKNOWN = Choice()

@@ -10,11 +10,15 @@ from typing import Any
 
 from ...errors import UsageError
 from ...runtime.manifest import SizeRule
-from ..backend.costs import costs_at
+from ..backend.costs import costs_at, rounded_products
+from ..backend.host import resolve_target
+from ..backend.microkernels.table import features_of
+from ..costs.node_cost import RoundedProducts
 from ..ir.call_rows import call_rows
 from ..ir.fp import Fp
 from ..ir.graph import Graph
 from ..ir.schedule import Schedule
+from ..ir.types import F32, DType
 from ..options import CompileOptions
 from ..targets.machine import Machine
 from .candidate import LATENCY, LAYERED, PIPELINED, Candidate, Load, micro_batches
@@ -65,8 +69,15 @@ class Decision:
 
 def planner_for(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Planner:
     """The planner of an optimised graph, with the sizes and costs that the options mean."""
-    cost = costs_at(Fp(options.fp), machine, call_rows(options.dims, options.hint != LATENCY))
+    calls = call_rows(options.dims, options.hint != LATENCY)
+    cost = costs_at(Fp(options.fp), machine, calls, _rounded(options))
     return Planner(graph, machine, n_cores, options.hint, fixed_sizes(options), cost)
+
+
+def _rounded(options: CompileOptions) -> RoundedProducts | None:
+    """What products cost whose operands are rounded, on the first target; None: no operands are."""
+    to = DType.from_name(options.matmul_input)
+    return None if to == F32 else rounded_products(resolve_target(options.targets[0], features_of(to)), to)
 
 
 def decide(graph: Graph, options: CompileOptions, machine: Machine, n_cores: int) -> Decision:

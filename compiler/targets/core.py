@@ -6,7 +6,8 @@ has to change for a new one:
     name = "Zen 4"                       # what people call it
     tunes = ["znver4"]                   # what LLVM calls it, and CPUs like it
     arch = "x86_64"                      # the architecture that it belongs to
-    multiply_adds = {256 = 2, 512 = 1}   # f32 vector multiply-adds a cycle, by the width of the registers in bits
+    multiply_adds.f32 = {256 = 2, 512 = 1}   # vector multiply-adds a cycle, by the width of the registers in bits
+    multiply_adds.bf16 = {512 = 1}           # the same of instructions that multiply bf16, where they were measured
     …
 
 What LLVM has no name of is described as the instruction set that the code is made for ("x86-64-v4").
@@ -37,8 +38,10 @@ class Core:
 
     Attributes:
         name: for reports. tunes: LLVM's names of the CPUs that it describes. arch: of their architecture.
-        multiply_adds: width of vector registers in bits → f32 multiply-adds on them started in a cycle.
-        vector_operations: likewise, multiply-adds and shuffles together.
+        multiply_adds: type that is multiplied → width of vector registers in bits → instructions that multiply and add
+            on them, started in a cycle; each adds as many products a lane as the type's tiles take at once. Of types
+            other than f32, and of widths, what is not known is left out.
+        vector_operations: width → multiply-adds and shuffles together.
         loads, stores: likewise, of whole registers that lie in the first cache.
         latency: cycles from a multiply-add to one that needs its result.
         l1_nbytes, l2_nbytes: data caches of a core. l2_nbytes_per_cycle: that a core gets out of its second one.
@@ -47,7 +50,7 @@ class Core:
     name: str
     tunes: tuple[str, ...]
     arch: str
-    multiply_adds: Mapping[int, int]
+    multiply_adds: Mapping[str, Mapping[int, float]]
     vector_operations: Mapping[int, float]
     loads: Mapping[int, int]
     stores: Mapping[int, int]
@@ -82,10 +85,11 @@ def _read(path: Path) -> Core:
     if document.keys() != wanted:
         raise InternalError("a CPU's description is not complete", where=path.name, expected=", ".join(sorted(wanted)),
                             found=", ".join(sorted(document)))  # fmt: skip
-    values: dict[str, Any] = {name: _by_width(value) if isinstance(value, dict) else value
-                              for name, value in document.items()}  # fmt: skip
+    values = {name: _by_width(value) if isinstance(value, dict) else value for name, value in document.items()}
     return Core(**values | {"tunes": tuple(document["tunes"])})
 
 
-def _by_width(table: Mapping[str, float]) -> dict[int, float]:
-    return {int(bits): count for bits, count in table.items()}
+def _by_width(table: Mapping[str, Any]) -> dict[Any, Any]:
+    """With widths as numbers, under the types that there may be."""
+    return {name if isinstance(own, dict) else int(name): _by_width(own) if isinstance(own, dict) else own
+            for name, own in table.items()}  # fmt: skip

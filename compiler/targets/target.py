@@ -51,7 +51,7 @@ class Target:
     @property
     def splits_wide(self) -> bool:
         """Whether two operations on halves of a vector register are as fast as one on all of it."""
-        each = self.core.multiply_adds
+        each = self.core.multiply_adds["f32"]
         return self.vector_bits == 512 and each[256] == 2 * each[512]
 
     @property
@@ -73,9 +73,9 @@ class Target:
     def has_fma(self) -> bool:
         return "fma" in self.abilities
 
-    def multiply_adds(self, lanes: int) -> int:
+    def multiply_adds(self, lanes: int) -> float:
         """Multiply-adds on vectors of so many f32 that a core starts in a cycle."""
-        return self.core.multiply_adds[32 * lanes]
+        return self.core.multiply_adds["f32"][32 * lanes]
 
     def supported_by(self, features: set[str] | frozenset[str]) -> bool:
         """Whether a machine with these features can run the code."""

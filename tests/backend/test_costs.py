@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parax.compiler.backend.costs import KINDS, NATIVE, costs_at, node_cost
+from parax.compiler.backend.costs import KINDS, NATIVE, costs_at, node_cost, rounded_products
 from parax.compiler.costs.cost import Cost
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.ops import lookup, work_rules
 from parax.compiler.ir.ops.base import CATALOGUE
 from parax.compiler.ir.text import parse_graph
-from parax.compiler.ir.types import F32, I64, TensorType, symbol
+from parax.compiler.ir.types import BF16, F32, I64, TensorType, symbol
 from parax.compiler.targets.machine import load_machine
+from parax.compiler.targets.target import TARGETS, named_target
 
 
 def conv(batch: int, ci: int, co: int, size: int, kernel: int, group: int = 1) -> Node:
@@ -102,6 +104,25 @@ def test_large_products_are_made_of_seven_with_fast_floating_point_alone() -> No
 }"""
     costs = [costs_at(fp)(text_node(text), {}) for fp in (Fp.STRICT, Fp.DEFAULT, Fp.FAST)]
     assert [cost.arithmetic < cost.flops for cost in costs] == [False, False, True]
+
+
+def test_rounded_products_take_what_the_cpu_is_described_with() -> None:
+    """VDPBF16PS adds two products; a Zen 4 starts it as often as multiply-adds of f32, an Emerald Rapids a quarter."""
+    text = """graph @g(%x: f32[64,512]) {
+  %w = const f32[512,512] "w"
+  %y = MatMul(%x, %w) : f32[64,512]
+  return %y
+}"""
+    with_bf16 = named_target("x86-64-v4+avx512bf16")
+    for tune, speed in (("znver4", 2.0), ("emeraldrapids", 0.5), ("", 1.0)):
+        rounded = rounded_products(replace(with_bf16, tune=tune), BF16)
+        assert rounded is not None and rounded.speed == speed
+        cost = costs_at(Fp.DEFAULT, rounded=rounded)(text_node(text), {})
+        assert (cost.arithmetic, cost.streamed_nbytes) == (cost.flops / speed, cost.weight_nbytes / 2)
+        whole = re.sub(r"\bf32\b", "i32", text)
+        found = [costs_at(Fp.DEFAULT, rounded=each)(text_node(whole), {}) for each in (rounded, None)]
+        assert found[0] == found[1]
+    assert rounded_products(TARGETS["x86-64-v4"], BF16) is None and rounded_products(with_bf16, F32) is None
 
 
 def test_strict_floating_point_sums_convolutions_directly() -> None:

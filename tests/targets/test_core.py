@@ -16,9 +16,12 @@ from parax.errors import InternalError
 
 @pytest.mark.parametrize("described", shipped_cores(), ids=lambda found: found.name)
 def test_descriptions_are_of_cpus_that_there_may_be(described: Core) -> None:
-    for table in (described.multiply_adds, described.loads, described.stores):
+    for table in (described.multiply_adds["f32"], described.loads, described.stores):
         assert set(table) in ({128}, {128, 256}, {128, 256, 512}) and all(1 <= n <= 4 for n in table.values())
         assert list(table.values()) == sorted(table.values(), reverse=True), "wider registers are no faster each"
+    for name, table in described.multiply_adds.items():
+        assert name in ("f32", "bf16") and set(table) <= set(described.loads)
+        assert all(0 < n <= 4 for n in table.values())
     assert described.arch in ARCHITECTURES and 2 <= described.latency <= 6
     assert (16 << 10) <= described.l1_nbytes < described.l2_nbytes <= (4 << 20)
     assert described.l2_nbytes_per_cycle in (16, 32, 64)
@@ -27,7 +30,7 @@ def test_descriptions_are_of_cpus_that_there_may_be(described: Core) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_is_described_for_its_registers(name: str) -> None:
     target = TARGETS[name]
-    assert target.vector_bits in target.core.multiply_adds and target.core.arch == target.arch
+    assert target.vector_bits in target.core.multiply_adds["f32"] and target.core.arch == target.arch
 
 
 def test_a_cpu_without_a_description_is_one_with_its_instructions() -> None:

@@ -75,6 +75,14 @@ def features_of(input_type: DType) -> frozenset[str]:
     return frozenset().union(*(tile.features for tile in TABLE if tile.input == input_type))
 
 
+def products_of_f32s(target: Target, input_type: DType) -> float:
+    """Products of an element type that a core starts in a cycle, in times of f32's; 1 where that is not known."""
+    started = target.core.multiply_adds.get(input_type.name, {}).get(target.vector_bits)
+    if started is None:
+        return 1.0
+    return emitter_of(input_type).k_step * started / target.multiply_adds(target.f32_lanes)
+
+
 def emitter_of(input_type: DType) -> Emitter:
     """The inner step of the tiles for an element type, and how operands are packed for it."""
     return next(tile.emitter for tile in TABLE if tile.input == input_type)

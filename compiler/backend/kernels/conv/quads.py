@@ -13,6 +13,7 @@ wasted, and the one shuffle that splats an input within each block serves all qu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +120,7 @@ def quads_of(fusion: Fusion, s: ConvShape, target: Target) -> Quads | None:
     fits = [v for v in range(1, MOST_VECTORS + 1) if quads * v + v + min(v, quads) + 1 <= target.n_registers]
     if not fits:
         return None
-    least = min(fits[-1], ceil_div(target.core.latency * target.multiply_adds(lanes), quads))
+    least = min(fits[-1], math.ceil(target.core.latency * target.multiply_adds(lanes) / quads))
     even = [v for v in fits if v >= least and pixels % (v * lanes // QUAD) == 0]
     return Quads(lanes, quads, (even or fits)[-1])
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
-from ....ir.ops.contraction import Gemm
+from ....ir.ops.contraction import Gemm, IntegralMatMul
+from ....ir.types import F32
 from .strassen import counts as strassen
 
 LANES = 16  # f32 elements of the widest vectors
@@ -59,9 +60,21 @@ def _items(node: Node, sizes: Sizes) -> int:
     return product_items(outer, max(1, sizes.numel(node.output) // max(1, columns * outer)), columns)
 
 
+def _may_be_rounded(cost: Cost, node: Node, sizes: Sizes) -> bool:
+    """Whether a product is of f32 by one constant matrix, and not of whole numbers."""
+    weights = math.prod(sizes.shape(node.operands[1]))
+    single = all(v.tensor.dtype == F32 for v in (*node.operands[:2], node.output))
+    constant = weights > 0 and cost.weight_nbytes >= 4 * weights
+    return constant and single and cost.kind == "matmul" and not isinstance(node.op, IntegralMatMul)
+
+
 def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
     columns = _columns(node, sizes)
     whole = padded(cost, columns, tail_flops)
+    if choice.rounded is not None and _may_be_rounded(cost, node, sizes):
+        arithmetic = (whole.arithmetic - tail_flops) / choice.rounded.speed + tail_flops
+        nbytes = cost.weight_nbytes * choice.rounded.nbytes / 4
+        return replace(whole, kernel_flops=arithmetic, kernel_weight_nbytes=nbytes)
     return halved(whole, node, columns, sizes, tail_flops) if choice.fp.strassen else whole
 
 
