@@ -22,7 +22,7 @@ from .targets.machine import load_machine
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PlannerInput:
     """An optimised graph, and the cores of this machine that it is planned for: none of a described machine."""
 
     graph: Graph
@@ -31,9 +31,9 @@ class Prepared:
     cores: tuple[int, ...]
 
 
-def prepared(
+def planner_input(
     model: Source, options: CompileOptions, machine: str | None = None, progress: Progress | None = None
-) -> Prepared:  # fmt: skip
+) -> PlannerInput:  # fmt: skip
     """Import and optimise a model for a machine.
 
     Args:
@@ -48,20 +48,20 @@ def prepared(
     run = Compilation(options, progress or quiet, machine=found)
     graph = imported(model, run)
     optimise(graph, run)
-    return Prepared(graph, run, planner_for(graph, options, found, len(cores) or found.n_cores), cores)
+    return PlannerInput(graph, run, planner_for(graph, options, found, len(cores) or found.n_cores), cores)
 
 
 def planner_of(model: Source, options: CompileOptions, machine: str | None = None) -> Planner:
-    """The planner of a model; see `prepared`."""
-    return prepared(model, options, machine).planner
+    """The planner of a model; see `planner_input`."""
+    return planner_input(model, options, machine).planner
 
 
 def study_of(
     model: Source, options: CompileOptions, machine: str | None = None, progress: Progress | None = None
 ) -> PlanSearch:  # fmt: skip
-    """A study of a model, whose candidates are made of the graph that was optimised once; see `prepared`."""
-    own = prepared(model, options, machine, progress)
+    """A study of a model, whose candidates are made of the graph that was optimised once; see `planner_input`."""
+    own = planner_input(model, options, machine, progress)
     return PlanSearch(own.planner, own.cores, options, candidates(own.graph, own.run), progress or quiet)
 
 
-__all__ = ["Prepared", "planner_of", "prepared", "study_of"]
+__all__ = ["PlannerInput", "planner_of", "planner_input", "study_of"]

@@ -27,8 +27,9 @@ TYPICAL = 32  # what an open dimension other than the batch is taken to be
 ROWS = {"latency": 1, "throughput": 64}  # of a request, where nobody says
 MAX_ARENA_NBYTES = 256 << 20  # of an instance
 MOST_LAYERED = 2  # arrangements that layers are looked for in: the search takes up to seconds
-WORTH_RUNNING = 1.3  # times the best prediction: those behind it cannot win
-WORTH_A_TRY = 3.0  # the same for the best of an arrangement or mode, which predictions may misjudge as a whole
+MOST_TIMES_BEST = 1.3  # the best prediction: those behind it cannot win; chosen, not measured
+# The same, chosen, not measured, for the best of an arrangement or mode, which predictions may misjudge as a whole
+MOST_TIMES_BEST_OF_MODE = 3.0
 
 
 @dataclass
@@ -142,10 +143,10 @@ def worth_running(rows: Sequence[Row], load: Load, most: int, longest_seconds: f
     able = [row for row in best_first if row.predicted.seconds <= longest_seconds * row.predicted.calls]
     firsts: dict[tuple[int, int, str, bool], Row] = {}
     for row in able:
-        if row.cost(load) <= best * WORTH_A_TRY:
+        if row.cost(load) <= best * MOST_TIMES_BEST_OF_MODE:
             c = row.candidate
             firsts.setdefault((c.instances, c.cores_each, c.mode, c.delay_groups > 1), row)
-    others = [row for row in able if row.cost(load) <= best * WORTH_RUNNING and row not in firsts.values()]
+    others = [row for row in able if row.cost(load) <= best * MOST_TIMES_BEST and row not in firsts.values()]
     return [*firsts.values(), *others][:most]
 
 

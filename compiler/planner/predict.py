@@ -28,6 +28,7 @@ from .partition.works import Measured, Work, far_limit, graph_works, seconds_on
 
 Caches = tuple[float, float]
 """See Machine.caches."""
+# Of 2026-11-21; the history names no CPU or command of the measurements.
 HAND_OFF_SECONDS = 15e-6  # measured: two instances against one on an empty plan
 CUT_SECONDS = 8e-6  # measured: a request in pieces against a whole one, on however many instances
 JOIN_SECONDS = 1.4e-6  # measured: until an instance's other cores take part in a request, on NCF and MLP at 8 rows

@@ -13,9 +13,10 @@ from .candidate import PIPELINED, SEQUENTIAL, Candidate, Load, arrangements
 from .choice import Choice
 from .planner import Planner
 
-WORTH = 1.10  # times as long as others take: what the planned instances must be predicted to
+# Chosen, not measured.
+MIN_SPEEDUP = 1.10  # times as long as others take: what the planned instances must be predicted to
 SMALL = 8  # rows: up to here every number is looked at, as an odd one leaves an instance idle; then powers of two
-MOST = 64
+MOST = 64  # rows, the most that the table is about; chosen, not measured
 MOST_NODES = 1500  # the table asks for dozens of predictions, each of a fifth of a millisecond a node
 
 
@@ -61,7 +62,7 @@ def _best(planner: Planner, chosen: Candidate, rows: int, most: int, gain: float
     own = chosen.instances, chosen.cores_each
     seconds = {shape: _seconds(planner, *shape, rows, most) for shape in {own, *arrangements(planner.n_cores)}}
     best = min(seconds, key=lambda shape: seconds[shape])
-    return best if best != own and seconds[own] / gain > seconds[best] * WORTH else None
+    return best if best != own and seconds[own] / gain > seconds[best] * MIN_SPEEDUP else None
 
 
 def _seconds(planner: Planner, instances: int, cores_each: int, rows: int, most: int) -> float:

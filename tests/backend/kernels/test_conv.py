@@ -15,7 +15,7 @@ from backend.harness import host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import check, normal
 from parax.compiler.backend.kernels.conv.depthwise import walk_length
-from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.conv.spatial import SpatialAxis
 from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.ir.types import symbol
 from parax.compiler.targets.target import Target
@@ -177,7 +177,7 @@ def test_depthwise_in_strips(
 
 
 def test_strips_need_rows_of_accumulators_and_all_taps_in_registers() -> None:
-    line, large = Line(3, 1, 1, 1, 14, 14), Line(5, 1, 1, 2, 14, 14)
+    line, large = SpatialAxis(3, 1, 1, 1, 14, 14), SpatialAxis(5, 1, 1, 2, 14, 14)
     assert walk_length(line, line, 32) == 7  # 3 rows of 7 accumulators, 9 taps and a pixel
     assert walk_length(replace(line, stride=2), replace(line, stride=2), 32) == 8
     assert walk_length(line, line, 16) == walk_length(large, large, 32) == 0

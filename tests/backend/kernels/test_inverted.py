@@ -14,7 +14,7 @@ from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from backend.kernels.test_separable import LAST, last
 from parax.compiler.backend.kernels.conv.inverted import band_rows, rows_under
-from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.conv.spatial import SpatialAxis
 from parax.compiler.backend.kernels.matmul.blocking import plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
@@ -124,7 +124,7 @@ def test_rings_fit_the_cache_and_bands_feed_four_cores(
     name: str, size: int, stride: int, channels: tuple[int, int, int]
 ) -> None:
     ctx = LowerContext(TARGETS[name], ("N",), WeightStore(), cores=(1, 2, 4))
-    line = Line(3, stride, 1, 1, size, size // stride)
+    line = SpatialAxis(3, stride, 1, 1, size, size // stride)
     assert isinstance(line.output, int)
     pixels = line.output**2
     p = plan_product(ctx, 1, symbol("N") * pixels, channels[2], 1, channels[1], segment=pixels)

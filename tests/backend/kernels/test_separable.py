@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from parax.compiler.backend.kernels.conv.separable import MOST_PIXELS, band_rows
-from parax.compiler.backend.kernels.conv.spatial import Line
+from parax.compiler.backend.kernels.conv.spatial import SpatialAxis
 from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
 from parax.compiler.backend.kernels.matmul.strassen import counts
 from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
@@ -122,7 +122,7 @@ def test_bands_fit_the_cache_and_feed_two_cores(
     name: str, size: int, stride: int, channels: int, outputs: int
 ) -> None:  # fmt: skip
     ctx = LowerContext(TARGETS[name], ("N",), WeightStore(), cores=(1, 2))
-    line = Line(3, stride, 1, 1, size, size // stride)
+    line = SpatialAxis(3, stride, 1, 1, size, size // stride)
     pixels = line.output * line.output
     p = plan_product(ctx, 1, symbol("N") * pixels, outputs, 1, channels, segment=pixels)
     n = band_rows(ctx, p, line, line, channels)
@@ -131,7 +131,7 @@ def test_bands_fit_the_cache_and_feed_two_cores(
 
 
 def test_more_cores_get_more_bands() -> None:
-    line = Line(3, 1, 1, 1, 14, 14)
+    line = SpatialAxis(3, 1, 1, 1, 14, 14)
 
     def bands(cores: tuple[int, ...]) -> int:
         ctx = LowerContext(TARGETS["x86-64-v4"], ("N",), WeightStore(), cores=cores)

@@ -34,7 +34,7 @@ from ...fusion import Epilogue, Fusion, load, widen
 from ...lowering import KernelCall, LowerContext, Weight
 from ..matmul.blocking import padded_columns, static
 from .layer import ConvAlgorithm, ConvLayer
-from .spatial import Line, lines_of, rows_met, run_lengths
+from .spatial import SpatialAxis, lines_of, rows_met, run_lengths
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
@@ -92,8 +92,8 @@ class Depthwise:
         k: Builder,
         ctx: LowerContext,
         s: ConvShape,
-        rows: Line,
-        line: Line,
+        rows: SpatialAxis,
+        line: SpatialAxis,
         padded: int,
         epilogue: Epilogue,
         weights: KValue,
@@ -314,7 +314,7 @@ class Depthwise:
         return widen(k, k.gather(self.source, k.splat(first + column * self.inputs, lanes) + index, mask))
 
 
-def walk_length(rows: Line, line: Line, n_registers: int) -> int:
+def walk_length(rows: SpatialAxis, line: SpatialAxis, n_registers: int) -> int:
     """The most outputs of a run of the walk, 0 where the rows follow one another."""
     if not (rows.is_static and line.is_static) or rows.kernel == 1 or rows.dilation > 1:
         return 0

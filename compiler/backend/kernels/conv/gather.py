@@ -24,7 +24,7 @@ from .layer import ConvAlgorithm, ConvLayer
 from .tables import Walk, fill_offsets
 from .weights import ConvShape, NamedOperand, bias_operand, emit_panel, weight_operands
 
-SCRATCH_NBYTES = 160 << 10
+SCRATCH_NBYTES = 160 << 10  # of the copied rows, which stay in any second-level cache; chosen, not measured
 
 
 class GatheredAlgorithm(ConvAlgorithm):

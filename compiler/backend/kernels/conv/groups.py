@@ -34,7 +34,7 @@ from ...lowering import KernelCall, LowerContext
 from ...microkernels.registers import left_beside
 from ..matmul.tile import LINE
 from .layer import ConvAlgorithm, ConvLayer
-from .spatial import Line, lines_of, rows_met, run_lengths
+from .spatial import SpatialAxis, lines_of, rows_met, run_lengths
 from .weights import ConvShape, NamedOperand, bias_operand
 
 LONGEST_RUN = 14  # output pixels; chosen, not measured
@@ -162,7 +162,14 @@ class GroupRuns:
     """Emits the loops of one grouped convolution; its weights and bias are the kernel's `w` and `bias`."""
 
     def __init__(
-        self, k: Builder, s: ConvShape, a: Arrangement, rows: Line, line: Line, epilogue: Epilogue, has_fma: bool
+        self,
+        k: Builder,
+        s: ConvShape,
+        a: Arrangement,
+        rows: SpatialAxis,
+        line: SpatialAxis,
+        epilogue: Epilogue,
+        has_fma: bool,
     ) -> None:
         self.k, self.s, self.a, self.rows, self.line = k, s, a, rows, line
         self.epilogue, self.has_fma = epilogue, has_fma

@@ -31,7 +31,7 @@ from ..matmul.pack import packed_panels
 from ..tail import tail_of
 from .depthwise import Depthwise, depthwise_weights
 from .separable import PAD, ScratchEpilogue
-from .spatial import Line, lines_of
+from .spatial import SpatialAxis, lines_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
 
 
@@ -131,12 +131,12 @@ def expand_row(k: Builder, ctx: LowerContext, first: Fusion, q: Product, row: KV
     product.panels(k.index(0), k.index(0), k.index(width), k.index(0), k.index(q.n_panels))
 
 
-def rows_under(rows: Line, n: int) -> int:
+def rows_under(rows: SpatialAxis, n: int) -> int:
     """Input rows that the filters of `n` output rows meet, padding included."""
     return (n - 1) * rows.stride + (rows.kernel - 1) * rows.dilation + 1
 
 
-def met_rows(k: Builder, rows: Line, top: KValue, n: KValue) -> tuple[KValue, KValue]:
+def met_rows(k: Builder, rows: SpatialAxis, top: KValue, n: KValue) -> tuple[KValue, KValue]:
     """The input rows [begin, end), counted over all images, that output rows [top, top + n) of one image read."""
     image = k.udiv(top, k.index(rows.output))
     corner = (top - image * k.index(rows.output)) * rows.stride - k.index(rows.pad)
@@ -145,7 +145,9 @@ def met_rows(k: Builder, rows: Line, top: KValue, n: KValue) -> tuple[KValue, KV
     return image * size + k.max(corner, 0), image * size + k.max(k.min(corner + under, size), 0)
 
 
-def band_rows(ctx: LowerContext, p: Product, rows: Line, line: Line, channels: tuple[int, int, int]) -> int:
+def band_rows(
+    ctx: LowerContext, p: Product, rows: SpatialAxis, line: SpatialAxis, channels: tuple[int, int, int]
+) -> int:
     """Output rows of a work item.
 
     Short bands keep what they read and write in a quarter of L2 and let cores finish together; tall ones fill the

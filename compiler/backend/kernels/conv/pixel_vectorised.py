@@ -38,9 +38,10 @@ from .weights import NamedOperand
 
 L2_SHARE = 0.6  # of the second-level cache for the planes of a work item
 MOST_PLANES_NBYTES = 2 << 20  # under one output line: beyond L2, but read line after line
-MOST_OUTPUTS = 96  # channels of a group × phases: the tiles' calls are written out
+MOST_OUTPUTS = 96  # channels of a group × phases: the tiles' calls are written out; chosen, not measured
 MOST_REACH = 64  # columns that the filter reads beyond the pixels on either side
 TILES = range(1, 11)  # vectors of pixels of a tile
+# Of 2026-11-21; the history names no CPU or command of a measurement.
 CONTENTION = 1.25  # loads that take so much of the time of the multiply-adds hold them up
 TRANSPOSED_CYCLES = 0.33  # per element of the input
 RESULT_CYCLES = 0.55  # per element of the result: staged, transposed, stored

@@ -37,6 +37,7 @@ QUAD = 4  # lanes: a shuffle within 128 bits is the cheapest
 MOST_VECTORS = 8  # of pixels in a tile: chosen, not measured
 MOST_QUADS = 5  # of a group: more fill registers well enough one group at a time
 ITEM_PIXELS = 48  # of a work item, or fewer where an image has fewer than MIN_ITEMS times as many
+# Of 2026-11-21; SHUFFLES counts instructions, for the others the history names no CPU or command of a measurement.
 SHUFFLES = 1.75  # of a vector of pixels and input: one that splats, three for four inputs that gather
 EFFICIENCY = 0.95  # of the loop over inputs
 TILE_CYCLES, PIECE_CYCLES = 5, 0.6  # to start and end a tile; to store a piece of a pixel

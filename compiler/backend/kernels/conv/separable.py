@@ -28,7 +28,7 @@ from ..matmul.strassen import lower as strassen
 from ..matmul.tile import LINE
 from ..tail import tail_of
 from .depthwise import Depthwise, depthwise_weights
-from .spatial import Line, lines_of
+from .spatial import SpatialAxis, lines_of
 from .weights import (
     ConvShape,
     NamedOperand,
@@ -137,7 +137,7 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
-def band_rows(ctx: LowerContext, p: Product, rows: Line, line: Line, channels: int) -> int:
+def band_rows(ctx: LowerContext, p: Product, rows: SpatialAxis, line: SpatialAxis, channels: int) -> int:
     """Output rows of a work item.
 
     Tall bands read fewer input rows twice and use the weights more often; short ones leave what they read and write in

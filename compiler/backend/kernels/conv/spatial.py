@@ -14,7 +14,7 @@ from .weights import ConvShape
 
 
 @dataclass(frozen=True)
-class Line:
+class SpatialAxis:
     """One spatial axis, the one runs lie along (or the rows)."""
 
     kernel: int
@@ -44,14 +44,14 @@ class Line:
         return sorted(found.items())
 
 
-def lines_of(s: ConvShape) -> tuple[Line, Line]:
+def lines_of(s: ConvShape) -> tuple[SpatialAxis, SpatialAxis]:
     """The rows, and the line that runs lie along."""
     g = s.geometry
-    lines = [Line(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
-    return lines[0] if s.rank == 2 else Line(1, 1, 1, 0, 1, 1), lines[-1]
+    lines = [SpatialAxis(*each) for each in zip(g.kernel, g.strides, g.dilations, g.pads_begin, g.input, g.output)]
+    return lines[0] if s.rank == 2 else SpatialAxis(1, 1, 1, 0, 1, 1), lines[-1]
 
 
-def rows_met(k: Builder, rows: Line, item: KValue) -> tuple[KValue, KValue, KValue]:
+def rows_met(k: Builder, rows: SpatialAxis, item: KValue) -> tuple[KValue, KValue, KValue]:
     """Of output row `item`, counted over all images: the input row under the first row of the filter, counted likewise
     (in the padding: another image's, or < 0), and the filter's rows [first, last) that meet the image.
     """

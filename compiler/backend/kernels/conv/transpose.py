@@ -36,7 +36,7 @@ from . import pixel_vectorised
 from .pixel_shape import Narrow, narrow_transposed
 from .weights import NamedOperand
 
-ROW_BLOCK = 96
+ROW_BLOCK = 96  # outputs of a phase in a work item, as in `matmul.blocking`; chosen, not measured
 
 
 @dataclass(frozen=True)

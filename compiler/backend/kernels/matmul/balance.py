@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from ....targets.target import Target
 
+# Of 2026-11-21; the history names no CPU or command of a measurement.
 TILE_CYCLES = 40  # to set up a tile and to finish it, besides its stores
 ITEM_CYCLES = 150  # to find an item's place
 ROW_CYCLES = 3  # to fill in a row's offset for one tap

@@ -18,7 +18,7 @@ from ...lowering import BarrierSlot, Operand, Scratch, SharedScratch
 from .cells import Cell
 from .tile import MOST_ROWS
 
-CHUNK_ROWS = 96  # rows of the input product that are computed at a time
+CHUNK_ROWS = 96  # rows of the input product that are computed at a time; chosen, not measured
 ITEM_ROWS = 4  # batch rows of an item, where the cores do not share them: few, so that several can share a batch
 FEWEST_SHARED = 4  # blocks of units, over the directions, that are worth sharing
 SET_FLOATS = 512  # rows that many f32 apart would crowd a few sets of the first cache

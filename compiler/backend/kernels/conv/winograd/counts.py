@@ -19,6 +19,7 @@ OUTPUTS = (4, 3, 2)  # of a tile along an axis with several taps
 MOST_POINTS = 8  # of one phase along an axis, where both axes are transformed: the bound on the error, 50² times the
 # direct sum's for two of 8 points, would be 200² times it for two of 9
 MOST_POINTS_ALONE = 9  # along the only transformed axis: the bounds of two multiply
+# Of 2026-11-21 to 2026-11-25; the history names no CPU or command of a measurement.
 STAY_SHARE = 0.9  # of a core's second-level cache: weights that it holds beside a block stay from block to block
 HELD_SHARE = 0.55  # of the same: what of a block, and of weights that stay, is used from there again
 PRODUCT_CYCLES, POINT_CYCLES = 1.13, 8.0  # of multiply-adds and transforms, as kernels took inside of models
@@ -27,7 +28,7 @@ EXPOSED, EXPOSED_NEAR = 0.5, 0.15  # of arithmetic or the reading of weights, fr
 # whichever is less: what the other does not hide, inside of models
 CLOSE = 1.005  # of the least cycles: as good as equal
 MAX_SHARE = 0.95  # of the direct algorithm's time, or it is not worth the memory
-LONG_BLOCK = 64  # tiles of a work item, at most
+LONG_BLOCK = 64  # tiles of a work item, at most; chosen, not measured
 SHORT_BLOCK = 12  # tiles, at least: shorter ones read the weights too often
 PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel → cycles of one of them
 

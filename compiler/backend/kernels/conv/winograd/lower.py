@@ -56,7 +56,7 @@ MOST_AMPLIFICATION = 2600  # c of whatever is offered
 TILE_ERROR = 2e-5  # of max |x| in the window · the root of Σ w²: seen of random inputs of any scale, up to 512 channels
 SMALL_TILE_ERROR = 4e-6  # the same of two outputs along each axis, up to seven taps, five along one
 MEASURED_SHARE = 1.3  # times what is worth choosing: a count of cycles may err so far
-MOST_CANDIDATES = 3
+MOST_CANDIDATES = 3  # tiles that are measured; chosen, not measured itself: each takes a part of the tuning time
 OTHER_BLOCKS = {"long": counts.LONG_BLOCK, "short": 2 * counts.SHORT_BLOCK}
 """Tiles of a work item that may be faster than the planned ones."""
 

@@ -7,6 +7,7 @@ Owns this count: the one source for the cost model (`matmul.cost`) and for the k
 from __future__ import annotations
 
 PRODUCTS = 7  # and as many matrices made of B's quarters, in place of four
+# Of 2026-11-21; the history names no CPU or command of a measurement.
 SUM_CYCLES = 33  # for 16 elements of each of A's four sums, per half row: A comes from further away, and they go there
 KEPT_CYCLES = 14  # for 16 elements of each of the kept products and what is made of them, per half row
 TILE_CYCLES = 40  # to set up a tile of 6 rows and 64 columns, of which there are 7/4 as many
