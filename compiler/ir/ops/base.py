@@ -75,7 +75,7 @@ class Elementwise(Operator):
     folds_sizes_as_floats: ClassVar[bool] = False
     """True if `fold` also holds for symbolic sizes that the model has cast to a float type."""
     tie_share: ClassVar[float] = 0.5
-    """What of a slope goes to the operand where it ties with a constant in a maximum or minimum; 0: a Relu's custom."""
+    """What of a slope goes to the first operand where it ties with another in a maximum or minimum; 0: as a Relu's."""
     row_axis = row_rules.broadcast
     layout_policy = layout_policies.Agree()
     work = work_rules.elementwise

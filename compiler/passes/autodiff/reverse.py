@@ -9,7 +9,7 @@ Gradients are nodes behind the others. (Griewank and Walther, "Evaluating Deriva
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -24,14 +24,16 @@ from .kinds import gradients_of
 
 
 def gradients(
-    graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None
-) -> list[Value]:
+    graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None,
+    held: Collection[Value] = (),
+) -> list[Value]:  # fmt: skip
     """dy / dx for each x, of x's shape; zeros where y does not depend on it.
 
     Args:
         y: of a float type. xs: of float types; values of the graph, whoever makes them.
         seed: the gradient of y, of y's shape; ones without it: the gradients of the sum of y's elements.
         before: where the new nodes go, behind y; default the end.
+        held: values that count as constants, though they may depend on xs.
 
     Raises:
         UnsupportedOp: a node between has no gradient, or y or an x is no float; names every operator in the way.
@@ -39,14 +41,15 @@ def gradients(
     for v in (y, *xs):
         if not isinstance(v.type, TensorType) or not v.tensor.dtype.is_float:
             raise UnsupportedOp("only floats have gradients", where=str(v), found=v.type)
-    reached = _depending_on(graph, xs)
+    held = set(held) - set(xs)
+    reached = _depending_on(graph, xs, held)
     new = _expand(graph, [n for n in _leading_to(y) if n in reached])
-    y, xs = new.get(y, y), [new.get(x, x) for x in xs]
-    reached = _depending_on(graph, xs)
+    y, xs, held = new.get(y, y), [new.get(x, x) for x in xs], {new.get(v, v) for v in held}
+    reached = _depending_on(graph, xs, held)
     between = [n for n in _leading_to(y) if n in reached]
     g, old = GraphBuilder(graph, before=before, name="gradient"), {*graph, *graph.constants}
     received = {y: seed if seed is not None else _filled(g, y, 1.0)}
-    known = {v for n in reached for v in n.outputs} | set(xs)
+    known = {v for n in reached for v in n.outputs if v not in held} | set(xs)
     refused: dict[str, Node] = {}
     for node in between:
         _pull_back(g, node, received, known, refused)
@@ -100,13 +103,13 @@ def _filled(g: GraphBuilder, like: Value, number: float) -> Value:
     return result
 
 
-def _depending_on(graph: Graph, xs: Sequence[Value]) -> set[Node]:
-    """The nodes that xs flow into, directly or through others."""
+def _depending_on(graph: Graph, xs: Sequence[Value], held: Collection[Value]) -> set[Node]:
+    """The nodes that xs flow into, directly or through others, but not through what is held."""
     flows, nodes = set(xs), set()
     for node in graph:
         if any(v in flows for v in node.operands):
             nodes.add(node)
-            flows.update(node.outputs)
+            flows.update(v for v in node.outputs if v not in held)
     return nodes
 
 

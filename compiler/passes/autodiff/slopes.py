@@ -133,10 +133,7 @@ def _extreme(wins: str) -> Callable[..., Slope]:
         like = op.results[0]
         if isinstance(da, float) and isinstance(db, float) and da == db:
             return da
-        constant = [o.const is not None for o in op.operands]
-        share = s.e.tie_share if any(constant) else 0.5
-        if constant[0]:
-            share = 1 - share  # the share is of what varies
+        share = s.e.tie_share if op.operands[0].const is None else 1 - s.e.tie_share  # the share of what varies
         tie = s.plus(_scaled(s, da, share, like), _scaled(s, db, 1 - share, like))
         loser = db if share == 0 else s.pick(s.g.Equal(a, b), tie, db, like)
         return s.pick(getattr(s.g, wins)(a, b), da, loser, like)

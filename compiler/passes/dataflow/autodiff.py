@@ -32,8 +32,9 @@ class Autodiff(DataflowPass):
             given = dict(zip(named, node.operands))
             if any(name is not value for name, value in given.items()):
                 y = _made_from(graph, node, y, given)
-            xs = [given[v] for v in named[: len(node.op.xs)]]
-            rw.replace(node, gradients(graph, y, xs, before=node))
+            inputs = [given[v] for v in named]
+            count = len(node.op.xs)
+            rw.replace(node, gradients(graph, y, inputs[:count], before=node, held=inputs[count:]))
         return bool(nodes)
 
 

@@ -58,6 +58,15 @@ def test_ties_between_operands_are_shared() -> None:
     assert da.tolist() == [0, 0.5, 1] and db.tolist() == [1, 0.5, 0]
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_bounds_that_requests_give_are_no_other_kinks(shape: tuple[int, ...]) -> None:
+    size = "[" + ",".join(map(str, shape)) + "]"
+    graph = parse_graph(f"graph @g(%x: f32[3], %low: f32{size}) {{\n%y = Clip(%x, %low) : f32[3]\nreturn %y\n}}")
+    graph.set_outputs(gradients(graph, graph.value("y"), [graph.value("x"), graph.value("low")]))
+    dx, dlow = run_graph(graph, {"x": np.array([1, 2, 3], np.float32), "low": np.full(shape, 2, np.float32)})
+    assert dx.tolist() == [0, 0, 1] and dlow.sum() == 2 and dlow.shape == shape
+
+
 def test_what_the_forward_pass_has_is_used_again() -> None:
     text = derived("graph @g(%x: f32[3]) {\n%y = Exp(%x) : f32[3]\nreturn %y\n}", "y", ["x"])
     assert text.count("Exp(") == 1

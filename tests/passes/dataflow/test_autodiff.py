@@ -94,6 +94,15 @@ def test_other_tensors_in_the_place_of_those_named() -> None:
     np.testing.assert_allclose(found["y"], np.maximum(x @ w, 0).mean(), rtol=1e-5)
 
 
+def test_what_is_held_is_a_constant_even_where_it_depends_on_the_variable() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["z"]), helper.make_node("Mul", ["x", "z"], ["p"]),
+             helper.make_node("Gradient", ["x", "z"], ["d"], domain=DOMAIN, xs=["x"], zs=["z"], y="p")]  # fmt: skip
+    x = np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)
+    feed = {"x": x, "w": np.zeros((4, 3), np.float32), "u": x}
+    found = parax.compile(model(nodes, {"d": ["N", 4]})).session().run(feed)
+    np.testing.assert_allclose(found["d"], np.exp(x), rtol=1e-5)
+
+
 def test_second_derivatives() -> None:
     nodes = [helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Mul", ["s", "x"], ["c"]),
              helper.make_node("Gradient", ["x"], ["d"], domain=DOMAIN, xs=["x"], y="c"),
