@@ -51,6 +51,10 @@ class Backward:
         """The sizes of operand `i` as a tensor."""
         return sizes(self.g, self.inputs[i], self.ctx.shape(i))
 
+    def zeros(self, i: int) -> PyAny:
+        """A tensor of operand `i`'s type and shape, filled with 0."""
+        return filled(self.g, self.inputs[i], 0.0)
+
     def total(self, x: PyAny, axes: Sequence[int]) -> PyAny:
         """The sum over axes, which stay with size 1; over none of them x itself."""
         return self.g.ReduceSum(x, np.array(axes, np.int64), keepdims=1) if axes else x
@@ -76,6 +80,12 @@ def sizes(g: PyAny, value: PyAny, shape: Sequence[Dim]) -> PyAny:
     if all(isinstance(d, int) for d in shape):
         return g.const(np.array(shape, np.int64))
     return g.Shape(value)
+
+
+def filled(g: PyAny, like: PyAny, number: float) -> PyAny:
+    """A tensor of the type and shape of another one, filled with a number."""
+    one = g.const(np.asarray(number), like.tensor.dtype)
+    return g.Expand(one, sizes(g, like, like.tensor.dims)) if like.tensor.dims else one
 
 
 def sum_to(g: PyAny, gradient: PyAny, shape: Sequence[Dim], ctx: InferContext) -> PyAny:

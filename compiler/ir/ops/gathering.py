@@ -82,7 +82,7 @@ class Gather(Operator):
         """Slices added up where they came from."""
         g, axis = back.g, self.axis % back.ctx.rank(0)
         shape = back.ctx.shape(0)
-        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        zeros = back.zeros(0)
         rank, taken = len(shape), back.ctx.rank(1)
         front = [*range(axis, axis + taken), *range(axis), *range(axis + taken, rank - 1 + taken)]
         first = [axis, *(a for a in range(rank) if a != axis)]
@@ -117,7 +117,7 @@ class GatherElements(Operator):
     def gradient(self, back: Backward) -> Sequence[PyAny]:
         """Elements added up where they came from."""
         g = back.g
-        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        zeros = back.zeros(0)
         return [g.ScatterElements(zeros, back.inputs[1], back.dy, axis=self.axis, reduction="add"), None]
 
 
@@ -170,7 +170,7 @@ class GatherND(Operator):
         if self.batch_dims:
             back.refuse("slices gathered batch by batch", self.batch_dims)
         g = back.g
-        zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(0).dtype), back.shape_of(0))
+        zeros = back.zeros(0)
         return [g.ScatterND(zeros, back.inputs[1], back.dy, reduction="add"), None]
 
 
@@ -233,7 +233,7 @@ class ScatterElements(Scatter):
         g, dy, indices = back.g, back.dy, back.inputs[1]
         kept = dy
         if self.reduction == "none":
-            zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(2).dtype), back.shape_of(2))
+            zeros = back.zeros(2)
             kept = g.ScatterElements(dy, indices, zeros, axis=self.axis)
         return [kept, None, g.GatherElements(dy, indices, axis=self.axis)]
 
@@ -269,7 +269,7 @@ class ScatterND(Scatter):
         g, dy, indices = back.g, back.dy, back.inputs[1]
         kept = dy
         if self.reduction == "none":
-            zeros = g.Expand(g.const(np.zeros(()), back.ctx.tensor(2).dtype), back.shape_of(2))
+            zeros = back.zeros(2)
             kept = g.ScatterND(dy, indices, zeros)
         return [kept, None, g.GatherND(dy, indices)]
 

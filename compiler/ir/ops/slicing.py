@@ -26,7 +26,7 @@ from ..types import (
     upper_bound,
 )
 from . import layout_policies, row_rules, work_rules
-from .backward import Backward
+from .backward import Backward, filled
 from .base import Any, Attr, In, Index, InferContext, Int64, Movement, Operator, Opt, Rows, VariadicOut, op
 
 Decides = Callable[[Dim, Dim], Dim]
@@ -195,7 +195,7 @@ class Split(Operator):
     def gradient(self, back: Backward) -> Sequence[PyAny]:
         """The parts' gradients, joined; zeros for parts without."""
         g = back.g
-        parts = [g.Mul(y, 0.0) if d is None else d for y, d in zip(back.outputs, back.received)]
+        parts = [filled(g, y, 0.0) if d is None else d for y, d in zip(back.outputs, back.received)]
         return [g.Concat(*parts, axis=self.axis), None][: back.ctx.n_inputs]
 
 

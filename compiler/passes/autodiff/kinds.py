@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Node, Value
-from ...ir.ops.backward import Backward, sizes
+from ...ir.ops.backward import Backward, filled, sizes
 from ...ir.ops.base import Elementwise, Movement, Reduce
 from ...ir.types import DType
 from ...kernel_ir.builder import Builder
@@ -163,16 +163,11 @@ def _products_of_others(back: Backward, mapped: Value, axes: tuple[int, ...]) ->
         others = g.Reshape(_exclusive(g, lines, len(kept)), sizes(g, moved, moved.tensor.dims))
         result: Value = g.Transpose(others, perm=[order.index(a) for a in range(len(dims))])
         return result
-    return _exclusive(g, mapped, axes[0]) if axes else _ones(back, mapped)
+    others_of_one: Value = _exclusive(g, mapped, axes[0]) if axes else filled(g, mapped, 1.0)
+    return others_of_one
 
 
 def _exclusive(g: Any, x: Value, axis: int) -> Value:
     at = np.asarray(axis, np.int64)
     result: Value = g.Mul(g.CumProd(x, at, exclusive=1), g.CumProd(x, at, exclusive=1, reverse=1))
-    return result
-
-
-def _ones(back: Backward, like: Value) -> Value:
-    result: Value = back.g.Expand(back.g.const(np.asarray(1.0), like.tensor.dtype),
-                                  sizes(back.g, like, like.tensor.dims))  # fmt: skip
     return result

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from ....errors import UnsupportedOp
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.backward import Backward, sizes
+from ...ir.ops.backward import Backward, filled
 from ...ir.ops.base import Composite
 from ...ir.ops.interfaces import Interfaces
 from ...ir.types import TensorType
+from ..block.decompose_composites import expand
+from ..rewrite import Rewriter
 from .kinds import gradients_of
 
 
@@ -48,7 +48,7 @@ def gradients(
     reached = _depending_on(graph, xs, held)
     between = [n for n in _leading_to(y) if n in reached]
     g, old = GraphBuilder(graph, before=before, name="gradient"), {*graph, *graph.constants}
-    received = {y: seed if seed is not None else _filled(g, y, 1.0)}
+    received = {y: seed if seed is not None else filled(g, y, 1.0)}
     known = {v for n in reached for v in n.outputs if v not in held} | set(xs)
     refused: dict[str, Node] = {}
     for node in between:
@@ -58,7 +58,7 @@ def gradients(
             f"no gradient of {', '.join(sorted(refused))}", where=next(iter(refused.values())).where,
             hint="operators between the variables and what is differentiated need one",
         )  # fmt: skip
-    results = [received[x] if x in received else _filled(g, x, 0.0) for x in xs]
+    results = [received[x] if x in received else filled(g, x, 0.0) for x in xs]
     _drop_unused(graph, old, set(results))
     return results
 
@@ -85,7 +85,7 @@ def _pull_back(
     found = gradients_of(node, Backward(g, node.inputs, node.outputs, given, wanted, node.context()))
     if found is None:  # on to the operands all the same, so that the error names everything that is in the way
         refused.setdefault(node.op.name, node)
-        found = [None if v is None or i not in wanted else _filled(g, v, 0.0) for i, v in enumerate(node.inputs)]
+        found = [None if v is None or i not in wanted else filled(g, v, 0.0) for i, v in enumerate(node.inputs)]
     for i, (operand, gradient) in enumerate(zip(node.inputs, found)):
         if i in wanted and operand is not None and gradient is not None:
             before = received.get(operand)
@@ -94,13 +94,6 @@ def _pull_back(
 
 def _has_slope(v: Value) -> bool:
     return isinstance(v.type, TensorType) and v.tensor.dtype.is_float
-
-
-def _filled(g: GraphBuilder, like: Value, number: float) -> Value:
-    """A tensor of the shape of another one, filled with a number."""
-    one = g.const(np.asarray(number), like.tensor.dtype)
-    result: Value = g.Expand(one, sizes(g, like, like.tensor.dims)) if like.tensor.dims else one
-    return result
 
 
 def _depending_on(graph: Graph, xs: Sequence[Value], held: Collection[Value]) -> set[Node]:
@@ -129,21 +122,13 @@ def _expand(graph: Graph, nodes: Sequence[Node]) -> dict[Value, Value]:
     """Put what composite operators stand for in their places, unless they declare a gradient; old values → new."""
     pending = [n for n in nodes if _is_expanded(n)]
     replaced: dict[Value, Value] = {}
+    rw = Rewriter(graph)
     while pending:
         node = pending.pop()
-        assert isinstance(node.op, Composite)
-        before = node.prev
-        result = node.op.expand(GraphBuilder(graph, before=node, name=node.name), *node.inputs)
-        values = list(result) if isinstance(result, (list, tuple)) else [result]
-        new = before.next if before is not None else graph.first
-        while new is not None and new is not node:
-            if _is_expanded(new):
-                pending.append(new)
-            new = new.next
-        for old, value in zip(node.outputs, values):
-            graph.replace_all_uses_with(old, value)
-            replaced[old] = value
-        graph.erase(node)
+        outputs = list(node.outputs)
+        values, made = expand(rw, node)
+        replaced.update(zip(outputs, values))
+        pending += filter(_is_expanded, made)
     return {old: _last(replaced, old) for old in replaced}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...ir.graph import Graph
+from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Composite, Operator
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -29,15 +29,26 @@ class DecomposeComposites(BlockPass):
             if self.has_kernel(node.op):
                 rw.no_match("a kernel of its own serves it", node)
                 continue
-            last = node.prev
-            assert isinstance(node.op, Composite)
-            result = node.op.expand(rw.before(node), *node.inputs)
-            values = list(result) if isinstance(result, (list, tuple)) else [result]
-            new = last.next if last is not None else graph.first
-            while new is not None and new is not node:
-                if isinstance(new.op, Composite):
-                    pending.append(new)
-                new = new.next
-            rw.replace(node, values[: len(node.outputs)])
+            pending += expand(rw, node)[1]
             changed = True
         return changed
+
+
+def expand(rw: Rewriter, node: Node) -> tuple[list[Value], list[Node]]:
+    """Put what a composite node stands for in its place.
+
+    Returns:
+        What its results are now, and the composite nodes among those that it stands for.
+    """
+    last, made = node.prev, []
+    assert isinstance(node.op, Composite)
+    result = node.op.expand(rw.before(node), *node.inputs)
+    values = list(result) if isinstance(result, (list, tuple)) else [result]
+    new = last.next if last is not None else rw.graph.first
+    while new is not None and new is not node:
+        if isinstance(new.op, Composite):
+            made.append(new)
+        new = new.next
+    values = values[: len(node.outputs)]
+    rw.replace(node, values)
+    return values, made

@@ -97,6 +97,15 @@ def test_every_operator_in_the_way_is_named() -> None:
         gradients(graph, graph.value("b"), [graph.value("x")])
 
 
+def test_a_part_that_nobody_reads_adds_no_nan() -> None:
+    graph = parse_graph("""graph @g(%x: f32[4]) {
+        %a, %b = Split(%x) {axis=0, num_outputs=2} : f32[2], f32[2]
+        return %a
+    }""")
+    graph.set_outputs(gradients(graph, graph.value("a"), [graph.value("x")]))
+    assert run_graph(graph, {"x": np.array([1, 2, np.inf, np.nan], np.float32)})[0].tolist() == [1, 1, 0, 0]
+
+
 def test_only_floats_have_gradients() -> None:
     graph = parse_graph("graph @g(%x: i64[4]) {\n%y = Neg(%x) : i64[4]\nreturn %y\n}")
     with pytest.raises(UnsupportedOp, match="only floats"):
