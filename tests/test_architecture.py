@@ -46,6 +46,7 @@ MAY_IMPORT = {
         "compiler/options", "compiler/ir", "compiler/costs", "compiler/kernel_ir", "compiler/targets",
         "compiler/backend", "runtime",
     },
+    "compiler/training": BASE | {"compiler/options", "compiler/ir", "compiler/passes", "compiler/training"},
     "compiler/planner": BASE | {
         "compiler/options", "compiler/ir", "compiler/targets", "compiler/passes", "compiler/costs", "compiler/backend",
         "compiler/planner", "compiler/contest", "compiler/samples", "compiler/sizes", "runtime",
@@ -60,7 +61,7 @@ ONLY = {
     "networkx": ("compiler",),
     "mpi4py": ("runtime/train",),
     "rich": ("compiler/commands",),
-    "PIL": ("compiler/commands/pictures.py",),
+    "PIL": ("compiler/commands/pictures.py", "runtime/train"),
     "altair": ("runtime/profiling/page.py",),
     "vl_convert": ("runtime/profiling/page.py",),
 }

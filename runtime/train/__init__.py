@@ -1,0 +1,1 @@
+"""Training at run time: data, instances and their gradients, checkpoints. Never needs the compiler."""
