@@ -42,11 +42,13 @@ OWNS = {
     "compiler/backend": "graph → code",
     "compiler/backend/kernels": "operator → loops",
     "compiler/backend/microkernels": "register tiles",
+    "compiler/training": "the training step",
     "compiler/planner": "cores, pipelines",
     "compiler/commands": "the command line",
     "runtime": "plans, sessions",
     "runtime/host_ops": "steps in NumPy",
     "runtime/profiling": "where time goes",
+    "runtime/train": "training at run time",
 }
 """What each room is for, in a few words; a room that is not here has none in the picture."""
 WIDTH, HEIGHT, BOX_WIDTH, BOX_HEIGHT = 900, 84, 168, 40

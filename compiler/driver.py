@@ -25,6 +25,7 @@ from .lowered import Lowered, cut, link_for, lower_for
 from .optimisation import import_graph, imported, optimise
 from .options import CompileOptions
 from .passes.base import Pipeline
+from .passes.dataflow.index_ranges import index_ranges
 from .passes.pipelines import pipeline
 from .passes.surroundings import Surroundings
 from .planner.decide import AUTO, Decision, decide, planner_for
@@ -53,7 +54,17 @@ def compile_model(
     """
     run = Compilation(options, progress or quiet, trace or options.profile, scheduler, decision)
     run.watch(pipeline(options.opt_level, Surroundings(), options.passes))  # refuses a wrong one before the work
-    graph = imported(model, run)
+    return _compiled(imported(model, run), run)
+
+
+def compile_graph(graph: Graph, options: CompileOptions, progress: Progress | None = None) -> Plan:
+    """Compile a graph that was made here, such as a training step; the graph is used up. As `compile_model`."""
+    run = Compilation(options, progress or quiet, options.profile)
+    run.indexing = index_ranges(graph)
+    return _compiled(graph, run)
+
+
+def _compiled(graph: Graph, run: Compilation) -> Plan:
     with run.explained(graph):
         optimise(graph, run)
         return build_plan(graph, run, spend=True)
@@ -136,5 +147,6 @@ def quiet(phase: str, fraction: float) -> None:
     """A listener to progress who does not care."""
 
 
-__all__ = ["Compilation", "Lowered", "build_plan", "candidates", "check_memory", "compile_model", "import_graph",
+__all__ = ["Compilation", "Lowered", "build_plan", "candidates", "check_memory", "compile_graph",
+           "compile_model", "import_graph",
            "lower", "optimise", "plan_cores", "preflight", "quiet"]  # fmt: skip

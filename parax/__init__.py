@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from . import torch_backend as torch_backend
     from .compiler.api import compile as compile
     from .compiler.options import CompileOptions as CompileOptions
+    from .compiler.trainer import Trainer as Trainer
+    from .compiler.training.optimizers.adam import Adam as Adam
+    from .compiler.training.optimizers.adam import AdamW as AdamW
+    from .compiler.training.optimizers.sgd import SGD as SGD
     from .errors import AccuracyMismatch as AccuracyMismatch
     from .errors import CompilerMissing as CompilerMissing
     from .errors import CorruptPlan as CorruptPlan
@@ -42,6 +46,10 @@ _HOMES = {
     "onnx_backend": ".onnx_backend",
     "torch_backend": ".torch_backend",
     "CompileOptions": ".compiler.options",
+    "Trainer": ".compiler.trainer",
+    "SGD": ".compiler.training.optimizers.sgd",
+    "Adam": ".compiler.training.optimizers.adam",
+    "AdamW": ".compiler.training.optimizers.adam",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
     "Profile": ".runtime.profiling.profile",

@@ -18,9 +18,13 @@ from .limits import Limits
 Evaluate = Callable[[Node, Sequence["np.ndarray | None"]], list[np.ndarray]]
 
 
-def fold(node: Node, limits: Limits, evaluate: Evaluate) -> Sequence[Value] | None:
-    """Constants in place of a node whose operands are constants, None if it stays as it is."""
-    if not _is_foldable(node, limits):
+def fold(node: Node, limits: Limits, evaluate: Evaluate, keeps_floats: bool = False) -> Sequence[Value] | None:
+    """Constants in place of a node whose operands are constants, None if it stays as it is.
+
+    Args:
+        keeps_floats: nodes with operands of floats, single numbers apart, stay: they may be parameters.
+    """
+    if not _is_foldable(node, limits) or (keeps_floats and any(map(_may_be_trained, node.operands))):
         return None
     arrays = _known_arrays(node) or _evaluated(node, evaluate)
     if arrays is None or not all(_fits(array, value) for array, value in zip(arrays, node.outputs, strict=True)):
@@ -66,6 +70,10 @@ def _is_foldable(node: Node, limits: Limits) -> bool:
         if not isinstance(numel, int) or numel > limits.fold_numel:
             return False
     return True
+
+
+def _may_be_trained(v: Value) -> bool:
+    return v.tensor.dtype.is_float and v.tensor.rank != 0
 
 
 def _fits(array: np.ndarray, value: Value) -> bool:

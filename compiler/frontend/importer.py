@@ -7,7 +7,7 @@ Python stack. Everything parax lacks is collected and reported in one error.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -41,6 +41,7 @@ def import_model(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     dims: Mapping[str, int] | None = None,
     overridable: Sequence[str] = (),
+    trained: Collection[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
     evaluator: Evaluator | None = None,
 ) -> Graph:
@@ -52,6 +53,8 @@ def import_model(
         dims: symbol (ONNX's dim_param) → size.
         overridable: initializers that stay inputs, because the model lists them among its inputs; all others are
             constants, since old exporters list every weight.
+        trained: initializers that become inputs, with the model's values as their defaults; nothing is computed from
+            other tensors of floats either, so that all initializers in use are there. None: the model is not trained.
         limits: bounds on what the model may ask for.
         evaluator: computes on constants within a budget; None: one of its own.
 
@@ -61,7 +64,7 @@ def import_model(
         ResourceLimit: a limit was reached.
         UsageError: the file cannot be read; `shapes` or `dims` name what the model does not have.
     """
-    return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable).run()
+    return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable, trained).run()
 
 
 class Importer:
@@ -75,6 +78,7 @@ class Importer:
         limits: Limits,
         evaluator: Evaluator | None = None,
         overridable: Sequence[str] = (),
+        trained: Collection[str] | None = None,
     ) -> None:
         self.file = read_model(source, limits)
         self.limits = limits
@@ -84,6 +88,7 @@ class Importer:
         self.n_calls = 0
         self._evaluator = evaluator or Evaluator()
         self._shapes, self._overridable = shapes, frozenset(overridable)
+        self.trained = None if trained is None else frozenset(trained)
         self._n_nodes = 0
         self._at: NodeProto | None = None
         self._lacking: list[tuple[Written, str]] = []
@@ -140,7 +145,7 @@ class Importer:
             raise UsageError("what requests may give must be an initializer and an input of the model",
                              found=", ".join(lost), expected=", ".join(both) or "none: no initializer is an input")
         constants = initializers - self._overridable
-        frame.graph.fixed = tuple(name for name in both if name in constants)
+        frame.graph.fixed = tuple(name for name in both if name in constants - (self.trained or frozenset()))
         unknown = sorted(set(self._shapes) - {value.name for value in proto.input})
         if unknown:
             expected = ", ".join(value.name for value in proto.input if value.name not in constants) or "no inputs"
@@ -169,6 +174,10 @@ class Importer:
             array = self.tensors.read(tensor, where)
             if frame.parent is None and tensor.name in self._overridable and tensor.name not in frame.graph.defaults:
                 frame.graph.defaults[tensor.name] = _default(frame, tensor.name, array, where)
+            elif frame.parent is None and tensor.name in (self.trained or ()):
+                own = TensorType(DType.from_numpy(array.dtype), array.shape)
+                frame.define(tensor.name, frame.graph.add_input(tensor.name, own), where)
+                frame.graph.defaults[tensor.name] = array
             else:
                 frame.define_array(tensor.name, array, where)
         for sparse in proto.sparse_initializer:

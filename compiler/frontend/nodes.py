@@ -155,7 +155,7 @@ def _emit(importer: Importer, frame: Frame, node: NodeProto, call: Call, schema:
         raise
     for value in created.outputs:
         check_size(value.type, importer.limits, created.where)
-    return list(fold(created, importer.limits, importer.evaluate) or created.outputs)
+    return list(fold(created, importer.limits, importer.evaluate, importer.trained is not None) or created.outputs)
 
 
 def _is_allowed_type(call: Call, schema: Schema) -> bool:

@@ -27,7 +27,17 @@ def gradients(
     graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None,
     held: Collection[Value] = (),
 ) -> list[Value]:  # fmt: skip
-    """dy / dx for each x, of x's shape; zeros where y does not depend on it.
+    """dy / dx for each x, of x's shape; zeros where y does not depend on it. As `reached_gradients`."""
+    g = GraphBuilder(graph, before=before, name="gradient")
+    found = reached_gradients(graph, y, xs, seed, before, held)
+    return [filled(g, x, 0.0) if dx is None else dx for x, dx in zip(xs, found, strict=True)]
+
+
+def reached_gradients(
+    graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None,
+    held: Collection[Value] = (),
+) -> list[Value | None]:  # fmt: skip
+    """dy / dx for each x, of x's shape; None where y does not depend on it or has slope 0 everywhere.
 
     Args:
         y: of a float type. xs: of float types; values of the graph, whoever makes them.
@@ -58,8 +68,8 @@ def gradients(
             f"no gradient of {', '.join(sorted(refused))}", where=next(iter(refused.values())).where,
             hint="operators between the variables and what is differentiated need one",
         )  # fmt: skip
-    results = [received[x] if x in received else filled(g, x, 0.0) for x in xs]
-    _drop_unused(graph, old, set(results))
+    results = [received.get(x) for x in xs]
+    _drop_unused(graph, old, {dx for dx in results if dx is not None})
     return results
 
 

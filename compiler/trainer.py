@@ -1,0 +1,194 @@
+"""`parax.Trainer`: an ONNX model is trained on this machine's cores and becomes an ONNX model again.
+
+Owns the way from a model, a loss and an optimiser to a training program; the steps are the runtime's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import UsageError, reported
+from ..runtime.topology import choose_cores
+from ..runtime.train.evaluation import evaluate
+from ..runtime.train.layout import Layout
+from ..runtime.train.program import TrainingProgram
+from ..runtime.train.state import TrainingState
+from ..runtime.train.stepper import Stepper
+from .driver import compile_graph
+from .frontend.importer import import_model
+from .frontend.initializers import with_initializers
+from .frontend.parse import Settled, settled
+from .ir.graph import Graph
+from .options import CompileOptions
+from .training.compiled import ALL, LABELS, Recipe, training_graphs
+from .training.losses import Loss, loss_named
+from .training.optimizers.base import Optimizer
+from .training.optimizers.sgd import SGD
+from .training.parameters import Wanted
+from .training.update_graph import Clip
+
+if TYPE_CHECKING:
+    from .frontend.parse import Source
+
+Rate = Callable[[int], float]
+Batch = Mapping[str, np.ndarray]
+
+
+class Trainer:
+    """Trains an ONNX model: forward, backward and update are native code, made when this is.
+
+    Attributes:
+        program: what was compiled. state: the parameters and all that goes on from step to step. batch: rows a step.
+        instances: of the model, which share the shards of a batch and one copy of the weights.
+    """
+
+    @reported
+    def __init__(
+        self,
+        model: Source,
+        loss: str | Loss = "softmax_cross_entropy",
+        optimizer: Optimizer | None = None,
+        *,
+        batch: int = 32,
+        shards: int | None = None,
+        instances: int | None = None,
+        cores: Sequence[int] | str | None = None,
+        trained: Sequence[str] | None = None,
+        frozen: Sequence[str] = (),
+        result: str | None = None,
+        clip: Clip | None = None,
+        rate: Rate | None = None,
+        options: CompileOptions | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        """Compile a training step.
+
+        Args:
+            model: as of parax.compile. loss: the name of one, or one with its settings. optimizer: default SGD of 0.01.
+            batch: rows of a step. shards: equal parts of a batch, each of which one instance works off at a time; the
+                same number gives the same bits whatever the instances are. Default: one per instance.
+            instances: of the model, with an equal share of the cores each; default one per core where there are shards.
+            cores: to use; default all that this process may use.
+            trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
+            result: name of the output that the loss is of; default the first.
+            clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
+                optimiser's lr. options: of the compiler. progress: called with (phase, fraction done).
+
+        Raises:
+            as parax.compile; UnsupportedOp where an operator has no gradient.
+        """
+        usable = choose_cores(cores)
+        self.optimizer = optimizer if optimizer is not None else SGD(lr=0.01)
+        if not isinstance(self.optimizer, Optimizer):
+            raise UsageError("no optimiser", where="optimizer", found=repr(optimizer)[:100])
+        self.instances, n_shards = _counts(batch, shards, instances, len(usable))
+        self._rate = rate if rate is not None else lambda step: self.optimizer.lr
+        self._model: Settled = settled(model)
+        self._options = replace(options or CompileOptions(), hint="latency", instances=1)
+        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), batch // n_shards, n_shards,
+                        result, clip or Clip())  # fmt: skip
+        self.program, initial = self._compiled(recipe, usable, progress or (lambda phase, fraction: None))
+        self.state = TrainingState(self.program, initial)
+        self._stepper = Stepper(self.program, self.state, usable, self.instances)
+        share = len(usable) // self.instances
+        self._forward = self.program.evaluation.session(1, usable, len(usable), adapt=False)
+        self.batch, self._share = self.program.batch, share
+
+    def _read(self, names: Collection[str] | None, sizes: dict[str, int]) -> Graph:
+        options = self._options
+        fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
+        return import_model(self._model, shapes=options.shapes or None, dims={**fixed, **sizes} or None, trained=names)
+
+    def _compiled(
+        self, recipe: Recipe, cores: Sequence[int], progress: Callable[[str, float], None]
+    ) -> tuple[TrainingProgram, Mapping[str, np.ndarray]]:
+        graphs = training_graphs(self._read, recipe)
+        step = graphs.step
+        shapes = {name: array.shape for name, array in step.parameters.items()}
+        own = replace(self._options, cores=tuple(cores[: len(cores) // self.instances]))
+        everyone = replace(self._options, cores=tuple(cores))
+        data = (*step.data, *((LABELS,) if step.has_labels else ()))
+        phases = ("step", step.graph, own), ("update", graphs.update(Layout.of(shapes).length), everyone), (
+            "evaluation", graphs.evaluation.graph, everyone)  # fmt: skip
+        plans = {}
+        for i, (name, graph, options) in enumerate(phases):
+            plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
+        program = TrainingProgram(
+            **plans, data=data, groups={ALL: shapes}, gradients=step.gradients, slots=self.optimizer.kept(),
+            metrics=step.metrics, statistics={}, rows=recipe.rows, n_shards=recipe.n_shards,
+        )  # fmt: skip
+        return program, step.parameters
+
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters as they are now, by name."""
+        return {name: view.copy() for name, view in self.state.parameters.items()}
+
+    @reported
+    def step(self, batch: Batch) -> dict[str, float]:
+        """One step on a batch: the model's inputs and `labels`, by name, of `batch` rows.
+
+        Returns:
+            loss and metrics before the step, means over the batch; the gradient's `norm`; the `rate`.
+
+        Raises:
+            InvalidInput: a wrong batch. The parameters are as before.
+        """
+        rate = float(self._rate(self.state.steps))
+        return {**self._stepper.step(batch, rate), "rate": rate}
+
+    @reported
+    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Loss and metrics without a step, means over all rows; batches of any number of rows where the model can.
+
+        Raises:
+            InvalidInput: a wrong batch, or none at all.
+        """
+        return evaluate(self._forward, self.program, self.state, batches)
+
+    @reported
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the model with the parameters as they are now: the same graph, names kept; whole or not at all."""
+        with_initializers(self._model, {**self.state.parameters, **self.state.statistics}, path)
+
+    def close(self) -> None:
+        """End the instances."""
+        self._stepper.close()
+        self._forward.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _counts(batch: Any, shards: Any, instances: Any, n_cores: int) -> tuple[int, int]:
+    """Instances and shards, such that the shards are equal parts of the batch.
+
+    Raises:
+        UsageError: they cannot be.
+    """
+    for name, value in (("batch", batch), ("shards", shards), ("instances", instances)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError("must be a whole number above 0", where=name, found=repr(value)[:60])
+    if instances is not None and instances > n_cores:
+        raise UsageError("more instances than cores", where="instances", expected=f"at most {n_cores}", found=instances)
+    if shards is None:
+        most = instances or min(n_cores, batch)
+        shards = next(n for n in range(most, 0, -1) if batch % n == 0) if instances is None else instances
+    if batch % shards:
+        raise UsageError("shards must be equal parts of the batch", where="batch", expected=f"a multiple of {shards}",
+                         found=batch)  # fmt: skip
+    return instances or min(n_cores, shards), shards
+
+
+__all__ = ["Trainer"]

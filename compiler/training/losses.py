@@ -1,0 +1,184 @@
+"""Losses: what a step makes smaller, written as graph operators behind the model's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+from ...errors import InvalidModel, UsageError
+from ..ir.builder import GraphBuilder
+from ..ir.graph import Value
+from ..ir.ops.softmax import Softmax
+from ..ir.types import F32, I64, TensorType
+
+LABELS = "labels"  # the input that losses compare with
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One loss: the mean over all items and places of what `each` gives.
+
+    Attributes:
+        name: as users write it.
+    """
+
+    name: ClassVar[str] = ""
+
+    def labels(self, result: TensorType) -> TensorType:
+        """The type of the labels for the model's result."""
+        return result
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        """The loss, a single number of the result's type."""
+        return g.ReduceMean(self.each(g, result, labels), keepdims=0)
+
+    def each(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        """The loss of every element."""
+        raise NotImplementedError
+
+    def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
+        """Single numbers of f32 beside the loss, means over the batch."""
+        return {}
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(Loss):
+    """-log softmax(scores)[label], scores [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels.
+
+    A model that ends in Softmax over the classes is trained by its scores. Metric: accuracy, the share of labels whose
+    class has the largest score (ignored labels never have).
+    """
+
+    name = "softmax_cross_entropy"
+    ignore_index: int | None = None
+
+    def labels(self, result: TensorType) -> TensorType:
+        """i64, without the axis of the classes."""
+        dims = _classes(self.name, result)
+        return TensorType(I64, (dims[0], *dims[2:]))
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        more = {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
+        return g.SoftmaxCrossEntropyLoss(_scores(result), labels, **more, n_outputs=1)
+
+    def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
+        return {"accuracy": _accuracy(g, result, labels)}
+
+
+@dataclass(frozen=True)
+class NegativeLogLikelihood(Loss):
+    """-logs[label], logarithms of probabilities [N, C, ...], labels i64 [N, ...]; else as softmax_cross_entropy."""
+
+    name = "nll"
+    ignore_index: int | None = None
+
+    def labels(self, result: TensorType) -> TensorType:
+        """i64, without the axis of the classes."""
+        dims = _classes(self.name, result)
+        return TensorType(I64, (dims[0], *dims[2:]))
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        more = {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
+        return g.NegativeLogLikelihoodLoss(result, labels, **more)
+
+    def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
+        return {"accuracy": _accuracy(g, result, labels)}
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(Loss):
+    """(result - label)²; labels of the result's type."""
+
+    name = "mse"
+
+    def each(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        miss = g.Sub(result, labels)
+        return g.Mul(miss, miss)
+
+
+@dataclass(frozen=True)
+class MeanAbsoluteError(Loss):
+    """|result - label|; labels of the result's type."""
+
+    name = "mae"
+
+    def each(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        return g.Abs(g.Sub(result, labels))
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy(Loss):
+    """-(label · log σ(score) + (1 - label) · log(1 - σ(score))) of scores, as log(1 + e^score) - label · score.
+
+    Labels of the result's type, from 0 to 1. Metric: accuracy, score > 0 against label > 1/2.
+    """
+
+    name = "binary_cross_entropy"
+
+    def each(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        return g.Sub(g.Softplus(result), g.Mul(labels, result))
+
+    def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
+        same = g.Equal(g.Greater(result, 0.0), g.Greater(labels, 0.5))
+        return {"accuracy": _share(g, same)}
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """The model computes its loss itself: the result is the loss, or a tensor whose mean is; there are no labels."""
+
+    name = "own"
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        return g.ReduceMean(result, keepdims=0) if result.tensor.dims else result
+
+
+LOSSES: Mapping[str, type[Loss]] = {
+    cls.name: cls
+    for cls in (SoftmaxCrossEntropy, NegativeLogLikelihood, MeanSquaredError, MeanAbsoluteError, BinaryCrossEntropy,
+                OwnLoss)
+}  # fmt: skip
+
+
+def loss_named(name: str | Loss, **options: Any) -> Loss:
+    """The loss of that name with its options, or the loss itself.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if isinstance(name, Loss):
+        return name
+    if name not in LOSSES:
+        near = get_close_matches(str(name), LOSSES, 1)
+        raise UsageError("no such loss", where="loss", expected=", ".join(LOSSES), found=str(name)[:60],
+                         hint=f"did you mean {near[0]}?" if near else None)  # fmt: skip
+    try:
+        return LOSSES[name](**options)
+    except TypeError as error:
+        raise UsageError("the loss has no such option", where=f"loss {name}", found=str(error)) from error
+
+
+def _classes(name: str, result: TensorType) -> tuple[Any, ...]:
+    if result.rank < 2:
+        raise InvalidModel("the result has no axis of classes", where=f"loss {name}", expected="[N, C, ...]",
+                           found=result)  # fmt: skip
+    return result.dims
+
+
+def _scores(result: Value) -> Value:
+    """What the classes' Softmax is made of, where the model ends in one; else the result."""
+    node = result.producer
+    if node is None or not isinstance(node.op, Softmax) or node.inputs[0] is None:
+        return result
+    return node.inputs[0] if node.op.axis in (1, 1 - result.tensor.rank) else result
+
+
+def _accuracy(g: GraphBuilder, result: Value, labels: Value) -> Value:
+    found = g.ArgMax(result, axis=1, keepdims=0)
+    return _share(g, g.Equal(found, labels))
+
+
+def _share(g: GraphBuilder, same: Value) -> Value:
+    return g.ReduceMean(g.Cast(same, to=F32), keepdims=0)

@@ -1,0 +1,62 @@
+"""Adam, and AdamW, whose weight decay is not part of the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Value
+from .base import Optimizer, Slots, decayed, mixed
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """p ← p - lr · m̂ / (√v̂ + eps), where m and v are the running means of g and g², and a hat divides by 1 - βᵗ.
+
+    As torch.optim.Adam (Kingma and Ba, "Adam", 2015, algorithm 1); weight decay adds to the gradient.
+    """
+
+    name = "adam"
+    slots = ("mean", "square")
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("beta1", "beta2"):
+            self.require(field, 0, 1)
+        self.require("eps", 0, 1)
+
+    def write(
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+    ) -> tuple[Value, dict[str, Value]]:
+        return self.moved(g, parameter, decayed(g, gradient, parameter, decay), slots, rate, step)
+
+    def moved(
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value
+    ) -> tuple[Value, dict[str, Value]]:
+        """The step for a gradient that has its weight decay."""
+        mean = mixed(g, slots["mean"], gradient, self.beta1)
+        square = mixed(g, slots["square"], g.Mul(gradient, gradient), self.beta2)
+        one = g.const(1.0)
+        left, right = (g.Sub(one, g.Pow(g.const(b), step)) for b in (self.beta1, self.beta2))
+        deviation = g.Add(g.Div(g.Sqrt(square), g.Sqrt(right)), self.eps)
+        moved = g.Sub(parameter, g.Mul(g.Div(rate, left), g.Div(mean, deviation)))
+        return moved, {"mean": mean, "square": square}
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """As Adam, but lr · weight_decay of the parameter is taken off before (Loshchilov and Hutter, 2019)."""
+
+    name = "adamw"
+    weight_decay: float = 0.01
+
+    def write(
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+    ) -> tuple[Value, dict[str, Value]]:
+        if decay:
+            parameter = g.Sub(parameter, g.Mul(parameter, g.Mul(rate, decay)))
+        return self.moved(g, parameter, gradient, slots, rate, step)

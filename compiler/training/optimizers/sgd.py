@@ -1,0 +1,44 @@
+"""Stochastic gradient descent, with or without momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....errors import UsageError
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Value
+from .base import Optimizer, Slots, decayed
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """p ← p - lr · d with d = g + weight_decay · p; with a momentum m ← momentum · m + d takes its place.
+
+    Nesterov's step is d + momentum · m with the new m.
+
+    As torch.optim.SGD with dampening 0 (Sutskever et al., "On the importance of initialization and momentum", 2013).
+    """
+
+    name = "sgd"
+    slots = ("momentum",)
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("momentum", 0, 1)
+        if self.nesterov and not self.momentum:
+            raise UsageError("Nesterov's step needs a momentum", where="sgd: nesterov", found="momentum 0")
+
+    def kept(self) -> tuple[str, ...]:
+        return self.slots if self.momentum else ()
+
+    def write(
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+    ) -> tuple[Value, dict[str, Value]]:
+        d = decayed(g, gradient, parameter, decay)
+        if not self.momentum:
+            return g.Sub(parameter, g.Mul(rate, d)), {}
+        velocity = g.Add(g.Mul(slots["momentum"], self.momentum), d)
+        d = g.Add(d, g.Mul(velocity, self.momentum)) if self.nesterov else velocity
+        return g.Sub(parameter, g.Mul(rate, d)), {"momentum": velocity}

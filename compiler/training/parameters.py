@@ -1,0 +1,70 @@
+"""Which tensors of a model are trained: those of its initializers that the loss depends on, by names and patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from ...errors import InvalidModel, UsageError
+from ..ir.graph import Graph, Value
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user wants trained, as shell patterns of tensors' names; None: everything. `frozen` wins."""
+
+    trained: Sequence[str] | None = None
+    frozen: Sequence[str] = ()
+
+    def covers(self, name: str) -> bool:
+        """Whether a tensor is wanted."""
+        kept = self.trained is None or any(fnmatchcase(name, pattern) for pattern in self.trained)
+        return kept and not any(fnmatchcase(name, pattern) for pattern in self.frozen)
+
+    def check(self, names: Collection[str]) -> None:
+        """Refuse patterns that fit nothing.
+
+        Raises:
+            UsageError: one fits no tensor that could be trained.
+        """
+        for pattern in (*(self.trained or ()), *self.frozen):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                near = get_close_matches(pattern, names, 1)
+                raise UsageError("no parameter fits the pattern", where=repr(pattern)[:100], expected=_few(names),
+                                 hint=f"did you mean {near[0]}?" if near else None)  # fmt: skip
+
+
+def candidates(graph: Graph) -> list[Value]:
+    """Constants that may be parameters: named, of floats, of one axis and two elements or more.
+
+    A single number is a setting in most models (an exponent, a scale, an epsilon); one is trained where a pattern of
+    the user names it. Of a model that was imported with `trained`.
+    """
+    return [v for v in graph.constants if v.tensor.dtype.is_float and v.tensor.rank and not v.name.isdigit()]
+
+
+def chosen(depending: Iterable[Value], wanted: Wanted) -> list[str]:
+    """Names of the parameters among the candidates that the loss depends on.
+
+    Raises:
+        InvalidModel: there is none. UsageError: a pattern fits nothing.
+    """
+    values = {v.name: v for v in depending}
+    wanted.check(values)
+    alone = {name for name, v in values.items() if v.tensor.numel == 1 and not _is_named(name, wanted)}
+    names = [name for name in values if wanted.covers(name) and name not in alone]
+    if not names:
+        raise InvalidModel("nothing can be trained", expected="an initializer of floats that the loss depends on",
+                           found=_few(values))  # fmt: skip
+    return names
+
+
+def _is_named(name: str, wanted: Wanted) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in wanted.trained or ())
+
+
+def _few(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "") or "none"

@@ -1,0 +1,118 @@
+"""The graph of one training step: forward, loss and backward in one; also the forward that an evaluation runs.
+
+    inputs   the model's inputs, labels, then every parameter
+    outputs  loss, metrics, new statistics, then the gradient of every parameter: a mean over the rows of the step
+
+Reading the model is handed in: it is read once to see what the loss depends on, and again with that as inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InvalidModel, UsageError
+from ..ir.builder import GraphBuilder
+from ..ir.graph import Graph, Value
+from ..ir.ops.backward import filled
+from ..passes.autodiff.reverse import reached_gradients
+from .losses import LABELS, Loss, OwnLoss
+from .parameters import Wanted, candidates, chosen
+
+LOSS = "loss"
+Read = Callable[[Collection[str]], Graph]
+"""Imports the model with these initializers as inputs."""
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """One step, or one evaluation, as a graph.
+
+    Attributes:
+        graph: see the file. data: names of the model's own inputs. has_labels: whether there is an input for labels.
+        parameters: name → its first value. gradients: name of the parameter → of the output that is its gradient.
+        metrics: names of the outputs of single numbers beside the loss.
+    """
+
+    graph: Graph
+    data: tuple[str, ...]
+    has_labels: bool
+    parameters: dict[str, np.ndarray]
+    gradients: dict[str, str]
+    metrics: tuple[str, ...]
+
+
+def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> StepGraph:
+    """Forward, loss and backward.
+
+    Args:
+        read: imports the model. result: name of the output that the loss is of; None: the first.
+
+    Raises:
+        InvalidModel, UsageError: nothing to train, no such result, labels that clash with the model's own names.
+        UnsupportedOp: an operator in between has no gradient.
+    """
+    return _made(read, trained_names(read, loss, wanted, result), loss, result, backward=True)
+
+
+def evaluation_graph(read: Read, names: Collection[str], loss: Loss, result: str | None = None) -> StepGraph:
+    """The forward alone, with loss, metrics and results; `names`: the parameters that are inputs."""
+    return _made(read, names, loss, result, backward=False)
+
+
+def trained_names(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> list[str]:
+    """Names of the initializers that are trained: those wanted that the loss depends on."""
+    graph = read(())
+    y, _ = _with_loss(graph, loss, result)
+    able = candidates(graph)
+    found = reached_gradients(graph, y, able)
+    return chosen((v for v, dv in zip(able, found, strict=True) if dv is not None), wanted)
+
+
+def _made(read: Read, names: Collection[str], loss: Loss, result: str | None, backward: bool) -> StepGraph:
+    graph = read(names)
+    results = dict(zip(graph.output_names, graph.outputs, strict=True))
+    parameters = {v.name: graph.defaults.pop(v.name) for v in graph.inputs if v.name in set(names)}
+    data = tuple(v.name for v in graph.inputs if v.name not in parameters)
+    _, outputs = _with_loss(graph, loss, result)
+    metrics = tuple(name for name in outputs if name != LOSS)
+    if not backward:
+        outputs = {**results, **outputs}
+    graph.set_outputs(list(outputs.values()), list(outputs))
+    gradients = _add_gradients(graph, list(parameters)) if backward else {}
+    return StepGraph(graph, data, not isinstance(loss, OwnLoss), parameters, gradients, metrics)
+
+
+def _add_gradients(graph: Graph, parameters: list[str]) -> dict[str, str]:
+    """The loss's gradients as outputs behind the others; name of the parameter → of the output."""
+    values = [graph.value(name) for name in parameters]
+    found = reached_gradients(graph, graph.outputs[graph.output_names.index(LOSS)], values)
+    g = GraphBuilder(graph, name="gradient")
+    made = [filled(g, v, 0.0) if dv is None else dv for v, dv in zip(values, found, strict=True)]
+    names = {name: f"{name}.gradient" for name in parameters}
+    graph.set_outputs([*graph.outputs, *made], [*graph.output_names, *names.values()])
+    return names
+
+
+def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dict[str, Value]]:
+    """The loss behind the graph, and the outputs of single numbers by name: the loss, then metrics."""
+    names = list(graph.output_names)
+    if result is not None and result not in names:
+        raise UsageError("the model has no such output", where="result", expected=", ".join(names), found=result)
+    of = graph.outputs[0 if result is None else names.index(result)]
+    if not of.tensor.dtype.is_float:
+        raise InvalidModel("a loss is of floats", where=f"output {names[0] if result is None else result!r}",
+                           found=of.type)  # fmt: skip
+    g = GraphBuilder(graph, name=LOSS)
+    labels = of
+    if not isinstance(loss, OwnLoss):
+        if graph.has_value(LABELS):
+            raise InvalidModel("the model has a tensor of the name that labels get", found=LABELS)
+        labels = graph.add_input(LABELS, loss.labels(of.tensor))
+    y = loss.write(g, of, labels)
+    return y, {LOSS: y, **loss.metrics(g, of, labels)}
+
+
+__all__ = ["LABELS", "StepGraph", "evaluation_graph", "step_graph", "trained_names"]

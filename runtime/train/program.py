@@ -1,0 +1,48 @@
+"""What the compiler hands to training: plans of a step, an update and an evaluation, and what their tensors are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..manifest import TensorSpec
+from ..plan import Plan
+
+LOSS, LABELS = "loss", "labels"
+
+
+@dataclass(frozen=True)
+class TrainingProgram:
+    """Plans and names.
+
+    Attributes:
+        step: from data, labels and parameters to the loss, metrics and gradients of the rows of one shard.
+        update: from gradients of all shards to new parameters; see compiler/training/update_graph.py.
+        evaluation: as `step`, without gradients, with the model's results, for any number of rows where it can be.
+        data: names of the model's inputs, and of the labels.
+        groups: group → parameter → shape. gradients: parameter → output of `step`.
+        slots: names of what the optimiser keeps per parameter. metrics: names beside the loss.
+        statistics: input of `step` → output of `step` that takes its place: running means and variances.
+        rows: of one shard. n_shards: in a batch.
+    """
+
+    step: Plan
+    update: Plan
+    evaluation: Plan
+    data: tuple[str, ...]
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]]
+    gradients: Mapping[str, str]
+    slots: tuple[str, ...]
+    metrics: tuple[str, ...]
+    statistics: Mapping[str, str]
+    rows: int
+    n_shards: int
+
+    @property
+    def batch(self) -> int:
+        """Rows of a step of all shards."""
+        return self.rows * self.n_shards
+
+    def inputs(self) -> list[TensorSpec]:
+        """Of a shard: the data and the labels."""
+        return [spec for spec in self.step.inputs if spec.name in self.data]

@@ -1,0 +1,86 @@
+"""The state of a training: parameters, what the optimiser keeps of them, running statistics, how many steps were done.
+
+Every vector is there twice: an update reads one set and writes the other, then they change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import InvalidInput
+from .layout import Layout
+from .program import TrainingProgram
+
+Arrays = dict[str, np.ndarray]
+
+
+class TrainingState:
+    """See the file.
+
+    Attributes:
+        layouts: of each group. vectors: `<group>.weights` and `<group>.<slot>` as they are now. parameters: views into
+            them, by the tensor's name. statistics: running means and variances. steps: done until now.
+    """
+
+    def __init__(self, program: TrainingProgram, initial: Mapping[str, np.ndarray]) -> None:
+        """A state before the first step: `initial` has every parameter and statistic."""
+        self.layouts = {group: Layout.of(shapes) for group, shapes in program.groups.items()}
+        self._slots = ("weights", *program.slots)
+        self.vectors, self._next = self._made(), self._made()
+        self._views, self._next_views = self._viewed(self.vectors), self._viewed(self._next)
+        self.statistics = {name: np.array(initial[name], np.float32) for name in program.statistics}
+        self.steps = 0
+        for name, view in self.parameters.items():
+            view[...] = initial[name]
+
+    def _made(self) -> Arrays:
+        return {f"{group}.{slot}": layout.vector() for group, layout in self.layouts.items() for slot in self._slots}
+
+    def _viewed(self, vectors: Arrays) -> dict[str, Arrays]:
+        """slot → tensor → view."""
+        views: dict[str, Arrays] = {slot: {} for slot in self._slots}
+        for group, layout in self.layouts.items():
+            for slot in self._slots:
+                views[slot].update(layout.views(vectors[f"{group}.{slot}"]))
+        return views
+
+    @property
+    def parameters(self) -> Arrays:
+        """The weights, by name: views, valid until the next step."""
+        return self._views["weights"]
+
+    def next_vectors(self) -> Arrays:
+        """Where an update writes, by the names of its outputs."""
+        return {f"{name}.new": vector for name, vector in self._next.items()}
+
+    def advance(self) -> None:
+        """What was written becomes the state; one more step is done."""
+        self.vectors, self._next = self._next, self.vectors
+        self._views, self._next_views = self._next_views, self._views
+        self.steps += 1
+
+    def tensors(self) -> Arrays:
+        """All but the number of steps, by name: `weights/<parameter>`, `<slot>/<parameter>`, `statistics/<name>`."""
+        named = {f"{slot}/{name}": view for slot, views in self._views.items() for name, view in views.items()}
+        return named | {f"statistics/{name}": array for name, array in self.statistics.items()}
+
+    def restore(self, tensors: Mapping[str, np.ndarray], steps: int) -> None:
+        """Take over what `tensors` gave.
+
+        Raises:
+            InvalidInput: other names or shapes; nothing was taken over.
+        """
+        own = self.tensors()
+        if set(own) != set(tensors):
+            lost, extra = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
+            raise InvalidInput("not the state of this training", expected=", ".join(lost[:5]) or "no more tensors",
+                               found=", ".join(extra[:5]) or "fewer tensors")  # fmt: skip
+        for name, array in own.items():
+            if array.shape != tensors[name].shape or tensors[name].dtype != np.float32:
+                raise InvalidInput("not the state of this training", where=name, expected=f"f32 {list(array.shape)}",
+                                   found=f"{tensors[name].dtype} {list(tensors[name].shape)}")  # fmt: skip
+        for name, array in own.items():
+            array[...] = tensors[name]
+        self.steps = steps

@@ -1,0 +1,86 @@
+"""Optimisers against the same formulas in NumPy, over odd lengths and numbers of shards; clipping and the norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import parax
+from parax.compiler.driver import compile_graph
+from parax.compiler.training.optimizers.base import Optimizer
+from parax.compiler.training.update_graph import Clip, Group, update_graph
+
+State = dict[str, np.ndarray]
+RATE = 0.05
+
+
+def sgd(o: parax.SGD, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
+    d = g + o.weight_decay * p
+    if o.momentum:
+        s["momentum"] = o.momentum * s["momentum"] + d
+        d = d + o.momentum * s["momentum"] if o.nesterov else s["momentum"]
+    return p - RATE * d
+
+
+def adam(o: parax.Adam, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
+    if isinstance(o, parax.AdamW):
+        p = p * (1 - RATE * o.weight_decay)
+    else:
+        g = g + o.weight_decay * p
+    s["mean"] = o.beta1 * s["mean"] + (1 - o.beta1) * g
+    s["square"] = o.beta2 * s["square"] + (1 - o.beta2) * g * g
+    mean, square = s["mean"] / (1 - o.beta1**t), s["square"] / (1 - o.beta2**t)
+    return p - RATE * mean / (np.sqrt(square) + o.eps)
+
+
+CASES: list[tuple[Optimizer, Callable]] = [
+    (parax.SGD(lr=RATE), sgd),
+    (parax.SGD(lr=RATE, momentum=0.9, weight_decay=0.1), sgd),
+    (parax.SGD(lr=RATE, momentum=0.8, nesterov=True), sgd),
+    (parax.Adam(lr=RATE, weight_decay=0.2), adam),
+    (parax.AdamW(lr=RATE, weight_decay=0.3, eps=1e-6), adam),
+]
+
+
+@pytest.mark.parametrize("length, n_shards", [(1, 1), (15, 2), (16, 3), (1000, 4)])
+@pytest.mark.parametrize("optimizer, twin", CASES, ids=lambda x: repr(x) if isinstance(x, Optimizer) else "")
+def test_steps(optimizer: Optimizer, twin: Callable, length: int, n_shards: int) -> None:
+    rng = np.random.default_rng(length)
+    session = compile_graph(update_graph(optimizer, [Group("all", length)], n_shards, Clip()),
+                            parax.CompileOptions(hint="latency")).session()  # fmt: skip
+    p = rng.standard_normal(length)
+    slots = {name: np.zeros(length) for name in optimizer.kept()}
+    own = {f"all.{name}": array.astype(np.float32) for name, array in {"weights": p, **slots}.items()}
+    for t in range(1, 9):
+        shards = [rng.standard_normal(length).astype(np.float32) for _ in range(n_shards)]
+        gradient = sum(s.astype(np.float64) for s in shards) / n_shards
+        numbers = {"rate": RATE, "step": t, "scale": 1 / n_shards}
+        feeds = {**own, **{f"all.gradient.{i}": s for i, s in enumerate(shards)}}
+        feeds.update({name: np.array(value, np.float32) for name, value in numbers.items()})
+        found = session.run({spec.name: feeds[spec.name] for spec in session.inputs})
+        p = twin(optimizer, p, gradient, slots, t)
+        assert float(found["norm"]) == pytest.approx(np.sqrt((gradient**2).sum()), rel=1e-5)
+        for name, expected in {"weights": p, **slots}.items():
+            own[f"all.{name}"] = found[f"all.{name}.new"]
+            np.testing.assert_allclose(own[f"all.{name}"], expected, rtol=2e-4, atol=2e-5)
+
+
+def test_clipping() -> None:
+    gradient = np.array([3.0, -4.0, 0.5], np.float32)
+    for clip, expected in ((Clip(norm=1.0), gradient / np.sqrt(25.25)), (Clip(norm=9.0), gradient),
+                           (Clip(value=2.0), np.clip(gradient, -2, 2))):  # fmt: skip
+        session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", 3)], 1, clip),
+                                parax.CompileOptions()).session()  # fmt: skip
+        one, zero = np.array(1, np.float32), np.zeros(3, np.float32)
+        feeds = {"all.weights": zero, "all.gradient.0": gradient, "rate": one, "step": one, "scale": one}
+        found = session.run({spec.name: feeds[spec.name] for spec in session.inputs})
+        np.testing.assert_allclose(-found["all.weights.new"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"lr": -1.0}, {"lr": 0.1, "momentum": 1.0}, {"lr": 0.1, "nesterov": True},
+                                      {"lr": float("nan")}, {"lr": "0.1"}])  # fmt: skip
+def test_settings_out_of_range(settings: dict) -> None:
+    with pytest.raises(parax.UsageError):
+        parax.SGD(**settings)
