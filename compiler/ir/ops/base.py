@@ -28,6 +28,7 @@ from .signature import (
     Bool,
     Float,
     Float2,
+    Float32,
     In,
     Index,
     Index2,
@@ -56,8 +57,8 @@ Any = Any_
 
 __all__ = [
     "Accumulation", "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control", "Effort",
-    "Elementwise", "Float", "Float2", "Floats", "Fused", "Host", "In", "Index", "Index2", "InferContext", "Int",
-    "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut",
+    "Elementwise", "Float", "Float2", "Float32", "Floats", "Fused", "Host", "In", "Index", "Index2",
+    "InferContext", "Int", "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut",
     "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup",
     "UnsignedInt", "Variadic", "VariadicOut", "Window", "Work", "lookup", "op",
 ]  # fmt: skip

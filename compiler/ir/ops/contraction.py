@@ -9,10 +9,11 @@ from typing import Any as PyAny
 import numpy as np
 
 from ....errors import InvalidModel
-from ..types import Dim, TensorType, exact_max, floor_div, prod
+from ..types import F32, Dim, TensorType, exact_max, floor_div, prod
 from . import layout_policies, row_rules
 from .backward import Backward
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, Shapes, Work, op
+from .conv_gradients import input_gradient, weights_by_convolution
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
 FIRST, LAST, BEFORE_LAST = (np.array([axis], np.int64) for axis in (0, -1, -2))
@@ -212,55 +213,24 @@ class Conv(Convolution, Contraction):
         return Work("conv", 2 * shapes.y_elements * math.prod(shapes.operand(1)[1:]))
 
     def gradient(self, back: Backward) -> Sequence[PyAny]:
-        """Of x: the transposed convolution. Of w: x and dy correlated, with strides and dilations exchanged."""
+        """See conv_gradients.py."""
         geometry = self.geometry(back.ctx.tensor(0), back.ctx.tensor(1))
         dx = dw = db = None
         if 0 in back.wanted:
-            dx = self._gradient_of_x(back, geometry)
+            dx = input_gradient(back, geometry, self.group)
         if 1 in back.wanted:
             dw = self._gradient_of_w(back, geometry)
         if 2 in back.wanted:
             db = back.g.ReduceSum(back.dy, np.array([0, *range(2, back.ctx.rank(0))], np.int64), keepdims=0)
         return [dx, dw, db][: len(back.inputs)]
 
-    def _gradient_of_x(self, back: Backward, s: WindowGeometry) -> PyAny:
-        """Rows and columns that no window met, behind the last one, get zeros."""
-        g, rank = back.g, len(s.kernel)
-        reach = [(o - 1) * t + (k - 1) * d + 1 for o, t, k, d in zip(s.output, s.strides, s.kernel, s.dilations)]
-        unmet = [n + b + e - r for n, b, e, r in zip(s.input, s.pads_begin, s.pads_end, reach)]
-        rest = [d for d in unmet if isinstance(d, int)]
-        begin, end = ([p for p in pads if isinstance(p, int)] for pads in (s.pads_begin, s.pads_end))
-        if not len(rest) == len(begin) == len(end) == rank:
-            back.refuse("a convolution with strides or pads over open sizes", list(s.input))
-        pads = [*begin, *(max(e - r, 0) for e, r in zip(end, rest))]
-        dx = g.ConvTranspose(back.dy, back.inputs[1], strides=list(s.strides), dilations=list(s.dilations),
-                             group=self.group, pads=pads)  # fmt: skip
-        missing = [max(r - e, 0) for r, e in zip(rest, end)]
-        if any(missing):
-            dx = g.Pad(dx, np.array([0] * (rank + 4) + missing, np.int64))
-        return dx
-
     def _gradient_of_w(self, back: Backward, s: WindowGeometry) -> PyAny:
-        """Channels take the place of items, items of channels: dw[m, c] = Σ_n x[n, c] ⋆ dy[n, m]."""
-        g, rank = back.g, len(s.kernel)
-        if not back.ctx.tensor(0).is_static:
-            back.refuse("a convolution's weights for open sizes", back.ctx.types[0])
-        n, m = back.ctx.shape(0)[0], back.ctx.shape(1)[0]
-        c, k = back.ctx.shape(1)[1], self.group
-        swap = [1, 0, *range(2, rank + 2)]
-        x, dy = g.Transpose(back.inputs[0], perm=swap), g.Transpose(back.dy, perm=swap)  # [C, N, …], [M, N, …]
-        if k > 1:  # the items of each group are channels of a group
-            spatial_x, spatial_y = list(s.input), list(s.output)
-            x = g.Reshape(x, np.array([k, c, n, *spatial_x], np.int64))
-            x = g.Transpose(x, perm=[1, 0, 2, *range(3, rank + 3)])
-            x = g.Reshape(x, np.array([c, k * n, *spatial_x], np.int64))
-            dy = g.Reshape(dy, np.array([m, n, *spatial_y], np.int64))
-        whole = g.Conv(x, dy, strides=list(s.dilations), dilations=list(s.strides), group=k,
-                       pads=[*s.pads_begin, *s.pads_end])  # fmt: skip
-        dw = g.Transpose(whole, perm=swap)  # [M, C / group, kernel…], and more where strides leave a rest
-        if tuple(dw.tensor.dims[2:]) == tuple(s.kernel):
-            return dw
-        return g.Slice(dw, np.zeros(rank, np.int64), np.array(s.kernel, np.int64), np.arange(2, rank + 2))
+        """By the operator that is made for it; of other types than f32 by a convolution."""
+        pads = [p for p in s.pads_begin if isinstance(p, int)]
+        if back.ctx.tensor(0).dtype != F32 or len(pads) < len(s.kernel):
+            return weights_by_convolution(back, s, self.group)
+        return back.g.ConvWeightGradient(back.inputs[0], back.dy, kernel_shape=list(s.kernel), strides=list(s.strides),
+                                         pads=pads, dilations=list(s.dilations), group=self.group)  # fmt: skip
 
 
 @op(since=11)

@@ -83,7 +83,21 @@ class ChannelsLast(LayoutPolicy):
     def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         wanted = channels_last(site.y.rank)
         as_it_lies = self.reads_few and _few_channels(site.x) and is_row_major(site.x)
-        return Orders([wanted], {} if as_it_lies else {0: wanted})
+        others: dict[int, Layout] = {} if as_it_lies else {0: wanted}
+        if not site.is_constant(1):  # kernels copy them as they go: from the model's order
+            others[1] = None
+        return Orders([wanted], others)
+
+
+class WeightGradient(LayoutPolicy):
+    """Sums over pixels: both operands channels-last; the result has its output channels innermost, taps outermost."""
+
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
+        return channels_last(site.ctx.rank(i))
+
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
+        last = channels_last(site.x.rank)
+        return Orders([(*range(2, site.x.rank), 1, 0)], {0: last, 1: last})
 
 
 def _few_channels(x: TensorType) -> bool:

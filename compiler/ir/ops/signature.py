@@ -30,6 +30,10 @@ class Float(TypeGroup):
     dtypes = frozenset({t.F16, t.F32, t.F64, t.BF16})
 
 
+class Float32(TypeGroup):
+    dtypes = frozenset({t.F32})
+
+
 class SignedInt(TypeGroup):
     dtypes = frozenset({t.I8, t.I16, t.I32, t.I64})
 

@@ -1,0 +1,152 @@
+"""Gradients of a convolution as convolutions, which have the kernels of any other.
+
+    y[j] = Σ_k x[s·j + d·k - p] · w[k]      so      dx[i] = Σ_k dy[(i + p - d·k) / s] · w[k], where that is whole
+
+Of stride 1 that is one convolution by the weights turned round. Of larger strides, each of the s phases i ≡ r (mod s)
+meets taps of its own: a small convolution each, and together as many products as forwards; their results are woven
+together at the end. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any as PyAny
+
+import numpy as np
+
+from .backward import Backward
+from .geometry import WindowGeometry
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Along one axis: the taps that the phase meets, in falling order, and the convolution that they make.
+
+    Attributes:
+        taps: first and step of the taps that are met, and how many: 0 of them where the phase gets nothing.
+    """
+
+    first: int
+    step: int
+    count: int
+    dilation: int
+    pads: tuple[int, int]
+
+
+def input_gradient(back: Backward, s: WindowGeometry, group: int) -> PyAny:
+    """dx of a Conv node. Raises UnsupportedOp where a spatial size or pad is open."""
+    sizes = [(i, o, p) for i, o, p in zip(s.input, s.output, s.pads_begin)
+             if isinstance(i, int) and isinstance(o, int) and isinstance(p, int)]  # fmt: skip
+    if len(sizes) != len(s.kernel):
+        back.refuse("a convolution over open sizes", list(s.input))
+    axes = [
+        [phase(r, *size, k, t, d) for r in range(t)]
+        for size, k, t, d in zip(sizes, s.kernel, s.strides, s.dilations, strict=True)
+    ]
+    w = _exchanged(back, group)
+    parts = [_part(back, w, group, phases, s) for phases in itertools.product(*axes)]
+    dx = parts[0] if len(parts) == 1 else _woven(back.g, parts, s.strides)
+    return _cut(back.g, dx, [i for i, _, _ in sizes])
+
+
+def phase(r: int, n: int, n_out: int, pad: int, kernel: int, stride: int, dilation: int) -> Phase:
+    """Phase `r` of an axis of `n` inputs, ceil(n / stride) positions of it.
+
+    With i = s·j + r and the taps k = first + step·t: dx[j] = Σ_t dy[j + q - b·t] · w[k], q = (r + p - d·first) / s.
+    """
+    met = [k for k in range(kernel) if (r + pad - k * dilation) % stride == 0]
+    if not met:
+        return Phase(0, 1, 0, 1, (0, 0))
+    step = stride // math.gcd(stride, dilation)
+    apart, q, count = step * dilation // stride, (r + pad - met[0] * dilation) // stride, len(met)
+    begin = apart * (count - 1) - q
+    end = -(-n // stride) - n_out - begin + apart * (count - 1)
+    return Phase(met[0], step, count, apart, (begin, end))
+
+
+def _exchanged(back: Backward, group: int) -> PyAny:
+    """The weights [M, C / group, …] as [C, M / group, …]."""
+    g, w = back.g, back.inputs[1]
+    m, c, *kernel = back.ctx.tensor(1).static_shape
+    spatial = range(len(kernel))
+    if group == 1:
+        return g.Transpose(w, perm=[1, 0, *(2 + a for a in spatial)])
+    w = g.Reshape(w, np.array([group, m // group, c, *kernel], np.int64))
+    w = g.Transpose(w, perm=[0, 2, 1, *(3 + a for a in spatial)])
+    return g.Reshape(w, np.array([group * c, m // group, *kernel], np.int64))
+
+
+def _part(back: Backward, w: PyAny, group: int, phases: Sequence[Phase], s: WindowGeometry) -> PyAny:
+    """One phase's positions of dx."""
+    g, rank = back.g, len(phases)
+    if any(not p.count for p in phases):
+        lengths = [-(-n // t) for n, t in zip(s.input, s.strides, strict=True) if isinstance(n, int)]
+        return _zeros(back, lengths)
+    axes = np.arange(2, rank + 2)
+    last = [p.first + p.step * (p.count - 1) for p in phases]
+    if any(p.count > 1 or k > 1 for p, k in zip(phases, s.kernel, strict=True)):
+        ends = [p.first - p.step for p in phases]  # one before the first; below 0 means: to the beginning
+        ends = [e if e >= 0 else -(k + 1) for e, k in zip(ends, s.kernel, strict=True)]
+        w = g.Slice(w, np.array(last, np.int64), np.array(ends, np.int64), axes,
+                    np.array([-p.step for p in phases], np.int64))  # fmt: skip
+    dy, pads = back.dy, [p.pads for p in phases]
+    if any(min(p) < 0 for p in pads):
+        less = [min(b, 0) for b, _ in pads], [min(e, 0) for _, e in pads]
+        dy = g.Pad(dy, np.array([0, 0, *less[0], 0, 0, *less[1]], np.int64))
+    return g.Conv(dy, w, group=group, dilations=[p.dilation for p in phases],
+                  pads=[*(max(b, 0) for b, _ in pads), *(max(e, 0) for _, e in pads)])  # fmt: skip
+
+
+def _zeros(back: Backward, lengths: Sequence[int]) -> PyAny:
+    g, x = back.g, back.inputs[0]
+    zero = g.const(np.asarray(0.0), x.tensor.dtype)
+    items, channels, *_ = back.ctx.shape(0)
+    if isinstance(items, int) and isinstance(channels, int):
+        return g.Expand(zero, np.array([items, channels, *lengths], np.int64))
+    first = g.Shape(x, start=0, end=2)
+    return g.Expand(zero, g.Concat(first, np.array(lengths, np.int64), axis=0))
+
+
+def _woven(g: PyAny, parts: Sequence[PyAny], strides: Sequence[int]) -> PyAny:
+    """[N, C, …] of each phase, the last axis' first, → [N, C, … · stride]."""
+    rank, lengths = len(strides), parts[0].tensor.dims[2:]
+    whole = g.Concat(*parts, axis=1)
+    c = parts[0].tensor.dims[1]
+    apart = g.Reshape(whole, np.array([0, *strides, c, *lengths], np.int64))
+    pairs = [axis for a in range(rank) for axis in (rank + 2 + a, 1 + a)]
+    turned = g.Transpose(apart, perm=[0, rank + 1, *pairs])
+    return g.Reshape(turned, np.array([0, c, *(n * t for n, t in zip(lengths, strides, strict=True))], np.int64))
+
+
+def _cut(g: PyAny, dx: PyAny, sizes: Sequence[int]) -> PyAny:
+    """Without what is behind the input's end."""
+    if tuple(dx.tensor.dims[2:]) == tuple(sizes):
+        return dx
+    rank = len(sizes)
+    return g.Slice(dx, np.zeros(rank, np.int64), np.array(sizes, np.int64), np.arange(2, rank + 2))
+
+
+def weights_by_convolution(back: Backward, s: WindowGeometry, group: int) -> PyAny:
+    """Channels take the place of items, items of channels: dw[m, c] = Σ_n x[n, c] ⋆ dy[n, m]."""
+    g, rank = back.g, len(s.kernel)
+    if not back.ctx.tensor(0).is_static:
+        back.refuse("a convolution's weights for open sizes", back.ctx.types[0])
+    n, m = back.ctx.shape(0)[0], back.ctx.shape(1)[0]
+    c, k = back.ctx.shape(1)[1], group
+    swap = [1, 0, *range(2, rank + 2)]
+    x, dy = g.Transpose(back.inputs[0], perm=swap), g.Transpose(back.dy, perm=swap)  # [C, N, …], [M, N, …]
+    if k > 1:  # the items of each group are channels of a group
+        spatial_x, spatial_y = list(s.input), list(s.output)
+        x = g.Reshape(x, np.array([k, c, n, *spatial_x], np.int64))
+        x = g.Transpose(x, perm=[1, 0, 2, *range(3, rank + 3)])
+        x = g.Reshape(x, np.array([c, k * n, *spatial_x], np.int64))
+        dy = g.Reshape(dy, np.array([m, n, *spatial_y], np.int64))
+    whole = g.Conv(x, dy, strides=list(s.dilations), dilations=list(s.strides), group=k,
+                   pads=[*s.pads_begin, *s.pads_end])  # fmt: skip
+    dw = g.Transpose(whole, perm=swap)  # [M, C / group, kernel…], and more where strides leave a rest
+    if tuple(dw.tensor.dims[2:]) == tuple(s.kernel):
+        return dw
+    return g.Slice(dw, np.zeros(rank, np.int64), np.array(s.kernel, np.int64), np.arange(2, rank + 2))
