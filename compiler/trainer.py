@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ import numpy as np
 
 from ..errors import UsageError, reported
 from ..runtime.topology import choose_cores
+from ..runtime.train.batches import ArrayBatches, Batches, IteratedBatches, in_pieces
+from ..runtime.train.checkpoint import Checkpoints
 from ..runtime.train.evaluation import evaluate
 from ..runtime.train.layout import Layout
-from ..runtime.train.program import TrainingProgram
+from ..runtime.train.loop import Plan, Progress, Record, fit
+from ..runtime.train.program import LOSS, TrainingProgram
 from ..runtime.train.state import TrainingState
 from ..runtime.train.stepper import Stepper
 from .driver import compile_graph
@@ -151,6 +155,47 @@ class Trainer:
             InvalidInput: a wrong batch, or none at all.
         """
         return evaluate(self._forward, self.program, self.state, batches)
+
+    @reported
+    def fit(
+        self,
+        data: Mapping[str, np.ndarray] | Batches | Iterable[Any],
+        epochs: int = 1,
+        *,
+        test: Mapping[str, np.ndarray] | None = None,
+        seed: int | None = 0,
+        checkpoints: str | os.PathLike[str] | None = None,
+        every: int = 0,
+        keep: int = 3,
+        resume: bool = False,
+        patience: int | None = None,
+        metric: str = LOSS,
+        log: Callable[[Record], None] | None = None,
+    ) -> Progress:
+        """Train for some epochs, in all.
+
+        Args:
+            data: arrays by name (the model's inputs and `labels`), of which each epoch takes whole batches in an order
+                of its own (`seed`; None: as they lie); or batches by themselves: see runtime/train/batches.py.
+            test: arrays to evaluate on after each epoch.
+            checkpoints: folder for them, one after each epoch and every so many steps, the last `keep` and the best.
+            resume: go on from the folder's last checkpoint, if there is one.
+            patience: epochs without a better `metric` of the evaluation after which it ends. log: is handed records.
+
+        Raises:
+            Diverged: the loss is not finite any more. InvalidInput: data that does not fit, or none.
+        """
+        if resume and checkpoints is None:
+            raise UsageError("a training is resumed from checkpoints", where="resume", expected="checkpoints=folder")
+        if isinstance(data, Mapping):
+            batches: Batches = ArrayBatches(data, self.batch, seed)
+        else:
+            whole = all(hasattr(data, name) for name in ("epoch", "state", "resume"))
+            batches = data if whole else IteratedBatches(data, self.program.data)  # type: ignore[assignment, arg-type]
+        kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)
+        pieces = None if test is None else lambda: in_pieces(test, self.batch)
+        plan = Plan(epochs, pieces, kept, every, patience, metric, log or (lambda record: None))
+        return fit(self, batches, plan, kept.last() if kept is not None and resume else None)
 
     @reported
     def export(self, path: str | os.PathLike[str]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .errors import AccuracyMismatch as AccuracyMismatch
     from .errors import CompilerMissing as CompilerMissing
     from .errors import CorruptPlan as CorruptPlan
+    from .errors import Diverged as Diverged
     from .errors import IncompatiblePlan as IncompatiblePlan
     from .errors import InternalError as InternalError
     from .errors import InvalidInput as InvalidInput
@@ -56,8 +57,8 @@ _HOMES = {
     "Session": ".runtime.session",
     **dict.fromkeys(
         (
-            "AccuracyMismatch", "CompilerMissing", "CorruptPlan", "IncompatiblePlan", "InternalError", "InvalidInput",
-            "InvalidModel", "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
+            "AccuracyMismatch", "CompilerMissing", "CorruptPlan", "Diverged", "IncompatiblePlan", "InternalError",
+            "InvalidInput", "InvalidModel", "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
         ),
         ".errors",
     ),

@@ -143,6 +143,12 @@ class AccuracyMismatch(ParaxError):
     exit_code = 5
 
 
+class Diverged(ParaxError):
+    """A training whose loss or gradient is no finite number any more; the parameters are as before the step."""
+
+    exit_code = 5
+
+
 class ResourceLimit(ParaxError):
     """A limit on memory, size, depth, expansion or time was reached."""
 

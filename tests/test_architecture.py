@@ -66,7 +66,7 @@ ONLY = {
     "vl_convert": ("runtime/profiling/page.py",),
 }
 # Imports inside a function: optional packages, and modules whose start must be quick.
-OPTIONAL = {"altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
+OPTIONAL = {"safetensors", "altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
 LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",

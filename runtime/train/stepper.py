@@ -18,7 +18,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ...errors import InvalidInput
+from ...errors import Diverged, InvalidInput
 from .program import LOSS, TrainingProgram
 from .state import TrainingState
 
@@ -59,10 +59,13 @@ class Stepper:
             the loss and the metrics, means over the batch, and the gradient's `norm`.
 
         Raises:
-            InvalidInput: a wrong batch, or a value in it that the model refuses; the parameters are as before.
+            InvalidInput: a wrong batch, or a value in it that the model refuses. Diverged: the loss or the gradient
+                is not finite. The parameters are as before.
         """
         results = self.shards(batch)
+        self._require_finite(LOSS, *(float(result[LOSS]) for result in results))
         found = self._updated(rate)
+        self._require_finite("gradient's norm", found)
         for old, new in self.program.statistics.items():
             np.mean([result[new] for result in results], axis=0, out=self.state.statistics[old])
         self.state.advance()
@@ -91,6 +94,11 @@ class Stepper:
         found = self._update.run({spec.name: feeds[spec.name] for spec in self.program.update.inputs},
                                  out=self.state.next_vectors())  # fmt: skip
         return float(found["norm"])
+
+    def _require_finite(self, what: str, *numbers: float) -> None:
+        if not all(map(math.isfinite, numbers)):
+            raise Diverged(f"the {what} is not finite", where=f"step {self.state.steps + 1}", found=numbers[0],
+                           hint="try a smaller learning rate, clip gradients, or look for NaN in the data")  # fmt: skip
 
     def _check(self, batch: Arrays) -> None:
         """Refuse a batch of other names or another number of rows. Raises InvalidInput."""

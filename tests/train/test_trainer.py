@@ -8,32 +8,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import parax
 from parax.compiler.trainer import Trainer
+from train.small_models import CLASSES, WIDTH
+from train.small_models import classifier as model
 
-ROWS, WIDTH, HIDDEN, CLASSES = 12, 6, 8, 3
-
-
-def model(batch: int | str = "N") -> onnx.ModelProto:
-    """x → Gemm → Relu → Gemm → Softmax; the second weight goes through a Transpose."""
-    rng = np.random.default_rng(7)
-    weights = {"w1": (WIDTH, HIDDEN), "b1": (HIDDEN,), "w2": (CLASSES, HIDDEN), "b2": (CLASSES,)}
-    arrays = {name: rng.standard_normal(shape).astype(np.float32) / 2 for name, shape in weights.items()}
-    nodes = [
-        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"]),
-        helper.make_node("Relu", ["h"], ["r"]),
-        helper.make_node("Transpose", ["w2"], ["t2"], perm=[1, 0]),
-        helper.make_node("Gemm", ["r", "t2", "b2"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["y"], axis=1),
-    ]
-    graph = helper.make_graph(
-        nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, WIDTH])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, CLASSES])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+ROWS = 12
 
 
 def batch(seed: int, rows: int = ROWS) -> dict[str, np.ndarray]:

@@ -56,11 +56,11 @@ from .work_rules import Effort, Shapes, Work, WorkRule
 Any = Any_
 
 __all__ = [
-    "Accumulation", "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control", "Effort",
-    "Elementwise", "Float", "Float2", "Float32", "Floats", "Fused", "Host", "In", "Index", "Index2",
-    "InferContext", "Int", "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool", "Operator", "Opt", "OptOut",
-    "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup",
-    "UnsignedInt", "Variadic", "VariadicOut", "Window", "Work", "lookup", "op",
+    "Accumulation", "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control",
+    "Effort", "Elementwise", "Float", "Float2", "Float32", "Floats", "Fused", "Host", "In", "Index", "Index2",
+    "InferContext", "Int", "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool",
+    "Operator", "Opt", "OptOut", "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt",
+    "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic", "VariadicOut", "Window", "Work", "lookup", "op",
 ]  # fmt: skip
 
 

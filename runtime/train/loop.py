@@ -1,0 +1,133 @@
+"""The loop over epochs: steps, what is logged of them, evaluation, checkpoints, and when to stop.
+
+Everything that decides how it goes on is in the checkpoint, so that a training that was killed and resumed is the same,
+bit for bit, as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import InvalidInput
+from .batches import Batch, Batches
+from .checkpoint import Checkpoint, Checkpoints
+from .program import LOSS
+from .state import TrainingState
+
+Record = dict[str, Any]
+
+
+class Steps(Protocol):
+    """What is trained."""
+
+    state: TrainingState
+
+    def step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """One step; raises Diverged."""
+
+    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Loss and metrics without a step."""
+
+
+@dataclass
+class Plan:
+    """How long and with what.
+
+    Attributes:
+        epochs: to do in all. test: makes the batches to evaluate after each epoch; None: no evaluation.
+        checkpoints: where they go; None: there are none. every: steps between checkpoints; 0: after each epoch.
+        patience: epochs without a better evaluation (or loss, without one) after which it ends; None: never.
+        metric: that is compared: the loss, the less the better, or a metric, the more the better.
+        log: is handed each record: of a step {"step", "epoch", "loss", …, "rows_per_second"}, of an evaluation
+            {"epoch", "evaluation": {…}}.
+    """
+
+    epochs: int
+    test: Callable[[], Iterable[Batch]] | None = None
+    checkpoints: Checkpoints | None = None
+    every: int = 0
+    patience: int | None = None
+    metric: str = LOSS
+    log: Callable[[Record], None] = lambda record: None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Progress:
+    """Where a training is, beside its tensors and its data."""
+
+    epochs: int = 0
+    best: float | None = None
+    without_better: int = 0
+    loss_sum: float = 0.0  # of the epoch's steps until now
+    n_losses: int = 0
+
+
+def fit(steps: Steps, batches: Batches, plan: Plan, resumed: Checkpoint | None = None) -> Progress:
+    """Train until the plan is done.
+
+    Args:
+        resumed: a checkpoint to go on from; its tensors are taken over.
+
+    Raises:
+        Diverged: the loss is no number any more; the last checkpoint is as it was. Else as `step`.
+    """
+    progress = Progress()
+    if resumed is not None:
+        progress = Progress(**resumed.facts["progress"])
+        batches.resume(resumed.facts["batches"])
+        steps.state.restore(resumed.tensors, resumed.facts["steps"])
+    while progress.epochs < plan.epochs:
+        if plan.patience is not None and progress.without_better >= plan.patience:
+            break
+        _epoch(steps, batches, plan, progress)
+        found = steps.evaluate(plan.test()) if plan.test is not None else {LOSS: progress.loss_sum / progress.n_losses}
+        progress.epochs, progress.loss_sum, progress.n_losses = progress.epochs + 1, 0.0, 0
+        is_best = _note(progress, found, plan.metric)
+        plan.log({"epoch": progress.epochs, "step": steps.state.steps, "evaluation": found, "best": is_best})
+        if plan.checkpoints is not None:
+            plan.checkpoints.write(checkpoint(steps, batches, progress, plan.facts), is_best)
+    return progress
+
+
+def checkpoint(steps: Steps, batches: Batches, progress: Progress, facts: Mapping[str, Any]) -> Checkpoint:
+    """All that is needed to go on from here."""
+    own = {"steps": steps.state.steps, "batches": batches.state(), "progress": vars(progress)}
+    return Checkpoint(steps.state.tensors(), {**facts, **own})
+
+
+def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> None:
+    """What is left of an epoch.
+
+    Raises:
+        InvalidInput: it has no batch at all.
+    """
+    began = time.perf_counter()
+    for batch in batches.epoch():
+        found = steps.step(batch)
+        now = time.perf_counter()
+        rows = len(next(iter(batch.values())))
+        progress.loss_sum, progress.n_losses = progress.loss_sum + found[LOSS], progress.n_losses + 1
+        plan.log({"step": steps.state.steps, "epoch": progress.epochs, **found,
+                  "rows_per_second": rows / max(now - began, 1e-9)})  # fmt: skip
+        began = now
+        if plan.checkpoints is not None and plan.every and steps.state.steps % plan.every == 0:
+            plan.checkpoints.write(checkpoint(steps, batches, progress, plan.facts))
+            began = time.perf_counter()
+    if not progress.n_losses:
+        raise InvalidInput("no data to train on", expected="a batch or more in each epoch", found="none")
+
+
+def _note(progress: Progress, found: Mapping[str, float], metric: str) -> bool:
+    """Whether an epoch is the best so far."""
+    value = found.get(metric, found[LOSS])
+    value = value if metric == LOSS or metric not in found else -value
+    is_best = progress.best is None or value < progress.best
+    progress.best = value if is_best else progress.best
+    progress.without_better = 0 if is_best else progress.without_better + 1
+    return is_best
