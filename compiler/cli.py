@@ -30,6 +30,7 @@ from .commands import (
     plan,
     profile,
     run,
+    train,
     verify,
 )
 from .commands import compile as compile_verb
@@ -64,7 +65,8 @@ class Verb(Protocol):
 
 
 VERBS: tuple[Verb, ...] = (
-    compile_verb, run, bench, profile, compare, inspect, operators, passes, plan, verify, doctor, completion, man,
+    compile_verb, run, train, bench, profile, compare, inspect, operators, passes, plan, verify, doctor, completion,
+    man,
 )  # fmt: skip
 HELP_VERB = "help"
 

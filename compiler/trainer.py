@@ -82,7 +82,7 @@ class Trainer:
             trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
             result: name of the output that the loss is of; default the first.
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
-                optimiser's lr. options: of the compiler. progress: called with (phase, fraction done).
+                optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase, fraction done).
 
         Raises:
             as parax.compile; UnsupportedOp where an operator has no gradient.
@@ -122,6 +122,8 @@ class Trainer:
             "evaluation", graphs.evaluation.graph, everyone)  # fmt: skip
         plans = {}
         for i, (name, graph, options) in enumerate(phases):
+            if options.dump is not None:
+                options = replace(options, dump=options.dump / name)
             plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
         program = TrainingProgram(
             **plans, data=data, groups={ALL: shapes}, gradients=step.gradients, slots=self.optimizer.kept(),

@@ -1,0 +1,164 @@
+"""`parax train job.toml`: an ONNX model is trained as a job file says, and becomes an ONNX model again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidInput, UsageError
+from ...files import check_writable, write_whole
+from .console import Console, Progress, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..trainer import Trainer
+    from ..training.job import Job
+
+NAME = "train"
+HELP = "train an ONNX model as a job file says: `parax train --init job.toml` writes one with comments"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("job", type=Path, metavar="JOB.toml", help="what to train, on what and how")
+    parser.add_argument("--init", action="store_true", help="write a job file with comments there instead, and stop")
+    parser.add_argument("--dump", type=Path, metavar="DIR",
+                        help="write the graphs of a step, its update and an evaluation there, pass by pass, and kernels")
+    parser.add_argument("--resume", choices=("auto", "never"), default="auto",
+                        help="go on from the last checkpoint, if there is one, or begin again (auto)")  # fmt: skip
+
+
+def execute(args: argparse.Namespace, console: Console) -> int:
+    """Train and export; the exit code."""
+    from ..training.job import TEMPLATE, read_job
+
+    if args.init:
+        if args.job.exists():
+            raise UsageError("there is a file already", where=str(args.job), hint="choose another name")
+        write_whole(args.job, TEMPLATE)
+        console.note(f"{args.job}: change it to your model and data, then `parax train {args.job}`")
+        return 0
+    job = read_job(args.job)
+    output = job.place(job.model.output)
+    check_writable(output)
+    train, test = arrays(job.place(job.data.train)), None
+    if job.data.test is not None:
+        test = arrays(job.place(job.data.test))
+    with console.progress("compile") as progress:
+        trainer = made(job, train, progress, args.dump)
+    began = time.perf_counter()
+    with trainer, logged(job, args.resume == "never") as log:
+        _tell(console, trainer)
+        with console.progress("train") as progress:
+            found = _fit(trainer, job, train, test, _watched(log, progress, trainer, job, train), args.resume == "auto")
+        trainer.export(output)
+    _report(console, job, output, found, time.perf_counter() - began)
+    return 0
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file.
+
+    Raises:
+        UsageError: no such file. InvalidInput: not one, or nothing in it.
+    """
+    import numpy as np
+
+    if not path.is_file():
+        raise UsageError("no such file", where=str(path), hint="np.savez(path, x=..., labels=...) writes one")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged zip raises anything
+        raise InvalidInput("not an .npz file of arrays", where=str(path), found=str(error)[:200]) from error
+    if not found:
+        raise InvalidInput("no arrays in the file", where=str(path))
+    return found
+
+
+def made(job: Job, train: dict[str, np.ndarray], progress: Progress, dump: Path | None = None) -> Trainer:
+    """The trainer of a job. `dump`: a folder for its graphs and kernels."""
+    from ...runtime.train.schedules import Schedule
+    from ..trainer import Trainer
+    from ..options import CompileOptions
+    from ..training.update_graph import Clip
+
+    per_epoch = min((len(a) for a in train.values()), default=0) // max(1, job.train.batch)
+    rate = Schedule(job.optimizer.lr, max(1, per_epoch * job.train.epochs), **vars(job.schedule))
+    return Trainer(
+        job.place(job.model.path), job.loss, job.optimizer, batch=job.train.batch, shards=job.train.shards,
+        instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
+        clip=Clip(job.clip_value, job.clip_norm), rate=rate, progress=progress, options=CompileOptions(dump=dump),
+    )  # fmt: skip
+
+
+def _fit(
+    trainer: Trainer, job: Job, train: dict[str, np.ndarray], test: dict[str, np.ndarray] | None,
+    log: Callable[[dict[str, Any]], None], resume: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The last evaluation, and what was the best."""
+    last: dict[str, Any] = {}
+
+    def kept(record: dict[str, Any]) -> None:
+        if "evaluation" in record:
+            last.update(record["evaluation"], epoch=record["epoch"], step=record["step"])
+        log(record)
+
+    own = job.checkpoints
+    place = None if own is None else job.place(own.folder)
+    more = {} if own is None else {"every": own.every, "keep": own.keep}
+    done = trainer.fit(
+        train, job.train.epochs, test=test, seed=job.data.seed, checkpoints=place, resume=resume and place is not None,
+        patience=job.train.patience, metric=job.train.metric, log=kept, **more,
+    )  # fmt: skip
+    return {**last, "epochs": done.epochs, "steps": trainer.state.steps}
+
+
+def _watched(
+    log: Callable[[dict[str, Any]], None], progress: Progress, trainer: Trainer, job: Job, train: dict[str, np.ndarray]
+) -> Callable[[dict[str, Any]], None]:
+    """Logs, and shows how far it is, the loss and the speed."""
+    total = max(1, min(len(a) for a in train.values()) // trainer.batch * job.train.epochs)
+
+    def note(record: dict[str, Any]) -> None:
+        log(record)
+        if "loss" in record:
+            speed = record["rows_per_second"]
+            progress(f"epoch {record['epoch'] + 1}/{job.train.epochs}, loss {record['loss']:.4g}, {speed:.3g} rows/s",
+                     min(1.0, record["step"] / total))  # fmt: skip
+
+    return note
+
+
+@contextmanager
+def logged(job: Job, anew: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What writes records to the job's log, a line each; nowhere without one."""
+    if job.log.file is None:
+        yield lambda record: None
+        return
+    path = job.place(job.log.file)
+    try:
+        file = path.open("w" if anew else "a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise UsageError("the log cannot be written", where=str(path), found=error.strerror) from error
+    with file:
+        yield lambda record: print(json.dumps(record), file=file)
+
+
+def _tell(console: Console, trainer: Trainer) -> None:
+    parameters = trainer.state.parameters
+    count = sum(array.size for array in parameters.values())
+    console.note(f"{len(parameters)} parameters of {count} numbers; {trainer.batch} rows a step in "
+                 f"{trainer.program.n_shards} shards on {trainer.instances} instances")  # fmt: skip
+
+
+def _report(console: Console, job: Job, output: Path, found: dict[str, Any], seconds: float) -> None:
+    document = {"output": str(output), "seconds": seconds, **found}
+    rows = [[name, f"{value:.6g}" if isinstance(value, float) else value] for name, value in document.items()]
+    console.result(document, Table("", ("trained", ""), rows))

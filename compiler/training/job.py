@@ -1,0 +1,211 @@
+"""A training as a file: job.toml, its tables, and the commented one that `parax train --init` writes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from ...errors import UsageError
+from .losses import Loss, loss_named
+from .optimizers.adam import Adam, AdamW
+from .optimizers.base import Optimizer
+from .optimizers.sgd import SGD
+from .tables import check_key, read_table
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW)}
+TEMPLATE = """\
+# A training: parax train job.toml. Paths are relative to this file. Keys with a # show what they are without it.
+
+[model]
+path = "model.onnx"             # what is trained: its weights are where it begins
+output = "trained.onnx"         # where the trained model goes, with all names as they were
+# result = "logits"             # the output that the loss is of; the first
+# trained = ["head.*"]          # patterns of names of the parameters to train; all that the loss depends on
+# frozen = ["embedding*"]       # patterns of those that stay as they are; none
+
+[data]
+train = "train.npz"             # arrays by the names of the model's inputs, and `labels`, rows first
+# test = "test.npz"             # likewise, evaluated after each epoch; none
+# seed = 0                      # of the order, a new one in each epoch
+
+[loss]
+name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (the model computes it)
+# ignore_index = -100           # a label that does not count; none
+
+[optimizer]
+name = "sgd"                    # or adam, adamw, with beta1, beta2, eps
+lr = 0.1
+momentum = 0.9
+# nesterov = false
+# weight_decay = 0.0
+# clip_norm = 1.0               # the gradient's greatest norm; any
+# clip_value = 1.0              # the greatest of its elements; any
+
+[schedule]                      # of the learning rate
+shape = "constant"              # or step (factor, period), cosine (least), polynomial (power, least), one-cycle
+# warmup = 0                    # steps in which it rises
+
+[train]
+epochs = 10
+batch = 64
+# shards = 2                    # equal parts of a batch; the same number gives the same bits on any number of cores
+# instances = 2                 # of the model, which share the shards; one per core
+# patience = 5                  # epochs without a better evaluation after which it ends; never
+# metric = "loss"               # that is compared; or accuracy
+
+[checkpoints]
+folder = "checkpoints"
+# keep = 3                      # the last ones, and the best
+# every = 0                     # steps between them; after each epoch
+
+[log]
+file = "log.jsonl"              # a line of JSON per step and evaluation
+"""
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """[model]; see TEMPLATE for every key."""
+
+    path: str
+    output: str
+    result: str | None = None
+    trained: tuple[str, ...] | None = None
+    frozen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """[data]."""
+
+    train: str
+    test: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrainTable:
+    """[train]."""
+
+    epochs: int
+    batch: int
+    shards: int | None = None
+    instances: int | None = None
+    patience: int | None = None
+    metric: str = "loss"
+
+
+@dataclass(frozen=True)
+class ScheduleTable:
+    """[schedule]; runtime/train/schedules.py says what they are."""
+
+    shape: str = "constant"
+    warmup: int = 0
+    least: float = 0.0
+    factor: float = 0.1
+    period: int = 1
+    power: float = 1.0
+
+
+@dataclass(frozen=True)
+class CheckpointTable:
+    """[checkpoints]."""
+
+    folder: str = "checkpoints"
+    keep: int = 3
+    every: int = 0
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """[log]."""
+
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job file. `folder`: that its paths are relative to. clip_norm, clip_value: None for no limit."""
+
+    folder: Path
+    model: ModelTable
+    data: DataTable
+    train: TrainTable
+    loss: Loss
+    optimizer: Optimizer
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    schedule: ScheduleTable = field(default_factory=ScheduleTable)
+    checkpoints: CheckpointTable | None = None
+    log: LogTable = field(default_factory=LogTable)
+
+    def place(self, path: str) -> Path:
+        """A path of the file."""
+        return self.folder / path
+
+
+_TABLES = ["model", "data", "loss", "optimizer", "schedule", "train", "checkpoints", "log"]
+
+
+def read_job(path: Path) -> Job:
+    """The job of a file.
+
+    Raises:
+        UsageError: it cannot be read, is no TOML, or a key or value does not fit; says which.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("the job cannot be read", where=str(path), found=str(error)[:200],
+                         hint="parax train --init job.toml writes one") from error  # fmt: skip
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("the job is no TOML", where=str(path), found=str(error)[:200]) from error
+    return _job(document, path.absolute().parent)
+
+
+def _job(document: Mapping[str, Any], folder: Path) -> Job:
+    for key in document:
+        check_key(key, _TABLES, "the job")
+    optimizer, clip = _optimizer(document.get("optimizer", {}))
+    loss = dict(document.get("loss", {}))
+    return Job(
+        folder, read_table(ModelTable, document.get("model", {}), "model"),
+        read_table(DataTable, document.get("data", {}), "data"),
+        read_table(TrainTable, document.get("train", {}), "train"),
+        loss_named(loss.pop("name", "softmax_cross_entropy"), **loss), optimizer, **clip,
+        schedule=read_table(ScheduleTable, document.get("schedule", {}), "schedule"),
+        checkpoints=read_table(CheckpointTable, document["checkpoints"], "checkpoints")
+        if "checkpoints" in document else None,
+        log=read_table(LogTable, document.get("log", {}), "log"),
+    )  # fmt: skip
+
+
+def _optimizer(table: Mapping[str, Any]) -> tuple[Optimizer, dict[str, float]]:
+    """The optimiser of [optimizer], and what of it is of clipping."""
+    if not isinstance(table, Mapping):
+        raise UsageError("not a table", where="optimizer", expected="[optimizer]", found=repr(table)[:60])
+    own = dict(table)
+    name = own.pop("name", None)
+    if name not in OPTIMIZERS:
+        raise UsageError("no such optimizer", where="optimizer.name", expected=", ".join(OPTIMIZERS),
+                         found=repr(name)[:60])  # fmt: skip
+    clip: dict[str, float] = {}
+    for key in ("clip_norm", "clip_value"):
+        if key in own:
+            value = own.pop(key)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise UsageError("must be a number above 0", where=f"optimizer.{key}", found=repr(value)[:60])
+            clip[key] = float(value)
+    cls = OPTIMIZERS[name]
+    known = [*(f.name for f in fields(cls)), "clip_norm", "clip_value"]
+    for key in own:
+        check_key(key, known, "optimizer")
+    return read_table(cls, own, "optimizer"), clip

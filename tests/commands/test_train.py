@@ -1,0 +1,107 @@
+"""`parax train`: a job from its template to a trained model, and every way in which one does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from commanding import run_here
+from parax.compiler.training.job import TEMPLATE, read_job
+from train.small_models import CLASSES, WIDTH, classifier
+
+
+def arrays(seed: int, rows: int = 200) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(seed).standard_normal((rows, WIDTH)).astype(np.float32)
+    return {"x": x, "labels": x[:, :CLASSES].argmax(1)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model, data, and the job of the template with a test and fewer rows a step."""
+    onnx.save(classifier(), tmp_path / "model.onnx")
+    np.savez(tmp_path / "train.npz", **arrays(0))
+    np.savez(tmp_path / "test.npz", **arrays(1))
+    assert run_here("main", ["train", "--init", str(tmp_path / "job.toml")]).returncode == 0
+    change(tmp_path, '# test = "test.npz"', 'test = "test.npz"')
+    change(tmp_path, "batch = 64", "batch = 20")
+    return tmp_path
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    text = (folder / "job.toml").read_text()
+    assert old in text
+    (folder / "job.toml").write_text(text.replace(old, new, 1))
+
+
+def train(folder: Path, *more: str) -> dict:
+    done = run_here("main", ["train", str(folder / "job.toml"), "--format", "json", *more])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_job_trains_and_goes_on(folder: Path) -> None:
+    found = train(folder)
+    assert found["epochs"] == 10 and found["steps"] == 100 and found["accuracy"] > 0.9
+    test = arrays(1)
+    (y,) = onnxruntime.InferenceSession(folder / "trained.onnx").run(None, {"x": test["x"]})
+    assert (y.argmax(1) == test["labels"]).mean() == pytest.approx(found["accuracy"], abs=0.006)
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert len(lines) == 110 and lines[0]["step"] == 1 and "evaluation" in lines[-1]
+    change(folder, "epochs = 10", "epochs = 11")
+    assert train(folder)["steps"] == 110  # of one more epoch
+    assert train(folder, "--resume", "never")["steps"] == 110
+    assert len((folder / "log.jsonl").read_text().splitlines()) == 121
+
+
+def test_the_template_is_a_job(folder: Path) -> None:
+    job = read_job(folder / "job.toml")
+    assert job.optimizer.lr == 0.1 and job.train.batch == 20 and job.checkpoints is not None
+    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in TEMPLATE.splitlines())
+    (folder / "all.toml").write_text(uncommented)
+    every = read_job(folder / "all.toml")
+    assert every.clip_norm == 1.0 and every.schedule.warmup == 0 and every.model.frozen == ("embedding*",)
+
+
+@pytest.mark.parametrize(
+    "old, new, code, message",
+    [
+        ("momentum =", "momentun =", 2, "did you mean momentum?"),
+        ("[train]", "[trian]", 2, "did you mean train?"),
+        ("epochs = 10", "", 2, "epochs = …"),
+        ("epochs = 10", 'epochs = "ten"', 2, "a whole number"),
+        ("lr = 0.1", "lr = -0.1", 2, "out of range"),
+        ("lr = 0.1", "lr = 1e30", 5, "not finite"),
+        ('name = "sgd"', 'name = "sdg"', 2, "no such optimizer"),
+        ('name = "softmax_cross_entropy"', 'name = "softmax"', 2, "softmax_cross_entropy"),
+        ('shape = "constant"', 'shape = "constnat"', 2, "no such schedule"),
+        ('path = "model.onnx"', 'path = "other.onnx"', 2, "other.onnx"),
+        ('train = "train.npz"', 'train = "other.npz"', 2, "other.npz"),
+        ('output = "trained.onnx"', 'output = "no/trained.onnx"', 2, "no such folder"),
+        ("batch = 20", "batch = 201", 2, "fewer rows"),
+        ("[model]", "[model", 2, "no TOML"),
+        ('# frozen = ["embedding*"]', 'frozen = ["*"]', 4, "nothing can be trained"),
+    ],
+)
+def test_what_does_not_fit(folder: Path, old: str, new: str, code: int, message: str) -> None:
+    change(folder, old, new)
+    done = run_here("main", ["train", str(folder / "job.toml")])
+    assert done.returncode == code and message in done.stderr, done.stderr
+    assert not (folder / "trained.onnx").exists()
+
+
+def test_files_that_do_not_fit(folder: Path) -> None:
+    job = str(folder / "job.toml")
+    assert run_here("main", ["train", "--init", job]).returncode == 2  # there is one
+    labels = arrays(0)["labels"].copy()
+    labels[3] = CLASSES
+    np.savez(folder / "train.npz", x=arrays(0)["x"], labels=labels)
+    assert run_here("main", ["train", job]).returncode == 2
+    (folder / "train.npz").write_bytes(b"PK nonsense")
+    done = run_here("main", ["train", job])
+    assert done.returncode == 2 and "not an .npz" in done.stderr
+    assert run_here("main", ["train", str(folder / "none.toml")]).returncode == 2
