@@ -13,7 +13,20 @@ def _batch(shape: str) -> Case:
     return case("BatchNormalization", [shape, "f32[5]", "f32[5]", "f32[5]", POSITIVE], {"epsilon": 1e-3})
 
 
+def _of_batch(shape: str, dtype: str = "f32", outputs: int = 3, **more: float) -> Case:
+    numpy = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[dtype]
+    operands = [f"{dtype}[{shape}]", *[f"{dtype}[5]"] * 3, POSITIVE.astype(numpy)]
+    return case("BatchNormalization", operands, {"training_mode": 1, "momentum": 0.75}, outputs=outputs, **more)
+
+
 CASES = [
+    _of_batch("4,5"),
+    _of_batch("N=6,5,7", outputs=1),
+    _of_batch("40,5,9,11"),  # parts of the batch
+    _of_batch("N=3,5,9,H=2"),
+    _of_batch("1,5,2,3,2"),
+    _of_batch("3,5,7", "f64"),
+    _of_batch("3,5,7", "f16", rtol=1e-2, atol=1e-2),
     _batch("f32[2,5]"),
     _batch("f32[N=2,5,7]"),
     _batch("f32[2,5,3,4]"),

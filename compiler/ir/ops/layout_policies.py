@@ -145,6 +145,18 @@ class FollowFirst(LayoutPolicy):
         return Orders([site.x.layout if t.rank == site.x.rank else t.layout for t in site.results])
 
 
+class LikeFirst(LayoutPolicy):
+    """Sums over several operands at once: those of the first one's shape are read as it lies, results are plain."""
+
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
+        return None
+
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
+        alike = {i: site.x.layout for i, t in site.tensors()
+                 if i and t.dims == site.x.dims and physical_axes(t) != physical_axes(site.x)}
+        return Orders([None] * len(site.results), alike)
+
+
 @dataclass(frozen=True)
 class AnyOrder(LayoutPolicy):
     """Strided copies write whatever order is wished, else that of most of their operands.

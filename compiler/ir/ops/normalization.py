@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..types import F32, Dim, TensorType, Type
+from ..types import F32, Dim, TensorType, Type, at_least
 from . import layout_policies, row_rules, work_rules
 from .backward import Backward
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, Rows, op
@@ -24,7 +24,8 @@ class Statistic(Float):
 class BatchNormalization(Composite):
     """(x - mean) / sqrt(var + epsilon) * scale + b per channel (axis 1): x * s + (b - mean * s).
 
-    A tensor of one axis has one channel.
+    A tensor of one axis has one channel. In training mode mean and (population) variance are the batch's own, and the
+    running ones, further results, come nearer to them: old * momentum + new * (1 - momentum).
     """
 
     x: In[Float]
@@ -43,21 +44,45 @@ class BatchNormalization(Composite):
     work = work_rules.per_element("norm", work_rules.NORM_FLOPS)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if self.training_mode or ctx.n_outputs > 1:
-            ctx.unsupported("batch statistics (training_mode)", hint="export the model for inference")
+        if self.training_mode not in (0, 1):
+            ctx.fail("training_mode is a flag", expected="0 or 1", found=self.training_mode)
+        if ctx.n_outputs > 1 and not self.training_mode:
+            ctx.unsupported("running statistics outside of training_mode")
         shape = ctx.shape(0)
         if not shape:
             ctx.fail("BatchNormalization needs [N, C, ...] or [N]", found=ctx.tensor(0))
         for i, name in ((1, "scale"), (2, "B"), (3, "input_mean"), (4, "input_var")):
             per_channel(ctx, i, shape[1] if len(shape) > 1 else 1, name)
-        return [ctx.tensor(0)]
+        if not self.training_mode:
+            return [ctx.tensor(0)]
+        if any(d == 0 for d in (shape[0], *shape[2:])):
+            ctx.fail("a batch without elements has no statistics", found=ctx.tensor(0))
+        for d in (shape[0], *shape[2:]):
+            at_least(d, 1)  # noted: a run must not bring an empty batch
+        return [ctx.tensor(0), ctx.tensor(3), ctx.tensor(4)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:
+        if self.training_mode:
+            return self._of_batch(g, x, scale, b, mean, var)
         wide = max((F32, *(v.type.dtype for v in (x, scale, mean))), key=lambda dtype: dtype.bits)
         scale, b, mean, var = (cast_to(g, v, wide) for v in (scale, b, mean, var))
         s = g.Div(scale, g.Sqrt(g.Add(var, self.epsilon)))
         t = g.Sub(b, g.Mul(mean, s))
         return scaled_and_shifted(g, x, *(along_channels(g, v, x) for v in (s, t)))
+
+    def _of_batch(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> list[PyAny]:
+        one_channel = np.array([1], np.int64) if x.type.rank == 1 else None
+        batch = x if one_channel is None else g.Unsqueeze(x, one_channel)
+        y, *new = g.NormalizeBatch(batch, scale, b, epsilon=self.epsilon, n_outputs=6)
+        running = [self._nearer(g, a, z) for a, z in zip((mean, var), new[:2], strict=True)]
+        return [y if one_channel is None else g.Squeeze(y, one_channel), *running]
+
+    def _nearer(self, g: PyAny, old: PyAny, new: PyAny) -> PyAny:
+        """A running statistic after this batch, computed in the wider of the two types."""
+        wide = max(old.type.dtype, new.type.dtype, key=lambda dtype: dtype.bits)
+        kept, taken = (g.const(share, wide) for share in (self.momentum, 1 - self.momentum))
+        moved = g.Add(g.Mul(cast_to(g, old, wide), kept), g.Mul(cast_to(g, new, wide), taken))
+        return cast_to(g, moved, old.type.dtype)
 
 
 def scaled_and_shifted(g: PyAny, x: PyAny, s: PyAny, t: PyAny) -> PyAny:

@@ -42,6 +42,9 @@ def node(name: str, operands: list[Any], attrs: dict[str, Any] | None = None, ou
     ("Softmax", ["f32[2,3]"], {"axis": -(2**63)}, "out of range"),
     ("Softmax", ["i32[2,3]"], {}, "wrong type"),
     ("BatchNormalization", ["f32[2,3,4]", "f32[4]", "f32[3]", "f32[3]", "f32[3]"], {}, "scale"),
+    ("BatchNormalization", ["f32[2,3,4]", *["f32[3]"] * 4], {"training_mode": 2}, "flag"),
+    ("BatchNormalization", ["f32[0,3,4]", *["f32[3]"] * 4], {"training_mode": 1}, "without elements"),
+    ("BatchNormalization", ["f32[2,3,0]", *["f32[3]"] * 4], {"training_mode": 1}, "without elements"),
     ("InstanceNormalization", ["f32[2,3]", "f32[3]", "f32[3]"], {}, "spatial"),
     ("InstanceNormalization", ["f32[2,3,4]", "f32[2]", "f32[3]"], {}, "scale"),
     ("LayerNormalization", ["f32[2,3]", "f32[4]"], {}, "broadcast"),
@@ -78,7 +81,6 @@ def test_refuses(name: str, operands: list[Any], attrs: dict[str, Any], message:
 
 @pytest.mark.parametrize(("name", "operands", "attrs"), [
     ("ReduceSum", ["f32[2,3]", "i64[1]"], {}),
-    ("BatchNormalization", ["f32[2,3]", *["f32[3]"] * 4], {"training_mode": 1}),
     ("LayerNormalization", ["f32[2,3]", "f32[3]"], {"stash_type": 10}),
     ("LSTM", ["f64[4,2,3]", "f64[1,20,3]", "f64[1,20,5]"], {"hidden_size": 5}),
 ])  # fmt: skip
