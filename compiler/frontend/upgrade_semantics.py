@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
-from ..ir.types import BOOL, SymDim, prod
+from ..ir.types import SymDim, prod
 from .calls import Call
 from .upgrades import ALWAYS, Results, upgrade
 
@@ -82,18 +82,22 @@ def group_norm_channels(call: Call, g: GraphBuilder) -> None:
         call.inputs[index] = g.Reshape(g.Expand(column, repeat), g.const(np.array([-1], np.int64)))
 
 
-@upgrade("Dropout", up_to=ALWAYS)
-def dropout_inference(call: Call, g: GraphBuilder) -> Results:
-    """Outside of training nothing is dropped: y = x, and the mask is all ones."""
-    training = call.input(2)
-    if training is not None and (training.data is None or training.data.any()):
-        call.unsupported("training_mode must be false")
+@upgrade("Dropout", up_to=11)
+def dropout_attributes(call: Call, g: GraphBuilder) -> None:
+    """The ratio was an attribute, and nothing is dropped (is_test); the mask of old versions had the data's type."""
+    call.pop("is_test")
+    ratio = call.pop("ratio")
+    if ratio is not None:
+        call.inputs = [call.need(0), g.const(np.float32(ratio))]
+
+
+@upgrade("Dropout", up_to=9)
+def dropout_mask(call: Call, g: GraphBuilder) -> Results:
+    """A mask of the data's type."""
+    if call.n_outputs < 2:
+        return None
     x = call.need(0)
-    results: list[Value | None] = [g.Identity(x)]
-    if call.n_outputs > 1:
-        dtype = x.tensor.dtype if call.version < 10 else BOOL
-        results.append(g.Expand(g.const(1, dtype), g.Shape(x)))
-    return results
+    return [g.Identity(x), g.Expand(g.const(1, x.tensor.dtype), g.Shape(x))]
 
 
 @upgrade("Resize", up_to=10)

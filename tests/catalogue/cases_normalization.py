@@ -65,4 +65,8 @@ CASES = [
     case("LRN", ["f32[1,6,2,2]"], {"size": 3, "alpha": 0.3}, oracle="onnxruntime"),
     case("MeanVarianceNormalization", ["f32[3,4,5,6]"]),
     case("MeanVarianceNormalization", ["f32[N=3,4,5]"], {"axes": [-1]}),
+    case("Dropout", ["f32[2,5]"]),
+    case("Dropout", ["f32[N=2,5]", const(np.float32(0.3))], outputs=2),
+    case("Dropout", ["f16[3,4]", const(np.float32(0.3)), const(np.array(False))], outputs=2),
+    case("Dropout", ["f32[2,5,3]", const(np.float32(0.0)), const(np.array(True))], {"seed": 1}, outputs=2),
 ]

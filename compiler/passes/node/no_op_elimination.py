@@ -9,6 +9,7 @@ import numpy as np
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.arithmetic import Max, Mean, Min, Sum
 from ...ir.ops.base import Movement
+from ...ir.ops.dropout import Dropout, trains
 from ...ir.ops.elementwise import Cast, CastLike, Identity
 from ...ir.ops.filling import Expand, Tile
 from ...ir.ops.shape import Concat, Transpose
@@ -20,7 +21,7 @@ from ..rewrite import Rewriter
 
 @dataclass(frozen=True)
 class NoOpElimination(NodePass):
-    """Remove Identity, casts and views to the type a value already has, pads by nothing, single-operand joins.
+    """Remove what gives its operand: Identity, casts and views to its type, pads by nothing, joins of one, Dropout.
 
     before: %1 = Identity(%x); %2 = Relu(%1)      after: %2 = Relu(%x)
     """
@@ -40,7 +41,7 @@ class NoOpElimination(NodePass):
         if len(node.outputs) != 1 or not node.operands or node.inputs[0] is None:
             return None
         x, y, op = node.inputs[0], node.output, node.op
-        if isinstance(op, Identity):
+        if isinstance(op, Identity) or (isinstance(op, Dropout) and not trains(*node.inputs[2:3] or [None])):
             return x
         if not isinstance(x.type, TensorType) or x.type != y.type or x.type.shape is None:
             return None
