@@ -37,7 +37,7 @@ class RandomMask(Operator):
     fusion_root = False
     deterministic = False
 
-    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:  # type: ignore[override]
+    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
         return work_rules.Work("elementwise", MASK_FLOPS * shapes.y_elements)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
