@@ -82,7 +82,8 @@ class Trainer:
             trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
             result: name of the output that the loss is of; default the first.
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
-                optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase, fraction done).
+                optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase,
+                fraction done).
 
         Raises:
             as parax.compile; UnsupportedOp where an operator has no gradient.
@@ -127,9 +128,10 @@ class Trainer:
             plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
         program = TrainingProgram(
             **plans, data=data, groups={ALL: shapes}, gradients=step.gradients, slots=self.optimizer.kept(),
-            metrics=step.metrics, statistics={}, rows=recipe.rows, n_shards=recipe.n_shards,
+            metrics=step.metrics, statistics=step.updates, rows=recipe.rows, n_shards=recipe.n_shards,
+            counter=step.counter,
         )  # fmt: skip
-        return program, step.parameters
+        return program, {**step.parameters, **step.statistics}
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="what to train, on what and how")
     parser.add_argument("--init", action="store_true", help="write a job file with comments there instead, and stop")
     parser.add_argument("--dump", type=Path, metavar="DIR",
-                        help="write the graphs of a step, its update and an evaluation there, pass by pass, and kernels")
+                        help="write the graphs of a step, its update and an evaluation there, and all kernels")
     parser.add_argument("--resume", choices=("auto", "never"), default="auto",
                         help="go on from the last checkpoint, if there is one, or begin again (auto)")  # fmt: skip
 
@@ -85,8 +85,8 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
 def made(job: Job, train: dict[str, np.ndarray], progress: Progress, dump: Path | None = None) -> Trainer:
     """The trainer of a job. `dump`: a folder for its graphs and kernels."""
     from ...runtime.train.schedules import Schedule
-    from ..trainer import Trainer
     from ..options import CompileOptions
+    from ..trainer import Trainer
     from ..training.update_graph import Clip
 
     per_epoch = min((len(a) for a in train.values()), default=0) // max(1, job.train.batch)

@@ -53,8 +53,7 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
     """
     sizes = _batch_size(read(None, {}), recipe.rows)
     step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result)
-    names = list(step.parameters)
-    evaluation = evaluation_graph(lambda inner: read(inner, {}), names, recipe.loss, recipe.result)
+    evaluation = evaluation_graph(lambda names: read(names, {}), step, recipe.loss, recipe.result)
 
     def update(length: int) -> Graph:
         return update_graph(recipe.optimizer, [Group(ALL, length)], recipe.n_shards, recipe.clip)

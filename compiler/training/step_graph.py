@@ -1,6 +1,6 @@
 """The graph of one training step: forward, loss and backward in one; also the forward that an evaluation runs.
 
-    inputs   the model's inputs, labels, then every parameter
+    inputs   the model's inputs, parameters and running statistics, labels; a counter where elements are dropped
     outputs  loss, metrics, new statistics, then the gradient of every parameter: a mean over the rows of the step
 
 Reading the model is handed in: it is read once to see what the loss depends on, and again with that as inputs.
@@ -19,6 +19,7 @@ from ..ir.graph import Graph, Value
 from ..ir.ops.backward import filled
 from ..passes.autodiff.reverse import reached_gradients
 from .losses import LABELS, Loss, OwnLoss
+from .modes import TrainingMode, to_training
 from .parameters import Wanted, candidates, chosen
 
 LOSS = "loss"
@@ -34,6 +35,8 @@ class StepGraph:
         graph: see the file. data: names of the model's own inputs. has_labels: whether there is an input for labels.
         parameters: name → its first value. gradients: name of the parameter → of the output that is its gradient.
         metrics: names of the outputs of single numbers beside the loss.
+        statistics: running mean or variance → its first value. updates: its name → of the output that takes its place.
+        counter: name of the input that tells the step and the first row (`modes.py`), or None.
     """
 
     graph: Graph
@@ -42,6 +45,9 @@ class StepGraph:
     parameters: dict[str, np.ndarray]
     gradients: dict[str, str]
     metrics: tuple[str, ...]
+    statistics: dict[str, np.ndarray]
+    updates: dict[str, str]
+    counter: str | None = None
 
 
 def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> StepGraph:
@@ -54,35 +60,48 @@ def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None
         InvalidModel, UsageError: nothing to train, no such result, labels that clash with the model's own names.
         UnsupportedOp: an operator in between has no gradient.
     """
-    return _made(read, trained_names(read, loss, wanted, result), loss, result, backward=True)
+    names, running = trained_names(read, loss, wanted, result)
+    return _made(read, names, running, loss, result, backward=True)
 
 
-def evaluation_graph(read: Read, names: Collection[str], loss: Loss, result: str | None = None) -> StepGraph:
-    """The forward alone, with loss, metrics and results; `names`: the parameters that are inputs."""
-    return _made(read, names, loss, result, backward=False)
+def evaluation_graph(read: Read, step: StepGraph, loss: Loss, result: str | None = None) -> StepGraph:
+    """The forward alone as in inference, with loss, metrics and results, and the inputs of a step."""
+    return _made(read, list(step.parameters), list(step.statistics), loss, result, backward=False)
 
 
-def trained_names(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> list[str]:
-    """Names of the initializers that are trained: those wanted that the loss depends on."""
+def trained_names(
+    read: Read, loss: Loss, wanted: Wanted, result: str | None = None
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """Names of the initializers that are trained, those wanted that the loss depends on; and of running statistics."""
     graph = read(())
+    running = set(to_training(graph).running)
     y, _ = _with_loss(graph, loss, result)
-    able = candidates(graph)
+    able = [v for v in candidates(graph) if v not in running]
     found = reached_gradients(graph, y, able)
-    return chosen((v for v, dv in zip(able, found, strict=True) if dv is not None), wanted)
+    names = chosen((v for v, dv in zip(able, found, strict=True) if dv is not None), wanted)
+    return names, sorted(v.name for v in running)
 
 
-def _made(read: Read, names: Collection[str], loss: Loss, result: str | None, backward: bool) -> StepGraph:
-    graph = read(names)
+def _made(
+    read: Read, names: list[str], running: list[str], loss: Loss, result: str | None, backward: bool
+) -> StepGraph:  # fmt: skip
+    graph = read((*names, *running))
     results = dict(zip(graph.output_names, graph.outputs, strict=True))
-    parameters = {v.name: graph.defaults.pop(v.name) for v in graph.inputs if v.name in set(names)}
-    data = tuple(v.name for v in graph.inputs if v.name not in parameters)
+    first = {v.name: graph.defaults.pop(v.name) for v in graph.inputs if v.name in {*names, *running}}
+    data = tuple(v.name for v in graph.inputs if v.name not in first)
+    mode = to_training(graph) if backward else TrainingMode()
     _, outputs = _with_loss(graph, loss, result)
     metrics = tuple(name for name in outputs if name != LOSS)
+    outputs.update({f"{old.name}.new": new for old, new in mode.running.items()})
     if not backward:
         outputs = {**results, **outputs}
     graph.set_outputs(list(outputs.values()), list(outputs))
-    gradients = _add_gradients(graph, list(parameters)) if backward else {}
-    return StepGraph(graph, data, not isinstance(loss, OwnLoss), parameters, gradients, metrics)
+    gradients = _add_gradients(graph, names) if backward else {}
+    return StepGraph(
+        graph, data, not isinstance(loss, OwnLoss), {name: first[name] for name in names}, gradients, metrics,
+        {name: first[name] for name in running}, {old.name: f"{old.name}.new" for old in mode.running},
+        mode.counter.name if mode.counter is not None else None,
+    )  # fmt: skip
 
 
 def _add_gradients(graph: Graph, parameters: list[str]) -> dict[str, str]:

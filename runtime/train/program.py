@@ -23,7 +23,8 @@ class TrainingProgram:
         groups: group → parameter → shape. gradients: parameter → output of `step`.
         slots: names of what the optimiser keeps per parameter. metrics: names beside the loss.
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
-        rows: of one shard. n_shards: in a batch.
+        rows: of one shard. n_shards: in a batch. counter: input of `step`, i64[2]: the step, and the number of the
+            shard's first row in the batch; None: nothing is random.
     """
 
     step: Plan
@@ -37,6 +38,7 @@ class TrainingProgram:
     statistics: Mapping[str, str]
     rows: int
     n_shards: int
+    counter: str | None = None
 
     @property
     def batch(self) -> int:

@@ -79,6 +79,8 @@ class Stepper:
         rows, running = self.program.rows, []
         for i in range(self.program.n_shards):
             part = {name: batch[name][i * rows : (i + 1) * rows] for name in self.program.data}
+            if self.program.counter is not None:
+                part[self.program.counter] = np.array([self.state.steps, i * rows], np.int64)
             running.append(self._steps.submit({**shared, **part}, out=self._outputs[i]))
         errors = [error for future in running if (error := future.exception()) is not None]  # waits for all of them
         if errors:

@@ -9,11 +9,11 @@ from typing import Any as PyAny
 import numpy as np
 
 from ....errors import InvalidModel
-from ..types import F32, Dim, TensorType, exact_max, floor_div, prod
+from ..types import Dim, TensorType, exact_max, floor_div, prod
 from . import layout_policies, row_rules
 from .backward import Backward
 from .base import Attr, Contraction, Float, In, InferContext, Ints, Numeric, Operator, Opt, Rows, Shapes, Work, op
-from .conv_gradients import input_gradient, weights_by_convolution
+from .conv_gradients import input_gradient, transposed_gradients, weight_gradient
 from .geometry import WindowGeometry, per_axis, require_windows, window_geometry
 
 FIRST, LAST, BEFORE_LAST = (np.array([axis], np.int64) for axis in (0, -1, -2))
@@ -219,18 +219,10 @@ class Conv(Convolution, Contraction):
         if 0 in back.wanted:
             dx = input_gradient(back, geometry, self.group)
         if 1 in back.wanted:
-            dw = self._gradient_of_w(back, geometry)
+            dw = weight_gradient(back, back.inputs[0], back.dy, geometry, self.group)
         if 2 in back.wanted:
-            db = back.g.ReduceSum(back.dy, np.array([0, *range(2, back.ctx.rank(0))], np.int64), keepdims=0)
+            db = _bias_gradient(back)
         return [dx, dw, db][: len(back.inputs)]
-
-    def _gradient_of_w(self, back: Backward, s: WindowGeometry) -> PyAny:
-        """By the operator that is made for it; of other types than f32 by a convolution."""
-        pads = [p for p in s.pads_begin if isinstance(p, int)]
-        if back.ctx.tensor(0).dtype != F32 or len(pads) < len(s.kernel):
-            return weights_by_convolution(back, s, self.group)
-        return back.g.ConvWeightGradient(back.inputs[0], back.dy, kernel_shape=list(s.kernel), strides=list(s.strides),
-                                         pads=pads, dilations=list(s.dilations), group=self.group)  # fmt: skip
 
 
 @op(since=11)
@@ -303,6 +295,16 @@ class ConvTranspose(Convolution, Contraction):
 
     def work(self, shapes: Shapes) -> Work:
         return Work("conv-transpose", 2 * shapes.x_elements * math.prod(shapes.operand(1)[1:]))
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """See conv_gradients.py."""
+        dx, dw = transposed_gradients(back, self.geometry(back.ctx.tensor(0), back.ctx.tensor(1)), self.group)
+        return [dx, dw, _bias_gradient(back) if 2 in back.wanted else None][: len(back.inputs)]
+
+
+def _bias_gradient(back: Backward) -> PyAny:
+    """The sum over items and places."""
+    return back.g.ReduceSum(back.dy, np.array([0, *range(2, back.ctx.rank(0))], np.int64), keepdims=0)
 
 
 @op(domain="parax")

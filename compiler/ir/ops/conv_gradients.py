@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any as PyAny
 
 import numpy as np
 
+from ..types import F32
 from .backward import Backward
 from .geometry import WindowGeometry
 
@@ -129,15 +130,54 @@ def _cut(g: PyAny, dx: PyAny, sizes: Sequence[int]) -> PyAny:
     return g.Slice(dx, np.zeros(rank, np.int64), np.array(sizes, np.int64), np.arange(2, rank + 2))
 
 
-def weights_by_convolution(back: Backward, s: WindowGeometry, group: int) -> PyAny:
-    """Channels take the place of items, items of channels: dw[m, c] = Σ_n x[n, c] ⋆ dy[n, m]."""
+def transposed_gradients(back: Backward, s: WindowGeometry, group: int) -> tuple[PyAny, PyAny]:
+    """dx and dw of a ConvTranspose node, which is the gradient of a convolution: dx is that convolution of dy, and dw
+    its weights' gradient, where dy is what goes in and x what comes out.
+
+    Args:
+        s: of the node: `input` is x's size.
+
+    Raises:
+        UnsupportedOp: sizes or pads are open.
+    """
+    rank, dy = len(s.kernel), back.dy
+    pads = [p for p in (*s.pads_begin, *s.pads_end) if isinstance(p, int)]
+    if len(pads) < 2 * rank:
+        back.refuse("a transposed convolution with open pads", [*s.pads_begin, *s.pads_end])
+    if min(pads, default=0) < 0:  # margins of the result that x does not reach
+        less = [min(p, 0) for p in pads]
+        dy = back.g.Pad(dy, np.array([0, 0, *less[:rank], 0, 0, *less[rank:]], np.int64))
+        pads = [max(p, 0) for p in pads]
+    dx = dw = None
+    own = {"strides": list(s.strides), "dilations": list(s.dilations), "group": group}
+    if 0 in back.wanted:
+        dx = back.g.Conv(dy, back.inputs[1], pads=pads, **own)
+    if 1 in back.wanted:
+        turned = replace(s, input=dy.tensor.dims[2:], output=s.input, pads_begin=tuple(pads[:rank]),
+                         pads_end=tuple(pads[rank:]))  # fmt: skip
+        dw = weight_gradient(back, dy, back.inputs[0], turned, group)
+    return dx, dw
+
+
+def weight_gradient(back: Backward, x: PyAny, dy: PyAny, s: WindowGeometry, group: int) -> PyAny:
+    """[M, C / group, kernel...] of a convolution of x that dy is the result's gradient of; by the operator that is made
+    for it, of other types than f32 by a convolution.
+    """
+    pads = [p for p in s.pads_begin if isinstance(p, int)]
+    if x.tensor.dtype != F32 or len(pads) < len(s.kernel):
+        return _by_convolution(back, x, dy, s, group)
+    return back.g.ConvWeightGradient(x, dy, kernel_shape=list(s.kernel), strides=list(s.strides), pads=pads,
+                                     dilations=list(s.dilations), group=group)  # fmt: skip
+
+
+def _by_convolution(back: Backward, x: PyAny, dy: PyAny, s: WindowGeometry, k: int) -> PyAny:
+    """Channels take the place of items, items of channels: dw[m, c] = Σ_n x[n, c] ⋆ dy[n, m]; `k` groups."""
     g, rank = back.g, len(s.kernel)
-    if not back.ctx.tensor(0).is_static:
-        back.refuse("a convolution's weights for open sizes", back.ctx.types[0])
-    n, m = back.ctx.shape(0)[0], back.ctx.shape(1)[0]
-    c, k = back.ctx.shape(1)[1], group
+    if not x.tensor.is_static:
+        back.refuse("a convolution's weights for open sizes", x.type)
+    n, c, m = x.tensor.dims[0], x.tensor.dims[1] // k, dy.tensor.dims[1]
     swap = [1, 0, *range(2, rank + 2)]
-    x, dy = g.Transpose(back.inputs[0], perm=swap), g.Transpose(back.dy, perm=swap)  # [C, N, …], [M, N, …]
+    x, dy = g.Transpose(x, perm=swap), g.Transpose(dy, perm=swap)  # [C, N, …], [M, N, …]
     if k > 1:  # the items of each group are channels of a group
         spatial_x, spatial_y = list(s.input), list(s.output)
         x = g.Reshape(x, np.array([k, c, n, *spatial_x], np.int64))
