@@ -9,8 +9,11 @@ from typing import ClassVar
 
 from ..types import I32, Dim, TensorType, Type
 from . import layout_policies
+from .backward import Backward
 from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Shapes, Strs, Work, op
 from .interfaces import IndexRange
+from .recurrent_cells import gru_steps, gru_steps_reset_after, lstm_steps, lstm_steps_coupled, rnn_steps
+from .recurrent_gradient import Cell, Sequences, recurrent_gradient
 from .signature import TypeGroup
 
 # ONNX's activation functions: default alpha and beta, None where the function has none
@@ -198,6 +201,18 @@ class Recurrent(Operator):
         """sequence_lens count steps."""
         return IndexRange(4, 1, ctx.shape(0)[self.layout])
 
+    def _steps_back(self) -> Cell:
+        """The cell's steps from the last to the first."""
+        raise NotImplementedError
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """See recurrent_gradient.py."""
+        shape = self.shape(back.ctx)
+        reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[self.direction]
+        sizes = Sequences(shape.steps, shape.hidden, self.n_gates, self.functions(), reverse, self.clip,
+                          self.layout == 1)  # fmt: skip
+        return recurrent_gradient(back, sizes, self._steps_back())
+
 
 @op(since=7)
 class RNN(Recurrent):
@@ -215,6 +230,9 @@ class RNN(Recurrent):
     y: OptOut
     y_h: OptOut
     zeros_by_default = (3, 5)
+
+    def _steps_back(self) -> Cell:
+        return rnn_steps
 
 
 @op(since=7)
@@ -238,6 +256,9 @@ class GRU(Recurrent):
     linear_before_reset: Attr[int] = 0
     zeros_by_default = (3, 5)
 
+    def _steps_back(self) -> Cell:
+        return gru_steps_reset_after if self.linear_before_reset else gru_steps
+
 
 @op(since=7)
 class LSTM(Recurrent):
@@ -260,3 +281,6 @@ class LSTM(Recurrent):
     y_c: OptOut
     input_forget: Attr[int] = 0
     zeros_by_default = (3, 5, 6, 7)
+
+    def _steps_back(self) -> Cell:
+        return lstm_steps_coupled if self.input_forget else lstm_steps
