@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .errors import Diverged as Diverged
     from .errors import IncompatiblePlan as IncompatiblePlan
     from .errors import InternalError as InternalError
+    from .errors import InvalidData as InvalidData
     from .errors import InvalidInput as InvalidInput
     from .errors import InvalidModel as InvalidModel
     from .errors import ParaxError as ParaxError
@@ -58,7 +59,7 @@ _HOMES = {
     **dict.fromkeys(
         (
             "AccuracyMismatch", "CompilerMissing", "CorruptPlan", "Diverged", "IncompatiblePlan", "InternalError",
-            "InvalidInput", "InvalidModel", "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
+            "InvalidData", "InvalidInput", "InvalidModel", "ParaxError", "ResourceLimit", "UnsupportedOp", "UsageError",
         ),
         ".errors",
     ),

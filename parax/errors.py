@@ -125,6 +125,12 @@ class InvalidModel(ParaxError):
     exit_code = 4
 
 
+class InvalidData(ParaxError):
+    """A data set is malformed: a file that is cut off or of another kind, a sample unlike the others, none at all."""
+
+    exit_code = 4
+
+
 class CorruptPlan(ParaxError):
     """A plan.bin whose bytes are not what its manifest promises."""
 

@@ -62,11 +62,16 @@ ONLY = {
     "mpi4py": ("runtime/train",),
     "rich": ("compiler/commands",),
     "PIL": ("compiler/commands/pictures.py", "runtime/train"),
+    "pyarrow": ("runtime/train/data",),
+    "sklearn": ("runtime/train/data",),
     "altair": ("runtime/profiling/page.py",),
     "vl_convert": ("runtime/profiling/page.py",),
 }
 # Imports inside a function: optional packages, and modules whose start must be quick.
-OPTIONAL = {"safetensors", "altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch"}
+OPTIONAL = {
+    "safetensors", "altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch", "PIL", "pyarrow",
+    "sklearn",
+}  # fmt: skip
 LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",
     "compiler/frontend/oracle.py": "onnx.reference brings in hundreds of modules",
