@@ -58,7 +58,7 @@ def test_optional_kinds(here: Path) -> None:
     image.new("RGB", (9, 9)).save(here / "photos" / "cat" / "1.png")
     assert open_dataset({"kind": "images", "path": "photos", "size": 8}).specs["input"][0] == (3, 8, 8)
     assert open_dataset({"kind": "images", "path": "photos", "size": [4, 5]}).specs["input"][0] == (3, 4, 5)
-    with pytest.raises(UsageError, match="data.size"):
+    with pytest.raises(UsageError, match=r"data\.size"):
         open_dataset({"kind": "images", "path": "photos", "size": [4]})
 
 
