@@ -16,8 +16,10 @@ import numpy as np
 
 from ..errors import UsageError, reported
 from ..runtime.topology import choose_cores
-from ..runtime.train.batches import ArrayBatches, Batches, IteratedBatches, in_pieces
+from ..runtime.train.batches import Batches, IteratedBatches
 from ..runtime.train.checkpoint import Checkpoints
+from ..runtime.train.data.dataset import ArrayDataset, Dataset, fitted
+from ..runtime.train.data.loader import Loader
 from ..runtime.train.evaluation import evaluate
 from ..runtime.train.layout import Layout
 from ..runtime.train.loop import Plan, Progress, Record, fit
@@ -163,11 +165,12 @@ class Trainer:
     @reported
     def fit(
         self,
-        data: Mapping[str, np.ndarray] | Batches | Iterable[Any],
+        data: Mapping[str, np.ndarray] | Dataset | Batches | Iterable[Any],
         epochs: int = 1,
         *,
-        test: Mapping[str, np.ndarray] | None = None,
-        seed: int | None = 0,
+        test: Mapping[str, np.ndarray] | Dataset | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
         checkpoints: str | os.PathLike[str] | None = None,
         every: int = 0,
         keep: int = 3,
@@ -179,27 +182,36 @@ class Trainer:
         """Train for some epochs, in all.
 
         Args:
-            data: arrays by name (the model's inputs and `labels`), of which each epoch takes whole batches in an order
-                of its own (`seed`; None: as they lie); or batches by themselves: see runtime/train/batches.py.
-            test: arrays to evaluate on after each epoch.
+            data: arrays by name (the model's inputs and `labels`, rows first), or a data set, of which each epoch takes
+                whole batches in an order of its own by the `seed` (`shuffle`); or batches: a Loader, a torch
+                DataLoader, a list.
+            test: arrays or a data set to evaluate on after each epoch.
             checkpoints: folder for them, one after each epoch and every so many steps, the last `keep` and the best.
             resume: go on from the folder's last checkpoint, if there is one.
             patience: epochs without a better `metric` of the evaluation after which it ends. log: is handed records.
 
         Raises:
-            Diverged: the loss is not finite any more. InvalidInput: data that does not fit, or none.
+            Diverged: the loss is not finite any more. InvalidInput, InvalidData, UsageError: data that does not fit.
         """
         if resume and checkpoints is None:
             raise UsageError("a training is resumed from checkpoints", where="resume", expected="checkpoints=folder")
-        if isinstance(data, Mapping):
-            batches: Batches = ArrayBatches(data, self.batch, seed)
-        else:
-            whole = all(hasattr(data, name) for name in ("epoch", "state", "resume"))
-            batches = data if whole else IteratedBatches(data, self.program.data)  # type: ignore[assignment, arg-type]
+        batches = self._batches(data, seed, shuffle)
         kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)
-        pieces = None if test is None else lambda: in_pieces(test, self.batch)
+        held = None if test is None else self._fitted(test)
+        pieces = None if held is None else lambda: Loader(held, self.batch, shuffle=False, drop_last=False)
         plan = Plan(epochs, pieces, kept, every, patience, metric, log or (lambda record: None))
         return fit(self, batches, plan, kept.last() if kept is not None and resume else None)
+
+    def _batches(self, data: Any, seed: int, shuffle: bool) -> Batches:
+        if isinstance(data, Mapping) or all(hasattr(data, name) for name in ("specs", "take")):
+            return Loader(self._fitted(data), self.batch, seed=seed, shuffle=shuffle)
+        if all(hasattr(data, name) for name in ("__iter__", "state", "resume")):
+            return data
+        return IteratedBatches(data, self.program.data)
+
+    def _fitted(self, data: Mapping[str, np.ndarray] | Dataset) -> Dataset:
+        whole = ArrayDataset(data) if isinstance(data, Mapping) else data
+        return fitted(whole, self.program.data)
 
     @reported
     def export(self, path: str | os.PathLike[str]) -> None:

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InvalidInput, UsageError
+from ...errors import UsageError
 from ...files import check_writable, write_whole
 from .console import Console, Progress, Table
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from ...runtime.train.data.dataset import Dataset
     from ..trainer import Trainer
     from ..training.job import Job
 
@@ -36,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, console: Console) -> int:
     """Train and export; the exit code."""
+    from ...runtime.train.data.open import open_dataset
     from ..training.job import TEMPLATE, read_job
 
     if args.init:
@@ -47,9 +47,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     job = read_job(args.job)
     output = job.place(job.model.output)
     check_writable(output)
-    train, test = arrays(job.place(job.data.train)), None
-    if job.data.test is not None:
-        test = arrays(job.place(job.data.test))
+    train = open_dataset(job.data.train, job.folder)
+    test = None if job.data.test is None else open_dataset(job.data.test, job.folder)
     with console.progress("compile") as progress:
         trainer = made(job, train, progress, args.dump)
     began = time.perf_counter()
@@ -62,34 +61,14 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file.
-
-    Raises:
-        UsageError: no such file. InvalidInput: not one, or nothing in it.
-    """
-    import numpy as np
-
-    if not path.is_file():
-        raise UsageError("no such file", where=str(path), hint="np.savez(path, x=..., labels=...) writes one")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged zip raises anything
-        raise InvalidInput("not an .npz file of arrays", where=str(path), found=str(error)[:200]) from error
-    if not found:
-        raise InvalidInput("no arrays in the file", where=str(path))
-    return found
-
-
-def made(job: Job, train: dict[str, np.ndarray], progress: Progress, dump: Path | None = None) -> Trainer:
+def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None) -> Trainer:
     """The trainer of a job. `dump`: a folder for its graphs and kernels."""
     from ...runtime.train.schedules import Schedule
     from ..options import CompileOptions
     from ..trainer import Trainer
     from ..training.update_graph import Clip
 
-    per_epoch = min((len(a) for a in train.values()), default=0) // max(1, job.train.batch)
+    per_epoch = len(train) // max(1, job.train.batch)
     rate = Schedule(job.optimizer.lr, max(1, per_epoch * job.train.epochs), **vars(job.schedule))
     return Trainer(
         job.place(job.model.path), job.loss, job.optimizer, batch=job.train.batch, shards=job.train.shards,
@@ -99,10 +78,13 @@ def made(job: Job, train: dict[str, np.ndarray], progress: Progress, dump: Path 
 
 
 def _fit(
-    trainer: Trainer, job: Job, train: dict[str, np.ndarray], test: dict[str, np.ndarray] | None,
+    trainer: Trainer, job: Job, train: Dataset, test: Dataset | None,
     log: Callable[[dict[str, Any]], None], resume: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The last evaluation, and what was the best."""
+    """The last evaluation, and how far it came."""
+    from ...runtime.train.data.dataset import fitted
+    from ...runtime.train.data.loader import Loader
+
     last: dict[str, Any] = {}
 
     def kept(record: dict[str, Any]) -> None:
@@ -110,21 +92,23 @@ def _fit(
             last.update(record["evaluation"], epoch=record["epoch"], step=record["step"])
         log(record)
 
-    own = job.checkpoints
+    data, own = job.data, job.checkpoints
+    loader = Loader(fitted(train, trainer.program.data), trainer.batch, seed=data.seed, shuffle=data.shuffle,
+                    workers=data.workers)  # fmt: skip
     place = None if own is None else job.place(own.folder)
-    more = {} if own is None else {"every": own.every, "keep": own.keep}
+    more: dict[str, Any] = {} if own is None else {"every": own.every, "keep": own.keep}
     done = trainer.fit(
-        train, job.train.epochs, test=test, seed=job.data.seed, checkpoints=place, resume=resume and place is not None,
+        loader, job.train.epochs, test=test, checkpoints=place, resume=resume and place is not None,
         patience=job.train.patience, metric=job.train.metric, log=kept, **more,
     )  # fmt: skip
     return {**last, "epochs": done.epochs, "steps": trainer.state.steps}
 
 
 def _watched(
-    log: Callable[[dict[str, Any]], None], progress: Progress, trainer: Trainer, job: Job, train: dict[str, np.ndarray]
+    log: Callable[[dict[str, Any]], None], progress: Progress, trainer: Trainer, job: Job, train: Dataset
 ) -> Callable[[dict[str, Any]], None]:
     """Logs, and shows how far it is, the loss and the speed."""
-    total = max(1, min(len(a) for a in train.values()) // trainer.batch * job.train.epochs)
+    total = max(1, len(train) // trainer.batch * job.train.epochs)
 
     def note(record: dict[str, Any]) -> None:
         log(record)

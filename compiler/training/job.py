@@ -32,9 +32,11 @@ output = "trained.onnx"         # where the trained model goes, with all names a
 # frozen = ["embedding*"]       # patterns of those that stay as they are; none
 
 [data]
-train = "train.npz"             # arrays by the names of the model's inputs, and `labels`, rows first
-# test = "test.npz"             # likewise, evaluated after each epoch; none
+train = { kind = "npz", path = "train.npz" }  # the model's inputs and labels; docs/data.md has the kinds of data
+# test = { kind = "npz", path = "test.npz" }  # evaluated after each epoch; none
 # seed = 0                      # of the order, a new one in each epoch
+# shuffle = true
+# workers = 0                   # threads that load ahead
 
 [loss]
 name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (the model computes it)
@@ -86,9 +88,11 @@ class ModelTable:
 class DataTable:
     """[data]."""
 
-    train: str
-    test: str | None = None
+    train: dict[str, Any]
+    test: dict[str, Any] | None = None
     seed: int = 0
+    shuffle: bool = True
+    workers: int = 0
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def _value(value: Any, type_: Any, where: str) -> Any:
             return float(value)
         if choice in (int, str, bool) and type(value) is choice:
             return value
+        if get_origin(choice) is dict and isinstance(value, dict):
+            return value
         if get_origin(choice) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
             return tuple(value)
     expected = " or ".join(_NAMES.get(get_origin(c) or c, str(c)) for c in choices if c is not NoneType)
@@ -57,4 +59,4 @@ def _value(value: Any, type_: Any, where: str) -> Any:
 
 
 _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
-                          tuple: "a list of texts"}  # fmt: skip
+                          tuple: "a list of texts", dict: "a table"}  # fmt: skip

@@ -108,7 +108,7 @@ def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> No
         InvalidInput: it has no batch at all.
     """
     began = time.perf_counter()
-    for batch in batches.epoch():
+    for batch in batches:
         found = steps.step(batch)
         now = time.perf_counter()
         rows = len(next(iter(batch.values())))
@@ -116,7 +116,8 @@ def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> No
         plan.log({"step": steps.state.steps, "epoch": progress.epochs, **found,
                   "rows_per_second": rows / max(now - began, 1e-9)})  # fmt: skip
         began = now
-        if plan.checkpoints is not None and plan.every and steps.state.steps % plan.every == 0:
+        is_due = plan.every and steps.state.steps % plan.every == 0 and progress.n_losses != len(batches)
+        if plan.checkpoints is not None and is_due:  # behind the last step comes that of the epoch
             plan.checkpoints.write(checkpoint(steps, batches, progress, plan.facts))
             began = time.perf_counter()
     if not progress.n_losses:

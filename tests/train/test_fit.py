@@ -14,7 +14,8 @@ import pytest
 
 import parax
 from parax.compiler.trainer import Trainer
-from parax.runtime.train.batches import ArrayBatches
+from parax.runtime.train.data.dataset import ArrayDataset
+from parax.runtime.train.data.loader import Loader
 from parax.runtime.train.checkpoint import read
 from train.small_models import CLASSES, WIDTH, classifier
 
@@ -122,13 +123,13 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
     with trainer() as own:
         for given, message in (
             ({"x": data()["x"]}, "other tensors"),
-            ({"x": data()["x"][:5], "labels": data()["labels"][:5]}, "fewer rows"),
-            ({"x": data()["x"], "labels": data()["labels"][:5]}, "other numbers of rows"),
+            ({"x": data()["x"][:5], "labels": data()["labels"][:5]}, "without a batch"),
+            ({"x": data()["x"], "labels": data()["labels"][:5]}, "rows|samples"),
             (iter([data()]), "one pass only"),
             ([], "no data"),
             ([3], "not a batch"),
         ):
-            with pytest.raises(parax.InvalidInput, match=message):
+            with pytest.raises((parax.InvalidInput, parax.InvalidData, parax.UsageError), match=message):
                 own.fit(given)
         (tmp_path / "step-000000001.safetensors").write_bytes(b"nonsense")
         with pytest.raises(parax.CorruptPlan, match="damaged"):
@@ -141,14 +142,14 @@ def test_other_data_is_no_continuation(tmp_path: Path) -> None:
     with trainer() as own:
         own.fit(data(), 1, checkpoints=tmp_path)
         other = {name: array[:50] for name, array in data().items()}
-        with pytest.raises(parax.InvalidInput, match="other data"):
+        with pytest.raises(parax.UsageError, match="another loader"):
             own.fit(other, 2, checkpoints=tmp_path, resume=True)
 
 
 def test_batches_of_a_loader_are_taken() -> None:
-    source = list(ArrayBatches(data(), BATCH, None).epoch())
+    source = list(Loader(ArrayDataset(data()), BATCH, shuffle=False))
     with trainer() as own, trainer() as twin:
         own.fit([(b["x"], b["labels"]) for b in source], 2)
-        twin.fit(data(), 2, seed=None)
+        twin.fit(data(), 2, shuffle=False)
         for name, array in own.parameters.items():
             np.testing.assert_array_equal(array, twin.parameters[name])

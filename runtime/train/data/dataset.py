@@ -146,6 +146,38 @@ def collected(
     return ArrayDataset(whole.take(np.arange(len(rows))))
 
 
+class Renamed:
+    """A data set whose tensors have other names.
+
+    Args:
+        names: of the tensors, in order.
+
+    Raises:
+        InvalidData: another number of tensors.
+    """
+
+    def __init__(self, whole: Dataset, names: Sequence[str]) -> None:
+        if len(names) != len(whole.specs):
+            raise InvalidData("other tensors than are needed", expected=", ".join(names), found=worded(whole.specs))
+        self._whole, self._names = whole, dict(zip(whole.specs, names, strict=True))
+
+    @property
+    def specs(self) -> Specs:
+        return {self._names[name]: spec for name, spec in self._whole.specs.items()}
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def take(self, indices: np.ndarray) -> Batch:
+        """See Dataset."""
+        return {self._names[name]: array for name, array in self._whole.take(indices).items()}
+
+
+def fitted(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with the tensors of those names: as it is where it has them, else renamed in order."""
+    return dataset if set(names) == set(dataset.specs) else Renamed(dataset, names)
+
+
 @dataclass(frozen=True)
 class Subset:
     """Some samples of another data set. indices: i64[rows]."""

@@ -106,16 +106,18 @@ KINDS: dict[str, Kind] = {
     ),
     "digits": ({}, lambda _: digits()),
 }  # fmt: skip
+PLACES = ("path", "images", "labels", "files", "words_of")  # keys whose values are paths
 SPLIT = {
     "fraction": Key((float,), "a number inside (0, 1)"), "seed": Key((int,), "an integer", 0),
     "part": Key((str,), "train or test", "train"),
 }  # fmt: skip
 
 
-def open_dataset(spec: Mapping[str, Any]) -> Dataset:
+def open_dataset(spec: Mapping[str, Any], folder: Path | None = None) -> Dataset:
     """The data set of a job file's table.
 
     Args:
+        folder: that paths are relative to; None: the current one.
         spec: `kind`, the keys of that kind, and `split`: a table of `fraction` (held out), `seed` and `part` ("train",
             or "test" for what is held out).
 
@@ -134,11 +136,22 @@ def open_dataset(spec: Mapping[str, Any]) -> Dataset:
     cut = None if parts is None else _checked(_table(parts), SPLIT, "data.split")
     if cut and cut["part"] not in ("train", "test"):
         raise UsageError("no such part", where="data.split.part", expected="train or test", found=cut["part"])
-    whole = make(table)
+    whole = make({name: _placed(value, folder) if name in PLACES else value for name, value in table.items()})
     if cut is None:
         return whole
     train, test = split(whole, cut["fraction"], cut["seed"])
     return train if cut["part"] == "train" else test
+
+
+def _placed(value: Any, folder: Path | None) -> Any:
+    """A path, or a list or table of them, within the folder."""
+    if folder is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_placed(v, folder) for v in value]
+    if isinstance(value, Mapping):
+        return {name: _placed(v, folder) for name, v in value.items()}
+    return str(folder / value) if isinstance(value, (str, Path)) else value
 
 
 def _table(value: object) -> Table:
