@@ -22,6 +22,7 @@ from .block.fuse_depthwise import FuseDepthwise
 from .block.fuse_elementwise import FuseElementwise
 from .block.fuse_expansion import FuseExpansion
 from .block.fuse_normalization import FuseNormalization
+from .block.fuse_results import FuseResults
 from .block.hoist_elementwise import HoistElementwise
 from .block.merge_convolutions import MergeConvolutions
 from .block.order_pools import OrderPools
@@ -54,7 +55,7 @@ CLEAN = (NoOpElimination, ZeroSizeElimination, ConstantFolding, DeadCode)
 SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOperands, UnflattenProducts,
             UnflattenGathers, SplitProjections, HoistElementwise, FoldAffine, FoldPad, OrderPools, FoldLookups,
             OmitNeutralOperands, CommonSubexpressions)  # fmt: skip
-FUSE = (FuseElementwise, FuseDepthwise, FuseExpansion)
+FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
 LOCAL: tuple[Kind, ...] = (Autodiff, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants,

@@ -44,7 +44,7 @@ class FuseElementwise(BlockPass):
                     blocks.append(members)
                     taken.update(members)
         for members in blocks:
-            _fuse(graph, members, order)
+            fuse_block(graph, members, order)
         return bool(blocks)
 
     def _grow(self, block: _Block, taken: set[Node], rw: Rewriter) -> list[Node]:
@@ -142,8 +142,8 @@ def _escaping(block: list[Node], inside: set[Node]) -> list[Value]:
     return [v for n in block for v in n.outputs if v.output_uses or any(u not in inside for u in v.users)]
 
 
-def _fuse(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
-    """Replace the block by one Fused node at the place of its last member."""
+def fuse_block(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
+    """Replace the block by one Fused node at the place of its last member, behind which all its readers must be."""
     body = Graph("body")
     inside, inner = set(block), {}
     operands: list[Value] = []
@@ -161,14 +161,16 @@ def _fuse(graph: Graph, block: list[Node], order: dict[Node, int]) -> None:
         copy = body.add_node(n.op, [None if v is None else inner[v] for v in n.inputs], [v.name for v in n.outputs],
                              name=n.name, types=[v.type for v in n.outputs])
         inner.update(zip(n.outputs, copy.outputs))
-    (result,) = _escaping(block, inside)
-    body.set_outputs([inner[result]])
+    results = _escaping(block, inside)
+    body.set_outputs([inner[v] for v in results])
     last = max(block, key=order.__getitem__)
-    fused = graph.add_node(Fused(kind=block[0].op.name), operands, [None], name=block[0].name, after=last,
-                           types=[result.type], bodies={"body": body})
-    fused.output.known = result.known  # who uses a size as data must be seen to
+    fused = graph.add_node(Fused(kind=block[0].op.name), operands, [None] * len(results), name=block[0].name,
+                           after=last, types=[v.type for v in results], bodies={"body": body})  # fmt: skip
     order[fused] = order[last]
-    graph.replace_all_uses_with(result, fused.output)
+    for old, new in zip(results, fused.outputs, strict=True):
+        new.known = old.known  # who uses a size as data must be seen to
+        graph.replace_all_uses_with(old, new)
     for n in reversed(block):
         graph.erase(n)
-    graph.rename(fused.output, result.name)
+    for old, new in zip(results, fused.outputs, strict=True):
+        graph.rename(new, old.name)
