@@ -9,6 +9,8 @@ import pytest
 
 import parax
 from parax.compiler.driver import compile_graph
+from parax.compiler.passes.block.fuse_results import FuseResults
+from parax.compiler.passes.rewrite import Rewriter
 from parax.compiler.training.optimizers.base import Optimizer
 from parax.compiler.training.update_graph import Clip, Group, update_graph
 
@@ -84,3 +86,24 @@ def test_clipping() -> None:
 def test_settings_out_of_range(settings: dict) -> None:
     with pytest.raises(parax.UsageError):
         parax.SGD(**settings)
+
+
+def test_an_update_is_one_kernel_and_a_norm() -> None:
+    """Weights, state and the only shard's gradient are read once, and the gradient once more for its norm."""
+    length = 1 << 16
+    graph = update_graph(parax.AdamW(lr=1.0), [Group("all", length)], 1, Clip())
+    assert FuseResults().run(graph, Rewriter(graph))
+    whole = [n for n in graph if any(v.tensor.numel == length for v in n.operands)]
+    assert sorted((n.op.name, len(n.outputs)) for n in whole) == [("Fused", 3), ("ReduceSumSquare", 1), ("Reshape", 1)]
+
+
+@pytest.mark.parametrize("length", [0, 1, 17, 4097, 16 * 4099, 1_000_003])
+def test_norm_of_any_length(length: int) -> None:
+    session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", length)], 1, Clip()),
+                            parax.CompileOptions(hint="latency")).session()  # fmt: skip
+    gradient = np.random.default_rng(0).random(length, np.float32)
+    one = np.array(1, np.float32)
+    feeds = {"all.weights": gradient, "all.gradient.0": gradient, "rate": one, "step": one, "scale": one * -2}
+    found = session.run({spec.name: feeds[spec.name] for spec in session.inputs})
+    expected = 2 * np.sqrt((gradient.astype(np.float64) ** 2).sum())
+    assert float(found["norm"]) == pytest.approx(expected, rel=1e-6)
