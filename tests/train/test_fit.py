@@ -14,9 +14,9 @@ import pytest
 
 import parax
 from parax.compiler.trainer import Trainer
+from parax.runtime.train.checkpoint import read
 from parax.runtime.train.data.dataset import ArrayDataset
 from parax.runtime.train.data.loader import Loader
-from parax.runtime.train.checkpoint import read
 from train.small_models import CLASSES, WIDTH, classifier
 
 ROWS, BATCH = 90, 12

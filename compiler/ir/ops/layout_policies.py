@@ -17,6 +17,7 @@ from .attribute_values import AttributeValues
 from .context import InferContext
 
 Layout = tuple[int, ...] | None
+MOST_DEPTHWISE_RANK = 4  # of the weights that kernels with a filter a channel take
 PLAIN_CHANNELS = 4
 """A convolution reads an ONNX-ordered input directly up to this many channels."""
 
@@ -73,9 +74,12 @@ PLAIN = LayoutPolicy()
 
 @dataclass(frozen=True)
 class ChannelsLast(LayoutPolicy):
-    """Convolutions. `reads_few`: an input of few channels is read as it lies."""
+    """Convolutions. `reads_few`: an input of few channels is read as it lies. `vectors_over_filters`: where each
+    channel has a filter of its own, weights that are computed are read with channels innermost.
+    """
 
     reads_few: bool = True
+    vectors_over_filters: bool = True
 
     def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return channels_last(site.ctx.rank(i)) if i == 0 and not _few_channels(site.x) else None
@@ -85,7 +89,9 @@ class ChannelsLast(LayoutPolicy):
         as_it_lies = self.reads_few and _few_channels(site.x) and is_row_major(site.x)
         others: dict[int, Layout] = {} if as_it_lies else {0: wanted}
         if not site.is_constant(1):  # kernels copy them as they go: from the model's order
-            others[1] = None
+            w = site.ctx.tensor(1)
+            alone = self.vectors_over_filters and op.group > 1 and w.dims[1] == 1  # type: ignore[attr-defined]
+            others[1] = (*range(2, w.rank), 0, 1) if alone and w.rank <= MOST_DEPTHWISE_RANK else None
         return Orders([wanted], others)
 
 

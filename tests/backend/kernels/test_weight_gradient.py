@@ -84,6 +84,14 @@ def test_against_the_sums(n: int, c: int, m: int, windows: list[Window], cores: 
     check(n, c * group, m * group, windows, group, cores=min(cores, 2))
 
 
+@settings(max_examples=15)
+@given(st.integers(1, 3), st.integers(2, 70), st.lists(window(), min_size=1, max_size=3), st.sampled_from([1, 1, 2]))
+@example(3, 40, [(12, 3, 1, 1, 1), (12, 3, 1, 1, 1)], 2)
+@example(1, 33, [(9, 5, 2, 2, 1), (9, 5, 2, 2, 1)], 1)
+def test_one_filter_a_channel(n: int, channels: int, windows: list[Window], cores: int) -> None:
+    check(n, channels, channels, windows, channels, cores=cores)
+
+
 @pytest.mark.parametrize("level", [0, 1])
 def test_operands_as_they_lie(level: int) -> None:
     check(2, 6, 20, [(7, 3, 2, 1, 1), (6, 2, 1, 0, 2)], 2, level=level)

@@ -31,7 +31,7 @@ from ....ir.types import BOOL, ceil_div
 from ....kernel_ir.builder import F32PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Epilogue, Fusion, load, widen
-from ...lowering import KernelCall, LowerContext, Weight
+from ...lowering import KernelCall, LowerContext, Operand
 from ..matmul.blocking import padded_columns, static
 from .layer import ConvAlgorithm, ConvLayer
 from .spatial import SpatialAxis, lines_of, rows_met, run_lengths
@@ -66,13 +66,15 @@ def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCa
         Depthwise(k, ctx, s, rows, line, padded, Epilogue(k, fusion), k["w"], k["bias"]).emit(k["begin"], k["end"])
         return k.func
 
-    func = ctx.function("depthwise", fusion.node, build)
+    func = ctx.function("depthwise", fusion.node, build, s.constant)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * rows.output)
 
 
-def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Weight, int]:
+def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Operand, int]:
     """The filters as [tap][channel], and the distance of taps."""
     channels = s.groups * s.group_outputs
+    if not s.constant:
+        return s.w, channels
     padded = padded_columns(channels, ctx.lanes)
     assert s.w.data is not None
     w = np.zeros((s.taps, padded), np.float32)
@@ -174,7 +176,7 @@ class Depthwise:
         def block(c: KValue, mask: KValue | None) -> None:
             def taps(kh: KValue, acc: list[KValue]) -> list[KValue]:
                 row = self.input_row(x_row, kh)
-                return self.feed(start, n, place, row, c, mask, [self.filter_row(kh, c)], acc)
+                return self.feed(start, n, place, row, c, mask, [self.filter_row(kh, c, mask)], acc)
 
             acc = k.for_(first, last, 1, [self.bias_of(c, mask)] * n, taps)
             self.finish(y_row + start, c, mask, acc)
@@ -204,7 +206,7 @@ class Depthwise:
         unpadded = begun * rows.stride >= static(rows.pad) and last_row <= static(rows.input)
 
         def block(c: KValue, mask: KValue | None) -> None:
-            bias, weights = self.bias_of(c, mask), [self.filter_row(kh, c) for kh in range(rows.kernel)]
+            bias, weights = self.bias_of(c, mask), [self.filter_row(kh, c, mask) for kh in range(rows.kernel)]
             after = self.after(c, n) if mask is None else None
 
             def meet(m: KValue, behind: list[int], acc: list[KValue], inside: bool) -> list[KValue]:
@@ -256,10 +258,11 @@ class Depthwise:
         """What accumulators of the channels from `c` on start from."""
         return self.k.load(self.bias, c if self.s.b is not None else 0, self.lanes, mask)
 
-    def filter_row(self, kh: KValue | int, c: KValue) -> list[KValue]:
-        """The taps of the filter's row `kh` for the channels from `c` on."""
-        k, n, lanes = self.k, self.line.kernel, self.lanes
-        return [k.load(self.weights, (kh * n + j) * self.padded + c, lanes, align=4 * lanes) for j in range(n)]
+    def filter_row(self, kh: KValue | int, c: KValue, mask: KValue | None) -> list[KValue]:
+        """The taps of the filter's row `kh` for the channels from `c` on; constant ones are padded to whole vectors."""
+        k, n, lanes, constant = self.k, self.line.kernel, self.lanes, self.s.constant
+        own, align = (None, 4 * lanes) if constant else (mask, None)
+        return [k.load(self.weights, (kh * n + j) * self.padded + c, lanes, own, align=align) for j in range(n)]
 
     def feed(
         self,

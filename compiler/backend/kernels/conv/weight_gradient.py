@@ -15,87 +15,19 @@ element is at most (b + P / b) · ε · Σ |x · dy|, NaN and Inf apart, which c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from ....ir.graph import Node
 from ....ir.ops.conv_weight_gradient import ConvWeightGradient
-from ....ir.ops.geometry import WindowGeometry
-from ....ir.types import Dim, TensorType, ceil_div, prod
+from ....ir.types import Dim, prod
 from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, KType
 from ...lowering import KernelCall, LowerContext, Scratch, lowers
 from ...microkernels.table import tallest_tile, widest_tile
-from ..plain import decompose
+from .weight_gradient_depthwise import DepthwiseGradient, is_depthwise, panel_vectors
+from .weight_gradient_sizes import Sizes, input_row, output_row, place, split
 
-CHUNK = 96  # input channels of a work item; chosen, not measured
-PANEL_NBYTES = 64 << 10  # of packed dy, which stays in the second-level cache; chosen, not measured
-LINE_PIXELS = 512  # of a line at a time; chosen, not measured
 Tile = Callable[[KValue, KValue, int], None]  # of a tap of the last axis, from a channel on, so many channels
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Operands, sizes and blocks of one gradient.
-
-    Attributes:
-        rows: lines of dy, over all images. chunk: input channels of a work item, whole tiles. tile_rows, vectors: of
-            the register tile. block_rows, block_pixels: lines, and pixels of each, that are packed at a time.
-    """
-
-    x: TensorType
-    dy: TensorType
-    dw: TensorType
-    geometry: WindowGeometry
-    groups: int
-    lanes: int
-    tile_rows: int
-    vectors: int
-
-    @property
-    def inputs(self) -> int:
-        """Input channels of a group."""
-        return self.dw.static_shape[1]
-
-    @property
-    def outputs(self) -> int:
-        """Output channels of a group."""
-        return self.dw.static_shape[0] // self.groups
-
-    @property
-    def width(self) -> int:
-        """Columns of a panel."""
-        return self.vectors * self.lanes
-
-    @property
-    def rows(self) -> Dim:
-        return self.dy.dims[0] * prod(self.geometry.output[:-1])
-
-    @property
-    def chunk(self) -> int:
-        return min(ceil_div(CHUNK, self.tile_rows), ceil_div(self.inputs, self.tile_rows)) * self.tile_rows
-
-    @property
-    def n_chunks(self) -> int:
-        return -(-self.inputs // self.chunk)
-
-    @property
-    def n_panels(self) -> int:
-        return -(-self.outputs // self.width)
-
-    @property
-    def tap_rows(self) -> int:
-        """Taps of all axes but the last."""
-        return math.prod(self.geometry.kernel[:-1])
-
-    @property
-    def block_pixels(self) -> int:
-        line = self.geometry.output[-1]
-        return min(line, LINE_PIXELS) if isinstance(line, int) else LINE_PIXELS
-
-    @property
-    def block_rows(self) -> int:
-        return max(1, PANEL_NBYTES // max(1, self.block_pixels * self.width * 4))
 
 
 @lowers(ConvWeightGradient)
@@ -110,17 +42,20 @@ def lower_weight_gradient(ctx: LowerContext, node: Node) -> KernelCall:
     s = Sizes(x.tensor, dy.tensor, dw, op.geometry(x.tensor, dy.tensor), op.group, ctx.lanes,
               tallest_tile(ctx.target, vectors), vectors)  # fmt: skip
 
+    own = panel_vectors(s, ctx.target.n_registers) if is_depthwise(s) else 0
+
     def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [("x", F32PTR), ("dy", F32PTR), ("dw", F32PTR), ("panel", F32PTR)])
-        WeightGradient(k, s).emit()
+        names = ["x", "dy", "dw", *(() if own else ("panel",))]
+        k = ctx.kernel(name, [(n, F32PTR) for n in names])
+        (DepthwiseGradient(k, s, own) if own else WeightGradient(k, s)).emit()
         return k.func
 
     func = ctx.function("weight_gradient", node, build)
-    scratch = Scratch(4 * s.block_rows * s.block_pixels * s.width)
-    items = s.groups * s.tap_rows * s.n_chunks * s.n_panels
+    scratch = () if own else (Scratch(4 * s.block_rows * s.block_pixels * s.width),)
+    items = s.tap_rows * (-(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels)
     flops = 2 * prod(dy.tensor.dims) * s.inputs * math.prod(s.geometry.kernel)
     nbytes = x.tensor.nbytes + dy.tensor.nbytes + dw.nbytes
-    return KernelCall(func, (x, dy, node.outputs[0], scratch), items, label=node.name, flops=flops, nbytes=nbytes)
+    return KernelCall(func, (x, dy, node.outputs[0], *scratch), items, label=node.name, flops=flops, nbytes=nbytes)
 
 
 class WeightGradient:
@@ -215,7 +150,7 @@ class Part:
         column = self.group * s.outputs + self.m0
 
         def row(r: KValue, _: list[KValue]) -> None:
-            base = self.row_base(r, strides) + column * k.index(strides[1])
+            base = output_row(k, s, r) + column * k.index(strides[1])
 
             def pixel(w: KValue, _: list[KValue]) -> None:
                 source = k.gep(k["dy"], base + w * k.index(strides[-1]))
@@ -235,15 +170,6 @@ class Part:
             return k.load(source, j * lanes, lanes, mask)
         return k.gather(source, (k.ramp(lanes) + j * lanes) * k.splat(k.index(step), lanes), mask)
 
-    def row_base(self, r: KValue, strides: tuple[Dim, ...]) -> KValue:
-        """Where line r of dy begins."""
-        k, s = self.k, self.s
-        index = split(k, r, (s.dy.dims[0], *s.geometry.output[:-1]))
-        base = k.index(0)
-        for i, step in zip(index, (strides[0], *strides[2:-1]), strict=True):
-            base = base + i * k.index(step)
-        return base
-
     def tile(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue, kw: KValue, c: KValue, height: int) -> None:
         """`height` input channels from c on, one tap: its block's sum, added to the result."""
         k, s, g = self.k, self.s, self.s.geometry
@@ -257,7 +183,7 @@ class Part:
         width = self.vectors * s.lanes
 
         def row(r: KValue, acc: list[KValue]) -> list[KValue]:
-            base, valid = self.input_row(r)
+            base, valid = input_row(k, s, r, self.outer)
             source = k.gep(k["x"], base + channel + shift * k.index(strides[-1]))
             panel = k.gep(k["panel"], ((r - r0) * s.block_pixels - w0) * width)
 
@@ -277,35 +203,20 @@ class Part:
             for j in range(self.vectors):
                 self.store(kw, c + i, j, self.stored(kw, c + i, j) + sums[i * self.vectors + j])
 
-    def input_row(self, r: KValue) -> tuple[KValue, KValue]:
-        """Where x's line under line r and the item's taps begins, and whether it is one."""
-        k, s, g = self.k, self.s, self.s.geometry
-        image, *out = split(k, r, (s.dy.dims[0], *g.output[:-1]))
-        strides, valid = s.x.strides, k.index(0) == 0
-        base = image * k.index(strides[0])
-        for axis, (o, tap) in enumerate(zip(out, self.outer, strict=True)):
-            at = o * g.strides[axis] + tap * g.dilations[axis] - k.index(g.pads_begin[axis])
-            valid = valid & (at >= 0) & (at < k.index(g.input[axis]))
-            base = base + at * k.index(strides[2 + axis])
-        return base, valid
-
-    def place(self, kw: KValue, c: KValue, j: int) -> KValue:
+    def at(self, kw: KValue, c: KValue, j: int) -> KValue:
         """Where vector j of the result's columns for an input channel and a tap begins."""
-        k, s, strides = self.k, self.s, self.s.dw.strides
-        at = (self.group * s.outputs + self.m0 + j * s.lanes) * k.index(strides[0]) + c * k.index(strides[1])
-        for tap, step in zip((*self.outer, kw), strides[2:], strict=True):
-            at = at + tap * k.index(step)
-        return at
+        m = self.group * self.s.outputs + self.m0 + j * self.s.lanes
+        return place(self.k, self.s, [*self.outer, kw], m, c)
 
     def stored(self, kw: KValue, c: KValue, j: int) -> KValue:
-        k, s, at = self.k, self.s, self.place(kw, c, j)
+        k, s, at = self.k, self.s, self.at(kw, c, j)
         mask = self.mask if j == self.vectors - 1 else None
         if s.dw.strides[0] == 1:
             return k.load(k["dw"], at, s.lanes, mask)
         return k.gather(k.gep(k["dw"], at), self.apart(), mask)
 
     def store(self, kw: KValue, c: KValue, j: int, value: KValue) -> None:
-        k, s, at = self.k, self.s, self.place(kw, c, j)
+        k, s, at = self.k, self.s, self.at(kw, c, j)
         mask = self.mask if j == self.vectors - 1 else None
         if s.dw.strides[0] == 1:
             k.store(k["dw"], at, value, mask)
@@ -316,8 +227,3 @@ class Part:
         """Distances of a vector's columns in the result."""
         k, s = self.k, self.s
         return k.ramp(s.lanes) * k.splat(k.index(s.dw.strides[0]), s.lanes)
-
-
-def split(k: Builder, flat: KValue, dims: Sequence[Dim]) -> list[KValue]:
-    """The index along each axis of a flat one, outermost first."""
-    return decompose(k, flat, range(len(dims)), dims)

@@ -96,7 +96,7 @@ class ConvShape:
         values = [self.x, self.w] + ([self.b] if self.b is not None else [])
         if self.y.dtype not in (F32, F16, BF16) or any(v.tensor.dtype not in (F32, F16, BF16) for v in values):
             return False
-        if not self.constant and self.w.tensor.layout is not None:
+        if not self.constant and self.w.tensor.layout is not None and not self.reads_filters:
             return False
         bias_ready = self.b is None or self.b.data is not None or self.b.tensor.dtype == F32
         return bias_ready and self.y.axis_order == self.last_order
@@ -107,9 +107,20 @@ class ConvShape:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each channel has filters of its own, which are constant, along one or two axes."""
+        """Whether each channel has filters of its own along one or two axes, constant or as they are read."""
         single = self.group_inputs == 1 and self.groups > 1
-        return self.tiled and single and self.channels_last_input and self.rank <= 2 and self.constant
+        return self.tiled and single and self.channels_last_input and self.rank <= 2 and (
+            self.constant or self.reads_filters)  # fmt: skip
+
+    @property
+    def reads_filters(self) -> bool:
+        """Whether computed weights lie as a depthwise kernel reads them: [tap][channel], f32."""
+        w, single = self.w.tensor, self.group_inputs == 1 and self.groups > 1
+        if self.constant or not single or self.rank > 2 or not self.channels_last_input or w.dtype != F32:
+            return False
+        channels, kernel = self.groups * self.group_outputs, self.geometry.kernel
+        apart = [channels * int(np.prod(kernel[d + 1 :])) for d in range(self.rank)]
+        return w.strides[0] == 1 and [*w.strides[2:]] == apart
 
     def walk(self) -> Walk:
         """How output pixels find their input."""
