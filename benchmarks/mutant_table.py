@@ -35,6 +35,7 @@ LINK = "tests/backend/test_link.py"
 KNOWN = "tests/ir/test_ops_base.py -k known_contents"
 FLOW = "tests/integration/test_control_flow.py"
 FORGED = "tests/runtime/test_forged_plans.py"
+DATA, DATA_TESTS = "runtime/train/data", "tests/train/data"
 
 MUTANTS: tuple[Mutant, ...] = (
     # -- kernels: which bytes they write ------------------------------------------------------------------------------
@@ -225,4 +226,22 @@ MUTANTS: tuple[Mutant, ...] = (
            "runtime/control.py", "(trips is None or i < trips)", "(trips is None or i <= trips)", (f"{FLOW} -k loop",)),
     Mutant("interface-unchecked", "code runs with any manifest",
            "runtime/interface.py", "if found == expected:", "if found:", (f"{FORGED} -k another",)),
+    Mutant("every-epoch-alike", "samples come in the same order in every epoch",
+           f"{DATA}/order.py", "^ np.array([high], _U64)", "^ np.array([0], _U64)", (f"{DATA_TESTS}/test_order.py",)),
+    Mutant("crop-by-row", "a sample's random transforms depend on where it is in its batch",
+           f"{DATA}/transforms.py", "self.stage, self.indices[row]]", "self.stage, row]",
+           (f"{DATA_TESTS}/test_transforms.py -k alike",)),
+    Mutant("tensors-overlap", "the tensors of a batch lie on each other in the memory that loader processes share",
+           f"{DATA}/processes.py", "[0, *accumulate(_sizes(specs, rows))][: len(specs)]", "[0 for _ in specs]",
+           (f"{DATA_TESTS}/test_loader.py -k depend",)),
+    Mutant("resumed-one-early", "the state of a loader is one batch behind",
+           f"{DATA}/loader.py", "self.close()\n        self._epoch, self._place = epoch, place",
+           "self.close()\n        self._epoch, self._place = epoch, max(place - 1, 0)",
+           (f"{DATA_TESTS}/test_loader.py -k resuming",)),
+    Mutant("one-worker-fewer", "a worker fewer than keeps up with training",
+           f"{DATA}/workers.py", "return enough[0]", "return max(enough[0] - 1, 1)",
+           (f"{DATA_TESTS}/test_workers.py",)),
+    Mutant("idx-unchecked", "an IDX file that is longer than its header says is read",
+           f"{DATA}/idx.py", "if len(data) != nbytes or", "if len(data) < nbytes or",
+           (f"{DATA_TESTS}/test_formats.py -k idx",)),
 )  # fmt: skip
