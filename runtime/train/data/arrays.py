@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from ....errors import InvalidData
 from .dataset import ArrayDataset
 from .files import MOST_BYTES, existing, unreadable
 
+DEFLATE_RATIO = 1032
+"""Deflate packs no more bytes into one."""
+
 
 def npz_dataset(path: Path | str, names: Mapping[str, str] | None = None) -> ArrayDataset:
     """The arrays of an .npz file; names: tensor → array, all arrays under their own names otherwise.
@@ -23,9 +27,7 @@ def npz_dataset(path: Path | str, names: Mapping[str, str] | None = None) -> Arr
     path = existing(path, ".npz file")
     try:
         with zipfile.ZipFile(path) as archive:
-            nbytes = sum(member.file_size for member in archive.infolist())
-        if nbytes > MOST_BYTES:
-            raise InvalidData("too large", where=str(path), expected=f"at most {MOST_BYTES} bytes", found=nbytes)
+            _check_promises(archive, path)
         with np.load(path, allow_pickle=False) as file:
             wanted = names or {name: name for name in file.files}
             absent = [name for name in wanted.values() if name not in file.files]
@@ -37,6 +39,27 @@ def npz_dataset(path: Path | str, names: Mapping[str, str] | None = None) -> Arr
     except OSError as error:
         raise unreadable(path, error) from error
     return ArrayDataset(arrays, str(path))
+
+
+def _check_promises(archive: zipfile.ZipFile, path: Path) -> None:
+    """Hold what members and their headers promise against each other, before memory is taken for it.
+
+    Raises:
+        InvalidData: more bytes than deflate can pack into the member, or others than the array's header says.
+    """
+    for member in archive.infolist():
+        where = f"{path}, {member.filename}"
+        most = min(MOST_BYTES, DEFLATE_RATIO * (member.compress_size + 1))
+        if member.file_size > most:
+            raise InvalidData("too large", where=where, expected=f"at most {most} bytes", found=member.file_size)
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            nbytes = file.tell() + math.prod(shape) * dtype.itemsize
+        if nbytes != member.file_size and not dtype.hasobject:
+            raise InvalidData("not as long as its header says", where=where, found=f"{member.file_size} bytes",
+                              expected=f"{nbytes} for {dtype}{list(shape)}")  # fmt: skip
 
 
 def npy_dataset(files: Mapping[str, Path | str]) -> ArrayDataset:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import InvalidData, UsageError
 from .dataset import ArrayDataset
-from .files import existing, unreadable
+from .files import MOST_BYTES, existing, unreadable
 
 
 def table_dataset(path: Path | str, columns: Mapping[str, str] | None = None) -> ArrayDataset:
@@ -37,6 +37,8 @@ def _read(path: Path, columns: list[str] | None) -> Any:
     try:
         with path.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
+        if is_parquet:
+            _check_size(parquet.read_metadata(path), path)
         names = (parquet.read_schema(path) if is_parquet else arrow.ipc.open_file(path).schema).names
         absent = [name for name in columns or [] if name not in names]
         if absent:
@@ -48,6 +50,13 @@ def _read(path: Path, columns: list[str] | None) -> Any:
         if error.errno:
             raise unreadable(path, error) from error
         raise InvalidData("no sound Parquet or Arrow file", where=str(path), found=error) from error
+
+
+def _check_size(metadata: Any, path: Path) -> None:
+    """Refuse a Parquet file whose groups of rows promise too much, before they are read."""
+    nbytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    if not 0 <= nbytes <= MOST_BYTES:
+        raise InvalidData("too large", where=str(path), expected=f"at most {MOST_BYTES} bytes", found=nbytes)
 
 
 def _array(column: Any, path: Path, name: str) -> np.ndarray:

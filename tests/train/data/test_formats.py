@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +110,10 @@ def test_malformed_numpy_files(tmp_path: Path) -> None:
     whole = (tmp_path / "s.npz").read_bytes()
     written(tmp_path / "t.npz", whole[:-40])
     written(tmp_path / "b.npz", whole[:900] + bytes([whole[900] ^ 1]) + whole[901:])
-    for name in ("o", "e", "t", "b"):
+    with zipfile.ZipFile(tmp_path / "h.npz", "w") as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 10**3)})
+        file.write(bytes(8))
+    for name in ("o", "e", "t", "b", "h"):
         with pytest.raises(InvalidData, match=name):
             npz_dataset(tmp_path / f"{name}.npz")
     for data in (b"", b"no", whole):

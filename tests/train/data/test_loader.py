@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,23 @@ def test_a_worker_that_is_killed_is_an_error() -> None:
         os.waitpid(-1, os.WNOHANG)  # nobody is left
 
 
+def test_no_moment_to_be_killed_in_hangs() -> None:
+    long = ArrayDataset({"x": np.zeros((400_000, 64), np.float32)})
+    for _ in range(12):
+        with Loader(long, 4, kind="processes", workers=3, prefetch=1) as data:
+            batches = iter(data)
+            next(batches)
+            assert isinstance(data._pool, ProcessPool)
+            victim = data._pool.pids[int(RNG.integers(3))]
+            killer = threading.Timer(RNG.uniform(0, 0.05), os.kill, (victim, signal.SIGKILL))
+            killer.start()
+            with pytest.raises(ResourceLimit, match=f"loader process {victim} ended by signal SIGKILL"):
+                list(batches)
+            killer.join()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 def test_closing_leaves_no_process() -> None:
     data = Loader(SequenceDataset(Slow()), 4, kind="processes", workers=2)
     next(iter(data))
@@ -186,7 +204,7 @@ def test_workers_adapt_while_training(kind: str) -> None:
     for count, batch in enumerate(data):
         found.append(batch)
         if count == 1:
-            balance = data.adapt(step_seconds=0.010, most=4)  # a batch takes 20 ms: two or three workers
+            balance = data.adapt(step_seconds=0.040, most=4)  # a batch takes 80 ms: two or three workers
             assert balance.before == 1 and 2 <= balance.workers <= 4 and "needed" in str(balance)
             assert data.workers == balance.workers
         if count == 3:
@@ -199,5 +217,5 @@ class Slow(Sour):
         return 32
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        time.sleep(0.005)
+        time.sleep(0.02)
         return {"x": np.full(4, index, np.float32)}
