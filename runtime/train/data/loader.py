@@ -96,7 +96,7 @@ class Loader:
                     begun, number = begun + 1, number + 1
                 loaded = pool.get()
                 rows = len(next(iter(loaded.batch.values()), ()))
-                self._note(loaded.seconds / max(rows, 1))
+                self._note(loaded.seconds / max(rows, 1) * self._ease(workers))
                 self._step()
                 yield loaded.batch
         finally:
@@ -107,6 +107,10 @@ class Loader:
         self._place += 1
         if self._place == len(self):
             self._epoch, self._place = self._epoch + 1, 0
+
+    def _ease(self, workers: int) -> float:
+        """Seconds of a sample on one worker alone over those on each of several, which hinder each other: S(n)/n."""
+        return self._speedups[workers - 1] / workers if 0 < workers <= len(self._speedups) else 1.0
 
     def _note(self, seconds: float) -> None:
         """Seconds of one sample, averaged over the last batches, as caches fill and files differ."""
@@ -166,6 +170,7 @@ class Loader:
         """
         most = most or len(os.sched_getaffinity(0))
         if len(self._speedups) < most:
+            self._sample_seconds = None  # what was noted of several workers says nothing of one
             self._speedups = measured_speedups([self._rate(workers) for workers in range(1, most + 1)])
         begin = time.perf_counter()
         self._samples(self._epoch, self._place)

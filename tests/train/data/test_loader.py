@@ -212,6 +212,16 @@ def test_workers_adapt_while_training(kind: str) -> None:
     assert same(found, expected)
 
 
+def test_times_of_several_workers_are_those_of_one() -> None:
+    data = Loader(SequenceDataset(Locked()), 4, workers=2)
+    data.adapt(step_seconds=1.0, most=2)
+    alone = data._sample_seconds
+    data._workers = 2  # two at a lock: each sample takes twice as long, which S(2) = 1 says already
+    list(data)
+    assert alone is not None and data._sample_seconds is not None
+    assert data._speedups[1] < 1.4 and data._sample_seconds < 1.5 * alone
+
+
 class Slow(Sour):
     def __len__(self) -> int:
         return 32
@@ -219,3 +229,15 @@ class Slow(Sour):
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         time.sleep(0.02)
         return {"x": np.full(4, index, np.float32)}
+
+
+class Locked(Slow):
+    """Samples of which one is loaded at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        with self.lock:
+            return super().__getitem__(index)
