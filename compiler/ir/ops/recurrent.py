@@ -206,8 +206,10 @@ class Recurrent(Operator):
         raise NotImplementedError
 
     def gradient(self, back: Backward) -> Sequence[PyAny]:
-        """See recurrent_gradient.py."""
+        """See recurrent_gradient.py. Raises UnsupportedOp: the number of steps is open."""
         shape = self.shape(back.ctx)
+        if not isinstance(shape.steps, int):
+            back.refuse("a recurrent operator of an open number of steps", shape.steps)
         reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[self.direction]
         sizes = Sequences(shape.steps, shape.hidden, self.n_gates, self.functions(), reverse, self.clip,
                           self.layout == 1)  # fmt: skip

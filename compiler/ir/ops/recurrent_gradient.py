@@ -18,7 +18,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I32, I64, Dim
+from ..types import I32, I64
 from .backward import Backward, filled
 from .recurrent_slopes import Function
 
@@ -34,7 +34,7 @@ class Sequences:
             from the last step to the first. clip: see ONNX. batch_first: layout=1.
     """
 
-    steps: Dim
+    steps: int
     hidden: int
     gates: int
     functions: Sequence[Sequence[Function]]
@@ -49,8 +49,9 @@ class Direction:
 
     Attributes:
         of_x, of_h: x·Wᵀ and h·Rᵀ with their biases, of all gates and steps. h: the states before each step.
-        r: [gates · H, H]. rb: the biases in of_h. p: P of each gate i, o, f. c: the first cell states. alive: per step whether a row still
-        runs, None: all do. dy: received by each step's result. dh, dc: received by the last states, None for 0.
+        r: [gates · H, H]. rb: the biases in of_h. p: P of each gate i, o, f. c: the first cell states.
+        alive: per step whether a row still runs; None: all do.
+        dy: received by each step's result. dh, dc: received by the last states, None for 0.
     """
 
     g: PyAny
@@ -106,10 +107,8 @@ def recurrent_gradient(back: Backward, s: Sequences, cell: Cell) -> list[PyAny]:
     """Gradients of X, W, R, B, sequence_lens (none), initial_h, initial_c and P.
 
     Raises:
-        UnsupportedOp: the number of steps is open, or more than LONGEST.
+        UnsupportedOp: the number of steps is 0 or more than LONGEST.
     """
-    if not isinstance(s.steps, int):
-        back.refuse("a recurrent operator of an open number of steps", s.steps)
     if not 0 < s.steps <= LONGEST:
         back.refuse(f"a recurrent operator of no steps or more than {LONGEST}", s.steps)
     found = [_of_direction(back, s, cell, d) for d in range(len(s.reverse))]
@@ -131,7 +130,7 @@ def _of_direction(back: Backward, s: Sequences, cell: Cell, d: int) -> list[PyAn
     wb, rb = split(g, reader.part(3), 2, 0) if reader.part(3) is not None else (None, None)
     y, h0, c0 = reader.result(back.outputs[0]), reader.state(back.inputs, 5), reader.state(back.inputs, 6)
     first = filled(g, split(g, y, s.steps, 0)[0], 0.0) if h0 is None else h0
-    before = first if s.steps == 1 else g.Concat(first, _steps(g, y, 0, int(s.steps) - 1), axis=0)
+    before = first if s.steps == 1 else g.Concat(first, _steps(g, y, 0, s.steps - 1), axis=0)
     pulled = cell(Direction(
         g, s, s.functions[d], _product(g, x, w, wb), _product(g, before, r, rb), before, r, rb, reader.peepholes(),
         filled(g, first, 0.0) if c0 is None else c0, reader.alive(), reader.received(),
@@ -185,12 +184,12 @@ class _Reader:
         lengths = self._given(self.back.inputs, 4)
         if lengths is not None:
             return self.g.ReverseSequence(v, self.g.Cast(lengths, to=I64), batch_axis=1, time_axis=0)
-        steps = int(self.s.steps)  # type: ignore[arg-type]
+        steps = self.s.steps
         return self.g.Slice(v, np.array([steps - 1]), np.array([-steps - 1]), np.array([0]), np.array([-1]))
 
     def received(self) -> list[PyAny]:
         """Gradient of each step's result, None for 0."""
-        steps = int(self.s.steps)  # type: ignore[arg-type]
+        steps = self.s.steps
         dy = self.back.received[0]
         return [None] * steps if dy is None else split(self.g, self.result(dy), steps, 0)
 
@@ -204,7 +203,7 @@ class _Reader:
         lengths = self._given(self.back.inputs, 4)
         if lengths is None:
             return None
-        steps = int(self.s.steps)  # type: ignore[arg-type]
+        steps = self.s.steps
         column = self.g.Unsqueeze(lengths, np.array([0, 2]))
         counted = self.g.const(np.arange(steps).reshape(steps, 1, 1), I32)
         return split(self.g, self.g.Less(counted, column), steps, 0)
@@ -212,7 +211,7 @@ class _Reader:
 
 def split(g: PyAny, v: PyAny, parts: int, axis: int) -> list[PyAny]:
     """Equal parts along an axis."""
-    return [v] if parts == 1 else g.Split(v, None, axis=axis, num_outputs=parts, n_outputs=parts)  # type: ignore[no-any-return]
+    return [v] if parts == 1 else g.Split(v, None, axis=axis, num_outputs=parts, n_outputs=parts)
 
 
 def joined(g: PyAny, parts: Sequence[PyAny], axis: int) -> PyAny:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,19 @@ class Block(nn.Module):
         return x + self.narrow(nn.functional.gelu(self.wide(x)))
 
 
+class Words(nn.Module):
+    """A language model: an embedding, two recurrent layers, scores of all words."""
+
+    def __init__(self, layer, width: int = 24) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 16)
+        self.layers = layer(16, 24, 2)
+        self.head = nn.Linear(width, 11)
+
+    def forward(self, ids):
+        return self.head(self.layers(self.words(ids))[0])
+
+
 def with_gradients(module, example) -> onnx.ModelProto:
     """The module as ONNX with weights as inputs, and the gradients of the sum of its result's squares."""
     buffer = io.BytesIO()
@@ -86,7 +101,9 @@ def with_gradients(module, example) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("make", "example"),
     [(Residual, torch.linspace(-1, 1, 2 * 3 * 17 * 19).reshape(2, 3, 17, 19).sin()),
-     (Block, torch.arange(14).reshape(2, 7) % 11)],
+     (Block, torch.arange(14).reshape(2, 7) % 11),
+     *((partial(Words, layer), torch.arange(15).reshape(5, 3) % 7) for layer in (nn.RNN, nn.GRU, nn.LSTM)),
+     (partial(Words, partial(nn.LSTM, bidirectional=True, batch_first=True), 48), torch.arange(15).reshape(3, 5) % 7)],
 )  # fmt: skip
 def test_gradients_of_whole_models(make, example) -> None:
     torch.manual_seed(0)

@@ -63,7 +63,7 @@ def takes_double(case: Case) -> bool:
     """Whether the operator is defined for f64 (RotaryEmbedding is not; its parts are)."""
     try:
         build(case)
-    except InvalidModel:
+    except (InvalidModel, UnsupportedOp):
         return False
     return True
 
