@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .compiler.trainer import Trainer as Trainer
     from .compiler.training.optimizers.adam import Adam as Adam
     from .compiler.training.optimizers.adam import AdamW as AdamW
+    from .compiler.training.optimizers.rmsprop import Adagrad as Adagrad
+    from .compiler.training.optimizers.rmsprop import RMSprop as RMSprop
     from .compiler.training.optimizers.sgd import SGD as SGD
     from .errors import AccuracyMismatch as AccuracyMismatch
     from .errors import CompilerMissing as CompilerMissing
@@ -52,6 +54,8 @@ _HOMES = {
     "SGD": ".compiler.training.optimizers.sgd",
     "Adam": ".compiler.training.optimizers.adam",
     "AdamW": ".compiler.training.optimizers.adam",
+    "Adagrad": ".compiler.training.optimizers.rmsprop",
+    "RMSprop": ".compiler.training.optimizers.rmsprop",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
     "Profile": ".runtime.profiling.profile",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ RATE = 0.05
 def sgd(o: parax.SGD, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
     d = g + o.weight_decay * p
     if o.momentum:
-        s["momentum"] = o.momentum * s["momentum"] + d
+        s["momentum"] = o.momentum * s["momentum"] + d * (1 - o.dampening if t > 1 else 1)
         d = d + o.momentum * s["momentum"] if o.nesterov else s["momentum"]
     return p - RATE * d
 
@@ -37,10 +38,32 @@ def adam(o: parax.Adam, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.nd
     return p - RATE * mean / (np.sqrt(square) + o.eps)
 
 
+def rmsprop(o: parax.RMSprop, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
+    g = g + o.weight_decay * p
+    s["square"] = spread = o.alpha * s["square"] + (1 - o.alpha) * g * g
+    if o.centered:
+        s["mean"] = o.alpha * s["mean"] + (1 - o.alpha) * g
+        spread = spread - s["mean"] ** 2
+    d = g / (np.sqrt(spread) + o.eps)
+    if o.momentum:
+        s["momentum"] = d = o.momentum * s["momentum"] + d
+    return p - RATE * d
+
+
+def adagrad(o: parax.Adagrad, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
+    g = g + o.weight_decay * p
+    s["square"] = s["square"] + g * g
+    return p - RATE / (1 + (t - 1) * o.lr_decay) * g / (np.sqrt(s["square"]) + o.eps)
+
+
 CASES: list[tuple[Optimizer, Callable]] = [
     (parax.SGD(lr=RATE), sgd),
     (parax.SGD(lr=RATE, momentum=0.9, weight_decay=0.1), sgd),
     (parax.SGD(lr=RATE, momentum=0.8, nesterov=True), sgd),
+    (parax.SGD(lr=RATE, momentum=0.8, dampening=0.3), sgd),
+    (parax.RMSprop(lr=RATE, alpha=0.9, weight_decay=0.1), rmsprop),
+    (parax.RMSprop(lr=RATE, alpha=0.8, momentum=0.5, centered=True, eps=1e-2), rmsprop),
+    (parax.Adagrad(lr=RATE, lr_decay=0.1, weight_decay=0.1), adagrad),
     (parax.Adam(lr=RATE, weight_decay=0.2), adam),
     (parax.AdamW(lr=RATE, weight_decay=0.3, eps=1e-6), adam),
 ]
@@ -82,6 +105,7 @@ def test_clipping() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"lr": -1.0}, {"lr": 0.1, "momentum": 1.0}, {"lr": 0.1, "nesterov": True},
+                                      {"lr": 0.1, "momentum": 0.9, "nesterov": True, "dampening": 0.1},
                                       {"lr": float("nan")}, {"lr": "0.1"}])  # fmt: skip
 def test_settings_out_of_range(settings: dict) -> None:
     with pytest.raises(parax.UsageError):
@@ -107,3 +131,32 @@ def test_norm_of_any_length(length: int) -> None:
     found = session.run({spec.name: feeds[spec.name] for spec in session.inputs})
     expected = 2 * np.sqrt((gradient.astype(np.float64) ** 2).sum())
     assert float(found["norm"]) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer, settings", [
+    (parax.SGD(lr=RATE, momentum=0.8, dampening=0.3, weight_decay=0.1), {}),
+    (parax.SGD(lr=RATE, momentum=0.8, nesterov=True), {}),
+    (parax.Adam(lr=RATE, beta1=0.8), {"betas": (0.8, 0.999)}),
+    (parax.AdamW(lr=RATE), {"betas": (0.9, 0.999)}),
+    (parax.RMSprop(lr=RATE, momentum=0.5), {}),
+    (parax.RMSprop(lr=RATE, centered=True, eps=1e-3), {}),
+    (parax.Adagrad(lr=RATE, lr_decay=0.1), {}),
+], ids=repr)  # fmt: skip
+def test_twenty_steps_of_torch(optimizer: Optimizer, settings: dict) -> None:
+    torch = pytest.importorskip("torch")
+    own = {f.name: getattr(optimizer, f.name) for f in fields(optimizer) if not f.name.startswith("beta")}
+    rng = np.random.default_rng(0)
+    start = rng.standard_normal(33).astype(np.float32)
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    other = getattr(torch.optim, type(optimizer).__name__)([parameter], **own, **settings)
+    session = compile_graph(update_graph(optimizer, [Group("all", 33)], 1, Clip()), parax.CompileOptions()).session()
+    state = {"all.weights": start, **{f"all.{slot}": np.zeros(33, np.float32) for slot in optimizer.kept()}}
+    for t in range(1, 21):
+        gradient = rng.standard_normal(33).astype(np.float32)
+        numbers = {"rate": np.float32(RATE), "step": np.float32(t), "scale": np.float32(1)}
+        feeds = {**state, "all.gradient.0": gradient, **{name: np.array(value) for name, value in numbers.items()}}
+        found = session.run({spec.name: feeds[spec.name] for spec in session.inputs})
+        state = {name: found[f"{name}.new"] for name in state}
+        parameter.grad = torch.tensor(gradient)
+        other.step()
+        np.testing.assert_allclose(state["all.weights"], parameter.detach().numpy(), rtol=1e-4, atol=2e-6)
