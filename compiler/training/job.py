@@ -17,10 +17,11 @@ from ...errors import UsageError
 from .losses import Loss, loss_named
 from .optimizers.adam import Adam, AdamW
 from .optimizers.base import Optimizer
+from .optimizers.rmsprop import Adagrad, RMSprop
 from .optimizers.sgd import SGD
 from .tables import check_key, read_table
 
-OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW)}
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW, Adagrad, RMSprop)}
 TEMPLATE = """\
 # A training: parax train job.toml. Paths are relative to this file. Keys with a # show what they are without it.
 
@@ -43,7 +44,7 @@ name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (t
 # ignore_index = -100           # a label that does not count; none
 
 [optimizer]
-name = "sgd"                    # or adam, adamw, with beta1, beta2, eps
+name = "sgd"                    # or adam, adamw (beta1, beta2, eps), adagrad, rmsprop; as torch.optim's
 lr = 0.1
 momentum = 0.9
 # nesterov = false
