@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UsageError, reported
+from ..errors import InvalidData, UsageError, reported
 from ..runtime.topology import choose_cores
 from ..runtime.train.batches import Batches, IteratedBatches
 from ..runtime.train.checkpoint import Checkpoints
@@ -51,7 +51,8 @@ class Trainer:
 
     Attributes:
         program: what was compiled. state: the parameters and all that goes on from step to step. batch: rows a step.
-        instances: of the model, which share the shards of a batch and one copy of the weights.
+        instances: of the model, which share the shards of a batch and one copy of the weights. left_out: initializers
+            without an axis, taken for settings and not trained; a pattern of `trained` that fits one trains it.
     """
 
     @reported
@@ -117,6 +118,7 @@ class Trainer:
     ) -> tuple[TrainingProgram, Mapping[str, np.ndarray]]:
         graphs = training_graphs(self._read, recipe)
         step = graphs.step
+        self.left_out = step.left_out
         shapes = {name: array.shape for name, array in step.parameters.items()}
         own = replace(self._options, cores=tuple(cores[: len(cores) // self.instances]))
         everyone = replace(self._options, cores=tuple(cores))
@@ -198,7 +200,7 @@ class Trainer:
         batches = self._batches(data, seed, shuffle)
         kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)
         held = None if test is None else self._fitted(test)
-        pieces = None if held is None else lambda: Loader(held, self.batch, shuffle=False, drop_last=False)
+        pieces = None if held is None else lambda: Loader(held, self._test_rows(held), shuffle=False, drop_last=False)
         plan = Plan(epochs, pieces, kept, every, patience, metric, log or (lambda record: None))
         return fit(self, batches, plan, kept.last() if kept is not None and resume else None)
 
@@ -208,6 +210,21 @@ class Trainer:
         if all(hasattr(data, name) for name in ("__iter__", "state", "resume")):
             return data
         return IteratedBatches(data, self.program.data)
+
+    def _test_rows(self, data: Dataset) -> int:
+        """Rows of a batch of an evaluation: as of a step, or as the model fixes them.
+
+        Raises:
+            InvalidData: the rows are no multiple of what the model fixes.
+        """
+        spec = next(spec for spec in self.program.evaluation.inputs if spec.name in self.program.data)
+        fixed = spec.dims[0] if spec.dims else None
+        if not isinstance(fixed, int):
+            return self.batch
+        if len(data) % fixed:
+            raise InvalidData("the batch of the model is fixed", where="test", expected=f"a multiple of {fixed} rows",
+                              found=len(data))  # fmt: skip
+        return fixed
 
     def _fitted(self, data: Mapping[str, np.ndarray] | Dataset) -> Dataset:
         whole = ArrayDataset(data) if isinstance(data, Mapping) else data

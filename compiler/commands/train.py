@@ -140,6 +140,9 @@ def _tell(console: Console, trainer: Trainer) -> None:
     count = sum(array.size for array in parameters.values())
     console.note(f"{len(parameters)} parameters of {count} numbers; {trainer.batch} rows a step in "
                  f"{trainer.program.n_shards} shards on {trainer.instances} instances")  # fmt: skip
+    if trainer.left_out:
+        shown = ", ".join(trainer.left_out[:5]) + (", …" if len(trainer.left_out) > 5 else "")
+        console.note(f"single numbers that stay as they are: {shown} (model.trained can name them)")
 
 
 def _report(console: Console, job: Job, output: Path, found: dict[str, Any], seconds: float) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from ...errors import InvalidModel, UsageError
+from ...errors import InvalidModel, UnsupportedOp, UsageError
 from ..ir.graph import Graph, Value
+from ..ir.types import F32
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,32 @@ class Wanted:
 
 
 def candidates(graph: Graph) -> list[Value]:
-    """Constants that may be parameters: named, of floats, of one axis and two elements or more.
-
-    A single number is a setting in most models (an exponent, a scale, an epsilon); one is trained where a pattern of
-    the user names it. Of a model that was imported with `trained`.
-    """
-    return [v for v in graph.constants if v.tensor.dtype.is_float and v.tensor.rank and not v.name.isdigit()]
+    """Constants that may be parameters: named, of floats. Of a model that was imported with `trained`."""
+    return [v for v in graph.constants if v.tensor.dtype.is_float and not v.name.isdigit()]
 
 
-def chosen(depending: Iterable[Value], wanted: Wanted) -> list[str]:
-    """Names of the parameters among the candidates that the loss depends on.
+def chosen(depending: Iterable[Value], wanted: Wanted) -> tuple[list[str], list[str]]:
+    """Names of the parameters among the candidates that the loss depends on; and of the single numbers left out.
+
+    A number without an axis is a setting in most models (an exponent, a scale, an epsilon): one is trained where a
+    pattern of the user names it.
 
     Raises:
-        InvalidModel: there is none. UsageError: a pattern fits nothing.
+        InvalidModel: there is none. UsageError: a pattern fits nothing. UnsupportedOp: one is no f32.
     """
     values = {v.name: v for v in depending}
     wanted.check(values)
-    alone = {name for name, v in values.items() if v.tensor.numel == 1 and not _is_named(name, wanted)}
-    names = [name for name in values if wanted.covers(name) and name not in alone]
+    able = [name for name in values if wanted.covers(name)]
+    left_out = [name for name in able if not values[name].tensor.rank and not _is_named(name, wanted)]
+    names = [name for name in able if name not in left_out]
     if not names:
         raise InvalidModel("nothing can be trained", expected="an initializer of floats that the loss depends on",
                            found=_few(values))  # fmt: skip
-    return names
+    for name in names:
+        if values[name].tensor.dtype != F32:
+            raise UnsupportedOp("parameters are trained in f32", where=repr(name), found=values[name].type,
+                                hint="freeze it, or convert the model to f32")  # fmt: skip
+    return names, left_out
 
 
 def _is_named(name: str, wanted: Wanted) -> bool:

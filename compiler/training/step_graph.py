@@ -9,7 +9,7 @@ Reading the model is handed in: it is read once to see what the loss depends on,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class StepGraph:
         metrics: names of the outputs of single numbers beside the loss.
         statistics: running mean or variance → its first value. updates: its name → of the output that takes its place.
         counter: name of the input that tells the step and the first row (`modes.py`), or None.
+        left_out: numbers without an axis that could be trained and are not, as no pattern names them.
     """
 
     graph: Graph
@@ -48,6 +49,7 @@ class StepGraph:
     statistics: dict[str, np.ndarray]
     updates: dict[str, str]
     counter: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> StepGraph:
@@ -60,8 +62,8 @@ def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None
         InvalidModel, UsageError: nothing to train, no such result, labels that clash with the model's own names.
         UnsupportedOp: an operator in between has no gradient.
     """
-    names, running = trained_names(read, loss, wanted, result)
-    return _made(read, names, running, loss, result, backward=True)
+    names, running, left_out = trained_names(read, loss, wanted, result)
+    return replace(_made(read, names, running, loss, result, backward=True), left_out=tuple(left_out))
 
 
 def evaluation_graph(read: Read, step: StepGraph, loss: Loss, result: str | None = None) -> StepGraph:
@@ -71,15 +73,17 @@ def evaluation_graph(read: Read, step: StepGraph, loss: Loss, result: str | None
 
 def trained_names(
     read: Read, loss: Loss, wanted: Wanted, result: str | None = None
-) -> tuple[list[str], list[str]]:  # fmt: skip
-    """Names of the initializers that are trained, those wanted that the loss depends on; and of running statistics."""
+) -> tuple[list[str], list[str], list[str]]:  # fmt: skip
+    """Names of the initializers that are trained, those wanted that the loss depends on; of running statistics; and of
+    the single numbers that stay as they are.
+    """
     graph = read(())
     running = set(to_training(graph).running)
     y, _ = _with_loss(graph, loss, result)
     able = [v for v in candidates(graph) if v not in running]
     found = reached_gradients(graph, y, able)
-    names = chosen((v for v, dv in zip(able, found, strict=True) if dv is not None), wanted)
-    return names, sorted(v.name for v in running)
+    names, left_out = chosen((v for v, dv in zip(able, found, strict=True) if dv is not None), wanted)
+    return names, sorted(v.name for v in running), left_out
 
 
 def _made(

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import parax
 from parax.compiler.trainer import Trainer
@@ -128,3 +128,40 @@ def test_a_fixed_batch_must_be_that_of_a_shard() -> None:
         Trainer(model(batch=5), batch=12)
     with Trainer(model(batch=6), batch=12, shards=2) as trainer:
         assert np.isfinite(trainer.step(batch(0))["loss"])
+
+
+def scaled(dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """y = (x · w + b) · scale, of one column: b is f32[1], scale has no axis."""
+    arrays = {"w": np.ones((WIDTH, 1)), "b": np.zeros(1), "scale": np.array(2.0)}
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["h"]), helper.make_node("Mul", ["h", "scale"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "line", [helper.make_tensor_value_info("x", dtype, ["N", WIDTH])],
+        [helper.make_tensor_value_info("y", dtype, ["N", 1])],
+        [numpy_helper.from_array(array.astype(kind), name) for name, array in arrays.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_numbers_without_an_axis_are_trained_where_they_are_named() -> None:
+    given = {"x": batch(0)["x"], "labels": np.full((ROWS, 1), 3.0, np.float32)}
+    with Trainer(scaled(), "mse", parax.SGD(lr=0.01), batch=ROWS) as trainer:
+        assert set(trainer.parameters) == {"w", "b"} and trainer.left_out == ("scale",)
+        losses = [trainer.step(given)["loss"] for _ in range(20)]
+        assert losses[-1] < losses[0] and trainer.parameters["b"] != 0
+    with Trainer(scaled(), "mse", batch=ROWS, trained=["scale"]) as trainer:
+        trainer.step(given)
+        assert set(trainer.parameters) == {"scale"} and trainer.parameters["scale"] != 2
+
+
+def test_parameters_are_f32() -> None:
+    with pytest.raises(parax.UnsupportedOp, match="trained in f32"):
+        Trainer(scaled(TensorProto.DOUBLE), "mse", batch=ROWS)
+
+
+def test_a_fixed_batch_is_evaluated_in_its_pieces() -> None:
+    with Trainer(model(batch=6), batch=12, shards=2) as trainer:
+        test = batch(1, 18)
+        trainer.fit(batch(0), 1, test=test)
+        with pytest.raises(parax.InvalidData, match="multiple of 6 rows"):
+            trainer.fit(batch(0), 2, test=batch(1, 20))
