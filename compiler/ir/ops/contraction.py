@@ -217,7 +217,7 @@ class Conv(Convolution, Contraction):
         geometry = self.geometry(back.ctx.tensor(0), back.ctx.tensor(1))
         dx = dw = db = None
         if 0 in back.wanted:
-            dx = input_gradient(back, geometry, self.group)
+            dx = input_gradient(back, back.inputs[0], back.inputs[1], back.dy, geometry, self.group)
         if 1 in back.wanted:
             dw = weight_gradient(back, back.inputs[0], back.dy, geometry, self.group)
         if 2 in back.wanted:

@@ -37,8 +37,12 @@ class Phase:
     pads: tuple[int, int]
 
 
-def input_gradient(back: Backward, s: WindowGeometry, group: int) -> PyAny:
-    """dx of a Conv node. Raises UnsupportedOp where a spatial size or pad is open."""
+def input_gradient(back: Backward, x: PyAny, w: PyAny, dy: PyAny, s: WindowGeometry, group: int) -> PyAny:
+    """dx of a convolution of x by w that dy is the result's gradient of.
+
+    Raises:
+        UnsupportedOp: a spatial size or pad is open.
+    """
     sizes = [(i, o, p) for i, o, p in zip(s.input, s.output, s.pads_begin)
              if isinstance(i, int) and isinstance(o, int) and isinstance(p, int)]  # fmt: skip
     if len(sizes) != len(s.kernel):
@@ -47,8 +51,8 @@ def input_gradient(back: Backward, s: WindowGeometry, group: int) -> PyAny:
         [phase(r, *size, k, t, d) for r in range(t)]
         for size, k, t, d in zip(sizes, s.kernel, s.strides, s.dilations, strict=True)
     ]
-    w = _exchanged(back, group)
-    parts = [_part(back, w, group, phases, s) for phases in itertools.product(*axes)]
+    w = _exchanged(back.g, w, group)
+    parts = [_part(back.g, x, w, dy, group, phases, s) for phases in itertools.product(*axes)]
     dx = parts[0] if len(parts) == 1 else _woven(back.g, parts, s.strides)
     return _cut(back.g, dx, [i for i, _, _ in sizes])
 
@@ -68,10 +72,9 @@ def phase(r: int, n: int, n_out: int, pad: int, kernel: int, stride: int, dilati
     return Phase(met[0], step, count, apart, (begin, end))
 
 
-def _exchanged(back: Backward, group: int) -> PyAny:
+def _exchanged(g: PyAny, w: PyAny, group: int) -> PyAny:
     """The weights [M, C / group, …] as [C, M / group, …]."""
-    g, w = back.g, back.inputs[1]
-    m, c, *kernel = back.ctx.tensor(1).static_shape
+    m, c, *kernel = w.tensor.static_shape
     spatial = range(len(kernel))
     if group == 1:
         return g.Transpose(w, perm=[1, 0, *(2 + a for a in spatial)])
@@ -80,12 +83,14 @@ def _exchanged(back: Backward, group: int) -> PyAny:
     return g.Reshape(w, np.array([group * c, m // group, *kernel], np.int64))
 
 
-def _part(back: Backward, w: PyAny, group: int, phases: Sequence[Phase], s: WindowGeometry) -> PyAny:
-    """One phase's positions of dx."""
-    g, rank = back.g, len(phases)
+def _part(
+    g: PyAny, x: PyAny, w: PyAny, dy: PyAny, group: int, phases: Sequence[Phase], s: WindowGeometry
+) -> PyAny:  # fmt: skip
+    """One phase's positions of dx, by the exchanged weights."""
+    rank = len(phases)
     if any(not p.count for p in phases):
         lengths = [-(-n // t) for n, t in zip(s.input, s.strides, strict=True) if isinstance(n, int)]
-        return _zeros(back, lengths)
+        return _zeros(g, x, lengths)
     axes = np.arange(2, rank + 2)
     last = [p.first + p.step * (p.count - 1) for p in phases]
     if any(p.count > 1 or k > 1 for p, k in zip(phases, s.kernel, strict=True)):
@@ -93,7 +98,7 @@ def _part(back: Backward, w: PyAny, group: int, phases: Sequence[Phase], s: Wind
         ends = [e if e >= 0 else -(k + 1) for e, k in zip(ends, s.kernel, strict=True)]
         w = g.Slice(w, np.array(last, np.int64), np.array(ends, np.int64), axes,
                     np.array([-p.step for p in phases], np.int64))  # fmt: skip
-    dy, pads = back.dy, [p.pads for p in phases]
+    pads = [p.pads for p in phases]
     if any(min(p) < 0 for p in pads):
         less = [min(b, 0) for b, _ in pads], [min(e, 0) for _, e in pads]
         dy = g.Pad(dy, np.array([0, 0, *less[0], 0, 0, *less[1]], np.int64))
@@ -101,10 +106,9 @@ def _part(back: Backward, w: PyAny, group: int, phases: Sequence[Phase], s: Wind
                   pads=[*(max(b, 0) for b, _ in pads), *(max(e, 0) for _, e in pads)])  # fmt: skip
 
 
-def _zeros(back: Backward, lengths: Sequence[int]) -> PyAny:
-    g, x = back.g, back.inputs[0]
+def _zeros(g: PyAny, x: PyAny, lengths: Sequence[int]) -> PyAny:
     zero = g.const(np.asarray(0.0), x.tensor.dtype)
-    items, channels, *_ = back.ctx.shape(0)
+    items, channels, *_ = x.tensor.dims
     if isinstance(items, int) and isinstance(channels, int):
         return g.Expand(zero, np.array([items, channels, *lengths], np.int64))
     first = g.Shape(x, start=0, end=2)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any as PyAny
+
+import numpy as np
 
 from ..types import TensorType
 from . import layout_policies, row_rules
 from .attributes import Ints
+from .backward import Backward
 from .base import Attr, Contraction, Float32, In, InferContext, Shapes, Work, op
+from .conv_gradients import input_gradient
 from .geometry import WindowGeometry
 
 
@@ -49,3 +55,28 @@ class ConvWeightGradient(Contraction):
     def work(self, shapes: Shapes) -> Work:
         products = math.prod(shapes.operand(1)) * (shapes.operand(0)[1] // self.group) * math.prod(self.kernel_shape)
         return Work("conv-transpose", 2 * products)  # of the same rate: the other gradient of Conv
+
+    def gradient(self, back: Backward) -> Sequence[PyAny]:
+        """Linear in both: of dy it is the convolution of x by what is received, of x the input's gradient by that."""
+        g, (x, dy), weights = back.g, back.inputs, back.dy
+        s = self.geometry(back.ctx.tensor(0), back.ctx.tensor(1))
+        dx = ddy = None
+        if 0 in back.wanted:
+            dx = input_gradient(back, x, weights, dy, s, self.group)
+        if 1 in back.wanted:
+            ddy = self._convolved(back, g, x, weights, s)
+        return [dx, ddy]
+
+    def _convolved(self, back: Backward, g: PyAny, x: PyAny, weights: PyAny, s: WindowGeometry) -> PyAny:
+        """The convolution that this is of, over as many places as dy has."""
+        ends: list[int] = []
+        for n, o, k, t, d, p in zip(s.input, s.output, s.kernel, s.strides, s.dilations, self.pads, strict=True):
+            end = (o - 1) * t + (k - 1) * d + 1 - n - p
+            if not isinstance(end, int):
+                back.refuse("a convolution's weights' gradient over open sizes", list(s.input))
+            ends.append(end)
+        if min(ends, default=0) < 0:  # what no window met
+            rank = len(ends)
+            x = g.Pad(x, np.array([0] * (rank + 4) + [min(e, 0) for e in ends], np.int64))
+        return g.Conv(x, weights, strides=list(self.strides), dilations=list(self.dilations), group=self.group,
+                      pads=[*self.pads, *(max(e, 0) for e in ends)])  # fmt: skip
