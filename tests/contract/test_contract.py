@@ -36,6 +36,22 @@ INTERNAL = {
         %y = parax::DotProductAttention(%q, %kt, %v) {scale=0.25} : f32[2,3,S,20]
         return %y
         }""",
+    "BatchGradientSums": """graph @g(%x: f32[4,S,3], %dy: f32[4,S,3], %shift: f32[S], %distance: f32[S], %r: f32[S]) {
+        %t, %n = parax::BatchGradientSums(%x, %dy, %shift, %distance, %r) : f32[1,S], f32[1,S]
+        return %n
+        }""",
+    "ConvWeightGradient": """graph @g(%x: f32[S,5,6,7], %dy: f32[S,20,6,4]) {
+        %dw = parax::ConvWeightGradient(%x, %dy) {kernel_shape=[3,2], strides=[1,2], pads=[1,0], dilations=[1,1]} \
+            : f32[20,5,3,2]
+        return %dw
+        }""",
+    "ConvWeightGradient of one filter a channel": """graph @g(%x: f32[S,20,6], %dy: f32[S,20,6]) {
+        %1 = parax::Relayout(%x) {layout=[0,2,1]} : f32[S,20,6]{0,2,1}
+        %2 = parax::Relayout(%dy) {layout=[0,2,1]} : f32[S,20,6]{0,2,1}
+        %dw = parax::ConvWeightGradient(%1, %2) {kernel_shape=[3], strides=[1], pads=[1], dilations=[1], group=20} \
+            : f32[20,1,3]{2,1,0}
+        return %dw
+        }""",
 }
 
 
@@ -44,7 +60,26 @@ def attention(q: np.ndarray, kt: np.ndarray, v: np.ndarray) -> np.ndarray:
     return (e / e.sum(-1, keepdims=True)) @ v
 
 
-INTERNAL_RESULTS: dict[str, Any] = {"Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention}
+def by_normal(x: np.ndarray, dy: np.ndarray, shift: np.ndarray, distance: np.ndarray, r: np.ndarray) -> np.ndarray:
+    deviation = x - (shift + distance)[:, None]
+    return ((dy * deviation).sum((0, 2)) * r)[None]
+
+
+def weights_of_all(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    x = np.pad(x, [(0, 0), (0, 0), (1, 1), (0, 1)])
+    taps = [[np.einsum("nchw,nmhw->mc", x[:, :, i : i + 6, j : j + 7 : 2], dy) for j in range(2)] for i in range(3)]
+    return np.stack([np.stack(line, -1) for line in taps], -2)
+
+
+def weights_of_each(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    x = np.pad(x, [(0, 0), (0, 0), (1, 1)])
+    return np.stack([np.einsum("ncw,ncw->c", x[:, :, j : j + 6], dy) for j in range(3)], -1)[:, None]
+
+
+INTERNAL_RESULTS: dict[str, Any] = {
+    "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
+    "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sampled(sorted(CASES), 8))
@@ -86,8 +121,8 @@ def test_operators_of_our_own_keep_the_contract(name: str, target: Target) -> No
         feeds = {v.name: random.standard_normal(s, np.float32) for v, s in zip(program.graph.inputs, shapes)}
         runs.append((feeds, {"S": size}))
     for (feeds, _), (found,) in zip(runs, program.run_all(runs, EVERY)):
-        wanted = INTERNAL_RESULTS[name](*feeds.values())
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        wanted = INTERNAL_RESULTS[name](*(array.astype(np.float64) for array in feeds.values()))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * max(1, np.abs(wanted).max(initial=0)))
 
 
 def test_no_operator_with_a_kernel_is_forgotten() -> None:
