@@ -22,6 +22,8 @@ from ...files import replacing
 VERSION = 1
 _KEY = "parax"
 _NAME = re.compile(r"step-(\d+)\.safetensors")
+# as files.replacing calls them: with the number of the process
+_PARTIAL = re.compile(r"\.(?:step-\d+|best)\.safetensors\.(\d+)-[0-9a-f]+\.tmp")
 BEST = "best.safetensors"
 
 
@@ -83,6 +85,14 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError("no folder for checkpoints", where=str(folder), found=str(error)) from error
+        self._clear()
+
+    def _clear(self) -> None:
+        """Take away what processes that were killed while they wrote have left."""
+        for path in self.folder.iterdir():
+            found = _PARTIAL.fullmatch(path.name)
+            if found and not Path("/proc", found[1]).exists():
+                path.unlink(missing_ok=True)
 
     def write(self, checkpoint: Checkpoint, is_best: bool = False) -> None:
         """Write the next one, then let go of those that are not kept."""

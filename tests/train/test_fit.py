@@ -14,7 +14,7 @@ import pytest
 
 import parax
 from parax.compiler.trainer import Trainer
-from parax.runtime.train.checkpoint import read
+from parax.runtime.train.checkpoint import Checkpoints, read
 from parax.runtime.train.data.dataset import ArrayDataset
 from parax.runtime.train.data.loader import Loader
 from train.small_models import CLASSES, WIDTH, classifier
@@ -101,6 +101,16 @@ def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("step-*")
     for name, array in before.items():
         np.testing.assert_array_equal(read(path).tensors[f"weights/{name}"], array)
+
+
+def test_what_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = [f".step-000000004.safetensors.{gone.pid}-00ff.tmp", f".best.safetensors.{os.getpid()}-0f.tmp", "mine.tmp"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    Checkpoints(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_patience() -> None:
