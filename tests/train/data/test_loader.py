@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_is_an_error() -> None:
         with pytest.raises(ResourceLimit, match=r"loader process \d+ ended by signal SIGKILL") as caught:
             list(data)
         assert caught.value.exit_code == 6
-        assert data.state()["place"] == 5
+        assert 1 <= data.state()["place"] <= 5  # its end may be seen before batches that others loaded ahead
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # nobody is left
 
