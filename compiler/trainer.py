@@ -104,9 +104,8 @@ class Trainer:
         self.program, initial = self._compiled(recipe, usable, progress or (lambda phase, fraction: None))
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, usable, self.instances)
-        share = len(usable) // self.instances
         self._forward = self.program.evaluation.session(1, usable, len(usable), adapt=False)
-        self.batch, self._share = self.program.batch, share
+        self.batch = self.program.batch
 
     def _read(self, names: Collection[str] | None, sizes: dict[str, int]) -> Graph:
         options = self._options

@@ -44,14 +44,12 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class SoftmaxCrossEntropy(Loss):
-    """-log softmax(scores)[label], scores [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels.
+class ClassLoss(Loss):
+    """A loss of classes: result [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels.
 
-    A model that ends in Softmax over the classes is trained by its scores. Metric: accuracy, the share of labels whose
-    class has the largest score (ignored labels never have).
+    Metric: accuracy, the share of labels whose class has the largest result (ignored labels never have).
     """
 
-    name = "softmax_cross_entropy"
     ignore_index: int | None = None
 
     def labels(self, result: TensorType) -> TensorType:
@@ -59,32 +57,33 @@ class SoftmaxCrossEntropy(Loss):
         dims = _classes(self.name, result)
         return TensorType(I64, (dims[0], *dims[2:]))
 
-    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
-        more = {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
-        return g.SoftmaxCrossEntropyLoss(_scores(result), labels, **more, n_outputs=1)
+    def ignoring(self) -> dict[str, int]:
+        """The attribute of the operator that says which label does not count."""
+        return {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
 
     def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
-        return {"accuracy": _accuracy(g, result, labels)}
+        found = g.ArgMax(result, axis=1, keepdims=0)
+        return {"accuracy": _share(g, g.Equal(found, labels))}
 
 
 @dataclass(frozen=True)
-class NegativeLogLikelihood(Loss):
-    """-logs[label], logarithms of probabilities [N, C, ...], labels i64 [N, ...]; else as softmax_cross_entropy."""
+class SoftmaxCrossEntropy(ClassLoss):
+    """-log softmax(scores)[label]. A model that ends in Softmax over the classes is trained by its scores."""
 
-    name = "nll"
-    ignore_index: int | None = None
-
-    def labels(self, result: TensorType) -> TensorType:
-        """i64, without the axis of the classes."""
-        dims = _classes(self.name, result)
-        return TensorType(I64, (dims[0], *dims[2:]))
+    name = "softmax_cross_entropy"
 
     def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
-        more = {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
-        return g.NegativeLogLikelihoodLoss(result, labels, **more)
+        return g.SoftmaxCrossEntropyLoss(_scores(result), labels, **self.ignoring(), n_outputs=1)
 
-    def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
-        return {"accuracy": _accuracy(g, result, labels)}
+
+@dataclass(frozen=True)
+class NegativeLogLikelihood(ClassLoss):
+    """-logs[label] of logarithms of probabilities."""
+
+    name = "nll"
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        return g.NegativeLogLikelihoodLoss(result, labels, **self.ignoring())
 
 
 @dataclass(frozen=True)
@@ -173,11 +172,6 @@ def _scores(result: Value) -> Value:
     if node is None or not isinstance(node.op, Softmax) or node.inputs[0] is None:
         return result
     return node.inputs[0] if node.op.axis in (1, 1 - result.tensor.rank) else result
-
-
-def _accuracy(g: GraphBuilder, result: Value, labels: Value) -> Value:
-    found = g.ArgMax(result, axis=1, keepdims=0)
-    return _share(g, g.Equal(found, labels))
 
 
 def _share(g: GraphBuilder, same: Value) -> Value:

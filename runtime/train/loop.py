@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,7 +54,6 @@ class Plan:
     patience: int | None = None
     metric: str = LOSS
     log: Callable[[Record], None] = lambda record: None
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,14 +90,14 @@ def fit(steps: Steps, batches: Batches, plan: Plan, resumed: Checkpoint | None =
         is_best = _note(progress, found, plan.metric)
         plan.log({"epoch": progress.epochs, "step": steps.state.steps, "evaluation": found, "best": is_best})
         if plan.checkpoints is not None:
-            plan.checkpoints.write(checkpoint(steps, batches, progress, plan.facts), is_best)
+            plan.checkpoints.write(checkpoint(steps, batches, progress), is_best)
     return progress
 
 
-def checkpoint(steps: Steps, batches: Batches, progress: Progress, facts: Mapping[str, Any]) -> Checkpoint:
+def checkpoint(steps: Steps, batches: Batches, progress: Progress) -> Checkpoint:
     """All that is needed to go on from here."""
-    own = {"steps": steps.state.steps, "batches": batches.state(), "progress": vars(progress)}
-    return Checkpoint(steps.state.tensors(), {**facts, **own})
+    facts = {"steps": steps.state.steps, "batches": batches.state(), "progress": vars(progress)}
+    return Checkpoint(steps.state.tensors(), facts)
 
 
 def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> None:
@@ -118,7 +117,7 @@ def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> No
         began = now
         is_due = plan.every and steps.state.steps % plan.every == 0 and progress.n_losses != len(batches)
         if plan.checkpoints is not None and is_due:  # behind the last step comes that of the epoch
-            plan.checkpoints.write(checkpoint(steps, batches, progress, plan.facts))
+            plan.checkpoints.write(checkpoint(steps, batches, progress))
             began = time.perf_counter()
     if not progress.n_losses:
         raise InvalidInput("no data to train on", expected="a batch or more in each epoch", found="none")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 import numpy as np
 
@@ -118,11 +117,3 @@ class Stepper:
         """End the instances."""
         self._steps.close()
         self._update.close()
-
-    def __enter__(self) -> Stepper:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
