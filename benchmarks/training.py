@@ -44,7 +44,8 @@ Step = Callable[[], float]
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 0: measured, 1: losses differ."""
     parser = command_line("training", __doc__)
-    parser.add_argument("--models", nargs="+", choices=sorted(BATCHES), default=sorted(BATCHES), metavar="NAME")
+    parser.add_argument("--models", nargs="+", choices=sorted(BATCHES), default=sorted(BATCHES), metavar="NAME",
+                        help=f"which of {', '.join(sorted(BATCHES))} (default all)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=8, metavar="N", help="timed steps of each side (default 8)")
     parser.add_argument("--compile", action="store_true", help="PyTorch's compiler in the place of its eager mode")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
