@@ -42,7 +42,7 @@ from .jit import Loaded, compile_object, load_function
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .reference_kernels import FAR_REFERENCES, References
 
-VERSION = 10  # of what is measured; another one is measured anew
+VERSION = 11  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models

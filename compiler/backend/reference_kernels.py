@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..costs.cost import Cost
+from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import lookup
 from ..ir.types import F32, TensorType
@@ -116,6 +117,7 @@ class References:
             node, module = _node(reference), min(range(jobs), key=lambda i: len(emitters[i].text()))  # shares of work
             lowering = lowering_of(node.op)
             assert lowering is not None
+            context.fp = Fp.DEFAULT if reference.kind == "winograd" else Fp.STRICT  # each kind by its own kernels
             result = lowering(context, node)
             calls = result if isinstance(result, list) else [result]
             for call in calls:
@@ -127,6 +129,10 @@ class References:
         objects = compile_objects(modules, 2, jobs, None)
         self._code = [Loaded(objects[str(i)], [f"reference_{name}" for name in sorted(n)]) for i, n in enumerate(names)]
         self._weights = context.weights.to_bytes()
+
+    def lowered(self) -> list[tuple[Reference, list[KernelCall]]]:
+        """The kernel calls of each."""
+        return [(reference, calls) for reference, _, calls, _ in self._lowered]
 
     def bound(self) -> list[Bound]:
         """The kernels on memory, weights included, that no other call of this returns."""

@@ -22,10 +22,12 @@ from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.reference_kernels import FAR_REFERENCES, REFERENCES, References
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.machine import Machine
+from parax.compiler.targets.target import Target
 from parax.runtime.topology import Core, Topology, choose_cores
 from parax.runtime.topology import machine as topology
 
 from ..conftest import Cli
+from .harness import host_targets
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +199,9 @@ def test_every_reference_runs_and_is_of_its_kind() -> None:
         bound.run()
         assert bound.cost.kind == bound.kind == reference.kind
     assert {r.kind for r in (*REFERENCES, *FAR_REFERENCES)} >= set(KINDS) - {"lookup", "host", "view"}
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+def test_only_winograds_reference_is_transformed(target: Target) -> None:
+    transformed = {r.kind for r, calls in References(target).lowered() if any("winograd" in c.func.name for c in calls)}
+    assert transformed == {"winograd"}

@@ -16,7 +16,8 @@ from parax.compiler.backend.kernels.conv.layer import ConvLayer
 from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.kernels.conv.winograd import lower as winograd
 from parax.compiler.backend.kernels.conv.winograd.axes import axis_algorithm
-from parax.compiler.backend.kernels.conv.winograd.emit import Plan
+from parax.compiler.backend.kernels.conv.winograd.plan import Plan
+from parax.compiler.backend.kernels.conv.winograd.weights import transform_weights
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
@@ -45,11 +46,13 @@ def always_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, target: Target | None = None, **attributes: object
-) -> np.ndarray:
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, target: Target | None = None, computed: bool = False,
+    **attributes: object,
+) -> np.ndarray:  # fmt: skip
     operands = [x, w] if b is None else [x, w, b]
-    (y,) = run_node(op("Conv", **attributes), operands, constants=range(1, len(operands)), layouts=[LAST],
-                    out_layouts=[LAST], symbols={"N": 0}, target=target)
+    constants = () if computed else range(1, len(operands))
+    (y,) = run_node(op("Conv", **attributes), operands, constants=constants, layouts=[LAST], out_layouts=[LAST],
+                    symbols={"N": 0}, target=target)
     return y
 
 
@@ -77,16 +80,18 @@ def test_agrees_with_the_direct_sum(
     x, k = normal(n, cin, h, w), normal(cout, cin, *kernel, seed=1)
     strides = [stride, stride]
     force(monkeypatch, outputs)
+    computed = data.draw(st.booleans())
     expected = naive.conv(x, k, bias, strides=strides, pads=list(pads), dilations=[1, 1], group=1)
-    assert_close(run(x, k, bias, strides=strides, pads=list(pads)), expected)
+    assert_close(run(x, k, bias, computed=computed, strides=strides, pads=list(pads)), expected)
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("stride", [1, 2])
-def test_every_target(target: Target, stride: int) -> None:
+@pytest.mark.parametrize("computed", [False, True], ids=["constant", "computed"])
+def test_every_target(target: Target, stride: int, computed: bool) -> None:
     x, k = normal(2, 64, 9, 11), normal(80, 64, 3, 3, seed=1)
     expected = naive.conv(x, k, None, strides=[stride] * 2, pads=[1] * 4, dilations=[1, 1], group=1)
-    assert_close(run(x, k, None, target, strides=[stride] * 2, pads=[1] * 4), expected)
+    assert_close(run(x, k, None, target, computed, strides=[stride] * 2, pads=[1] * 4), expected)
 
 
 @pytest.mark.sample(2)
@@ -99,9 +104,10 @@ def test_many_channels_stay_within_the_bound(
     strides = [stride, stride]
     force(monkeypatch, outputs)
     expected = naive.conv(x, k, None, strides=strides, pads=pads, dilations=[1, 1], group=1)
-    found = run(x, k, None, strides=strides, pads=pads)
     small = max(outputs) == 2 and min(kernel) <= 5
-    assert_close(found, expected, winograd.SMALL_TILE_ERROR if small else winograd.TILE_ERROR)
+    for computed in (False, True):
+        found = run(x, k, None, computed=computed, strides=strides, pads=pads)
+        assert_close(found, expected, winograd.SMALL_TILE_ERROR if small else winograd.TILE_ERROR)
 
 
 @pytest.mark.parametrize("kernel", [(7, 7), (6, 6), (7, 3), (5, 6), (8, 8), (1, 7)])
@@ -165,7 +171,7 @@ def test_weight_transform_is_exact_on_a_delta() -> None:
     f43 = axis_algorithm(4, 3)
     plan = Plan((f43, f43), (1, 1), 1, 1, 16, 1, 1)
     result = np.zeros((1, 36, 1, 16), np.float32)
-    winograd.transform_weights(w, plan, result)
+    transform_weights(w, plan, result)
     u = result[0, :, 0, 0].reshape(6, 6)
     column = np.array([0, 1 / 6, 1 / 6, 1 / 6, 1 / 6, 1])
     np.testing.assert_allclose(u, np.outer(column, column), rtol=1e-6)

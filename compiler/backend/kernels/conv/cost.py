@@ -99,7 +99,8 @@ def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: C
 def _layer(node: Node, sizes: Sizes) -> winograd.Layer:
     w, y = sizes.shape(node.operands[1]), sizes.shape(node.output)
     strides = tuple(_conv_of(node).strides or (1, 1))
-    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), (strides[0], strides[1]), (y[2], y[3]))
+    computed = node.operands[1].data is None or node.operands[1].producer is not None
+    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), (strides[0], strides[1]), (y[2], y[3]), computed)
 
 
 def _inner_taps(op: Conv, node: Node) -> float:

@@ -39,6 +39,21 @@ class Phase:
         return len(self.bt)
 
     @property
+    def g_factors(self) -> tuple[Fraction, ...]:
+        """What all coefficients of a row of G share: the first that is not 0."""
+        return tuple(next(c for c in row if c) for row in self.g)
+
+    @property
+    def bare_g(self) -> Matrix:
+        """G without `g_factors`."""
+        return tuple(tuple(c / f for c in row) for row, f in zip(self.g, self.g_factors, strict=True))
+
+    @property
+    def weight_roundings(self) -> int:
+        """At most so many on the way of a computed weight to a point of its transform, its factor left out."""
+        return max(sum(map(bool, row)) for row in self.g) + 2
+
+    @property
     def amplification(self) -> float:
         """max over outputs i of Σ_ξ |A_iξ| · max_k |G_ξk| · Σ_j |B_jξ|: see `winograd`."""
         at, g, bt = (np.abs(as_array(matrix)) for matrix in (self.at, self.g, self.bt))
@@ -88,6 +103,12 @@ class Axis:
         of the phases.
         """
         return max(phase.roundings for phase in self.phases) + len(self.phases) - 1
+
+
+    @property
+    def weight_roundings(self) -> int:
+        """As of a phase."""
+        return max(phase.weight_roundings for phase in self.phases)
 
 
 @cache

@@ -35,7 +35,11 @@ PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution with one group: images, channels, and along both axes taps, strides and outputs."""
+    """A convolution with one group: images, channels, and along both axes taps, strides and outputs.
+
+    Attributes:
+        computed: whether the weights are transformed in each call.
+    """
 
     images: int
     inputs: int
@@ -43,6 +47,7 @@ class Layer:
     taps: tuple[int, int]
     strides: tuple[int, int]
     size: tuple[int, int]
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,14 @@ class _Work:
                  for size in ((block, rest) if rest else (block,))]  # fmt: skip
         edges = [n_blocks * self.n_panels * core // cores for core in range(cores + 1)]
         border = whole * self.n_panels
-        return cores * max(load(begin, end, border, self.n_panels, works) for begin, end in itertools.pairwise(edges))
+        longest = max(load(begin, end, border, self.n_panels, works) for begin, end in itertools.pairwise(edges))
+        return cores * longest + self.weights()
+
+    def weights(self) -> float:
+        """Cycles of the transform of computed weights, which are written where they are read from again."""
+        if not self.layer.computed:
+            return 0.0
+        return self.weight_nbytes * (POINT_CYCLES / self.lanes / self.pace.winograd / 4 + self.pace.last)
 
     def item(self, size: int, per_byte: float, exposed: float) -> float:
         """Cycles of a panel of a block of so many tiles, which reads its weights at a pace."""

@@ -14,10 +14,8 @@ the points of a tile together, so that the transforms stay within a few pages.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from .....ir.types import Dim, ceil_div
 from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc
 from ....fusion import Epilogue, Fusion
@@ -25,51 +23,9 @@ from ....lowering import LowerContext
 from ...nest import decode
 from ...tail import tail_of
 from ..weights import ConvShape
-from .axes import Axis, Phase, emit_product
-
-LINE = 16  # f32 elements of a cache line
-UNROLL = 4  # steps of k; channels come in whole vectors, so it divides them
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Sizes of one layer.
-
-    Attributes:
-        axes: the algorithms along height and width. tiles: of an image along each. block: tiles of a work item.
-        vectors: registers of a panel. lanes: of a register. rows: tiles of one register tile. panels: of the layer.
-    """
-
-    axes: tuple[Axis, Axis]
-    tiles: tuple[Dim, Dim]
-    block: int
-    vectors: int
-    lanes: int
-    rows: int
-    panels: int
-
-    @property
-    def per_image(self) -> Dim:
-        return self.tiles[0] * self.tiles[1]
-
-    @property
-    def points(self) -> int:
-        return self.axes[0].points * self.axes[1].points
-
-    @property
-    def width(self) -> int:
-        """Output channels of a panel."""
-        return self.vectors * self.lanes
-
-    def lines_ahead(self, depth: int, l2_nbytes: int) -> int:
-        """Cache lines of the next point's weights to ask for in UNROLL steps of k: none if they stay in the cache."""
-        tiles = ceil_div(self.block, self.rows)
-        stays = 4 * self.points * depth * self.width * self.panels < l2_nbytes
-        return 0 if stays or tiles < 2 else -(-UNROLL * self.width // (LINE * tiles))
-
-    def work(self, images: Dim) -> Dim:
-        """Work items."""
-        return ceil_div(images * self.per_image, self.block) * self.panels
+from .axes import Phase, emit_product
+from .plan import LINE, UNROLL, Plan
+from .weights import ComputedWeights
 
 
 def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> KFunc:
@@ -126,9 +82,7 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> 
 
 
 class WinogradKernel:
-    """Writes one layer's kernel; parameters x, u, bias, zero, v, m and the fusion's."""
-
-    PARAMS = ("x", "u", "bias", "zero", "v", "m")
+    """Writes one layer's kernel; parameters x, bias, zero, v, m, those of the weights and the fusion's."""
 
     def __init__(self, ctx: LowerContext, k: Builder, fusion: Fusion, s: ConvShape, p: Plan) -> None:
         self.ctx, self.k, self.s, self.p = ctx, k, s, p
@@ -142,6 +96,8 @@ class WinogradKernel:
     def emit(self) -> None:
         """All work items [begin, end)."""
         k, p = self.k, self.p
+        if not self.s.constant:
+            ComputedWeights(self.ctx, k, self.s, p, p.work(self.images)).emit()
 
         def item(work: KValue, _: list[KValue]) -> None:
             block, panel = k.udiv(work, p.panels), k.urem(work, p.panels)

@@ -1,9 +1,9 @@
 """Winograd's minimal filtering for convolutions of few taps: 1.4 to 4 times fewer multiplications than the direct sum.
 
 Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016), for kernels of any size, strides 1 and
-2. Channels-last; weights are transformed at compile time. Owns which layers it serves, with which pairs of axis
-algorithms, and how they are blocked; the counts that rank them are `counts`', the loops `emit`'s,
-the matrices `axes`'s.
+2. Channels-last; constant weights are transformed at compile time, computed ones in every call (`weights`). Owns which
+layers it serves, with which pairs of axis algorithms, and how they are blocked; the counts that rank them are
+`counts`', the loops `emit`'s, the matrices `axes`'s.
 
 Error: an output y of a tile mixes what the tile's window of the input holds, and nothing else. With u = 2⁻²⁴,
 
@@ -18,7 +18,8 @@ the factor A_iξ G_ξk B_jξ · A_i'η G_ηm B_lη, and on each way it meets at 
 is at most n·u/(1 − n·u) times the sum of all ways' magnitudes; |x| ≤ its maximum, |G_ξk G_ηm| ≤ the rows' maxima, and
 the sum over j, l, ξ and η gives c. With a stride each tap belongs to one phase: their largest c serves. The bias and
 the fused tail round as they do elsewhere; what underflows costs some 2⁻¹⁴⁹ more. Inputs beyond 2¹²⁸ / `growth` overflow
-in Bᵀ x B: a tile of such is not finite, as with an infinity or a NaN in its window.
+in Bᵀ x B: a tile of such is not finite, as with an infinity or a NaN in its window. Computed weights meet f32 roundings
+for U's one: those of G along both axes, and two of the factors; near the greatest of f32 their transforms may overflow.
 
 So a pixel that is small beside another one in its window loses what the large one's rounding errors take: in practice
 TILE_ERROR of the large one, by far less than the bound, as errors of random signs cancel. `--fp strict` forbids all.
@@ -26,7 +27,6 @@ TILE_ERROR of the large one, by far less than the bound, as errors of random sig
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -35,21 +35,22 @@ import numpy as np
 
 from .....ir.bands import greatest
 from .....ir.call_rows import ALONE, CallRows
-from .....ir.mapped import forget
 from .....ir.types import ceil_div
 from .....kernel_ir.builder import F32, F32PTR
 from .....kernel_ir.loops import KFunc
 from .....targets.target import Target
 from ....fusion import Fusion
-from ....lowering import KernelCall, LowerContext, Scratch
+from ....lowering import KernelCall, LowerContext, Operand, Scratch
 from ....microkernels.table import tallest_tile, widest_tile
 from ...matmul.blocking import size_hint, static
 from ...matmul.pack import pad_vector
 from ..layer import ConvAlgorithm, ConvLayer
-from ..weights import ConvShape
+from ..weights import ConvShape, NamedOperand
 from . import counts
 from .axes import Axis, Matrix, as_array, axis_algorithm
-from .emit import Plan, WinogradKernel
+from .emit import WinogradKernel
+from .plan import Plan
+from .weights import computed_operands, row_major, transform_weights
 
 UNIT_ROUNDOFF = 2.0**-24  # of f32
 MOST_AMPLIFICATION = 2600  # c of whatever is offered
@@ -64,11 +65,19 @@ OTHER_BLOCKS = {"long": counts.LONG_BLOCK, "short": 2 * counts.SHORT_BLOCK}
 def applies(s: ConvShape, target: Target) -> bool:
     """Whether the algorithm can serve a layer at all."""
     g = s.geometry
-    return (s.constant and s.rank == 2 and s.groups == 1 and g.dilations == (1, 1) and bool(algorithms(s))
+    return (s.rank == 2 and s.groups == 1 and g.dilations == (1, 1) and bool(algorithms(s))
             and s.channels_last_input and s.x.tensor.dtype == F32 and s.y.dtype == F32
             and s.group_inputs % target.f32_lanes == 0 and s.group_outputs % target.f32_lanes == 0
             and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end))
-            and s.w.data is not None and greatest(s.w.data) <= greatest_weight(algorithms(s)))  # fmt: skip
+            and _holds(s))  # fmt: skip
+
+
+def _holds(s: ConvShape) -> bool:
+    """Whether f32 holds the transformed weights; of computed ones a kernel asks that they lie as it turns them."""
+    if not s.constant:
+        return row_major(s)
+    assert s.w.data is not None
+    return greatest(s.w.data) <= greatest_weight(algorithms(s))
 
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
@@ -81,7 +90,7 @@ def _layers(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
     (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
     height, width = (size_hint(d) for d in s.geometry.output)
     return [counts.Layer(images, s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
-                         (height, width)) for images in calls.of(s.x.tensor.dims[0])]  # fmt: skip
+                         (height, width), not s.constant) for images in calls.of(s.x.tensor.dims[0])]  # fmt: skip
 
 
 def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
@@ -90,9 +99,14 @@ def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
     return height, width
 
 
-def error_bound(axes: tuple[Axis, Axis], channels: int) -> float:
-    """Of an output's error, see above: a share of Σ_channels (max |x| in its tile's window) · (Σ_taps |w|)."""
+def error_bound(axes: tuple[Axis, Axis], channels: int, computed: bool = False) -> float:
+    """Of an output's error, see above: a share of Σ_channels (max |x| in its tile's window) · (Σ_taps |w|).
+
+    Args:
+        computed: whether the weights are transformed when the model runs, in f32.
+    """
     roundings = channels + 2 + sum(axis.roundings for axis in axes)
+    roundings += 1 + sum(axis.weight_roundings for axis in axes) if computed else 0
     return math.prod(axis.amplification for axis in axes) * roundings * UNIT_ROUNDOFF / (1 - roundings * UNIT_ROUNDOFF)
 
 
@@ -180,26 +194,6 @@ def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
     return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), ceil_div(needed, vectors))
 
 
-def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
-    """[Co, Ci, h, w] → G g Gᵀ as [panel, ξ, Ci, width] into `result`, which has zeros beyond the last output channel.
-
-    A panel at a time: those are f64, and of more points than taps.
-    """
-    inputs = w.shape[1]
-    pairs = itertools.product(*(axis.phases for axis in p.axes))
-    taps = [(a.first, b.first, np.kron(as_array(a.g), as_array(b.g))) for a, b in pairs]
-    for panel in range(p.panels):
-        given = w[panel * p.width : (panel + 1) * p.width]
-        part = given.astype(np.float64).transpose(2, 3, 1, 0)
-        forget(given)
-        point = 0
-        for top, left, both in taps:  # vec(G g Gᵀ) = (G ⊗ G) vec(g)
-            own = part[top :: p.axes[0].stride, left :: p.axes[1].stride]
-            u = both @ own.reshape(both.shape[1], -1)
-            result[panel, point : point + len(u), :, : part.shape[3]] = u.reshape(len(u), inputs, -1)
-            point += len(u)
-
-
 def lower_winograd(
     ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: tuple[Axis, Axis], block: int = 0
 ) -> KernelCall:
@@ -210,25 +204,35 @@ def lower_winograd(
     """
     p = plan(ctx, s, axes)
     p = replace(p, block=block) if block else p
-    assert s.w.data is not None
-    bias = np.zeros(p.panels * p.width, np.float32)
-    constant_bias = s.b is None or s.b.data is not None
-    if s.b is not None and s.b.data is not None:
-        bias = pad_vector(s.b.data.astype(np.float32), p.panels * p.width)
-    operands = [
-        s.x,
-        ctx.weights.make((p.panels, p.points, s.group_inputs, p.width), np.float32,
-                         partial(transform_weights, s.w.data, p)),
-        ctx.weights.add(bias) if constant_bias else s.b,
-        ctx.weights.add(np.zeros(p.axes[1].inputs * static(s.x.tensor.pitch), np.float32)),
-        Scratch(4 * p.points * p.block * s.group_inputs),
-        Scratch(4 * p.points * p.block * p.width),
-    ]
+    named: list[NamedOperand] = [
+        ("x", F32PTR, s.x), ("bias", F32PTR, _bias(ctx, s, p)),
+        ("zero", F32PTR, ctx.weights.add(np.zeros(p.axes[1].inputs * static(s.x.tensor.pitch), np.float32))),
+        ("v", F32PTR, Scratch(4 * p.points * p.block * s.group_inputs)),
+        ("m", F32PTR, Scratch(4 * p.points * p.block * p.width)), *_weights(ctx, s, p),
+    ]  # fmt: skip
 
     def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, F32PTR) for n in WinogradKernel.PARAMS] + fusion.params())
+        k = ctx.kernel(name, [(n, t) for n, t, _ in named] + fusion.params())
         WinogradKernel(ctx, k, fusion, s, p).emit()
         return k.func
 
     func = ctx.function("winograd", fusion.node, build, p)
-    return KernelCall(func, (*operands, *fusion.operands()), p.work(s.x.tensor.dims[0]))  # type: ignore[arg-type]
+    return KernelCall(func, (*(o for _, _, o in named), *fusion.operands()), p.work(s.x.tensor.dims[0]))
+
+
+def _bias(ctx: LowerContext, s: ConvShape, p: Plan) -> Operand:
+    """What outputs begin with: the bias or zeros, of all panels where it is constant."""
+    if s.b is not None and (s.b.data is None or s.b.producer is not None):
+        return s.b
+    width = p.panels * p.width
+    given = np.zeros(width, np.float32) if s.b is None or s.b.data is None else s.b.data.astype(np.float32)
+    return ctx.weights.add(pad_vector(given, width))
+
+
+def _weights(ctx: LowerContext, s: ConvShape, p: Plan) -> list[NamedOperand]:
+    """Transformed weights, or what it takes to transform them."""
+    if not s.constant:
+        return computed_operands(s, p)
+    assert s.w.data is not None
+    shape = (p.panels, p.points, s.group_inputs, p.width)
+    return [("u", F32PTR, ctx.weights.make(shape, np.float32, partial(transform_weights, s.w.data, p)))]

@@ -1,0 +1,52 @@
+"""Sizes of a Winograd convolution, of its blocks and panels: what its kernels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .....ir.types import Dim, ceil_div
+from .axes import Axis
+
+LINE = 16  # f32 elements of a cache line
+UNROLL = 4  # steps of k; channels come in whole vectors, so it divides them
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of one layer.
+
+    Attributes:
+        axes: the algorithms along height and width. tiles: of an image along each. block: tiles of a work item.
+        vectors: registers of a panel. lanes: of a register. rows: tiles of one register tile. panels: of the layer.
+    """
+
+    axes: tuple[Axis, Axis]
+    tiles: tuple[Dim, Dim]
+    block: int
+    vectors: int
+    lanes: int
+    rows: int
+    panels: int
+
+    @property
+    def per_image(self) -> Dim:
+        return self.tiles[0] * self.tiles[1]
+
+    @property
+    def points(self) -> int:
+        return self.axes[0].points * self.axes[1].points
+
+    @property
+    def width(self) -> int:
+        """Output channels of a panel."""
+        return self.vectors * self.lanes
+
+    def lines_ahead(self, depth: int, l2_nbytes: int) -> int:
+        """Cache lines of the next point's weights to ask for in UNROLL steps of k: none if they stay in the cache."""
+        tiles = ceil_div(self.block, self.rows)
+        stays = 4 * self.points * depth * self.width * self.panels < l2_nbytes
+        return 0 if stays or tiles < 2 else -(-UNROLL * self.width // (LINE * tiles))
+
+    def work(self, images: Dim) -> Dim:
+        """Work items."""
+        return ceil_div(images * self.per_image, self.block) * self.panels
