@@ -1,38 +1,34 @@
-"""The gradient of a convolution's weights: xᵀ·dy over the pixels, for each tap.
-
-    for work item: group, taps along the last axis, chunk of input channels, panel of output channels
-        for block of output rows, pieces of their lines:
-            pack dy's columns of the panel                          [pixel][column], in the core's scratch
-            for tap, MR input channels:                             MR × NR accumulators in registers
-                for row, pixel that meets the input under the tap:  broadcast MR of x, times NR of dy
-
-A broadcast of x reads elements side by side, as channels lie innermost; taps only change where x is read. Rows and
-pixels in the padding are left out. A work item owns its part of the result, and sums in one order: blocks one after
-the other, each from 0. So no bit depends on the number of cores, and with b pixels a block of P in all the error of an
-element is at most (b + P / b) · ε · Σ |x · dy|, NaN and Inf apart, which come where they would in any order.
-"""
+"""The gradient of a convolution's weights: which algorithms there are for one, and its kernel call."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.conv_weight_gradient import ConvWeightGradient
-from ....ir.types import Dim, prod
-from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
-from ....kernel_ir.loops import KFunc, KType
+from ....ir.types import prod
+from ....kernel_ir.builder import F32PTR
+from ....kernel_ir.loops import KFunc
+from ...algorithm import Algorithm, candidates
 from ...lowering import KernelCall, LowerContext, Scratch, lowers
 from ...microkernels.table import tallest_tile, widest_tile
+from ..matmul.blocking import static
 from .weight_gradient_depthwise import DepthwiseGradient, is_depthwise, panel_vectors
-from .weight_gradient_sizes import Sizes, input_row, output_row, place, split
-
-Tile = Callable[[KValue, KValue, int], None]  # of a tap of the last axis, from a channel on, so many channels
+from .weight_gradient_direct import WeightGradient
+from .weight_gradient_sizes import Sizes
+from .winograd.counts import MAX_SHARE, pace_of
+from .winograd.gradient import SCRATCH, WinogradGradient, scratch_nbytes
+from .winograd.gradient_plan import GradientPlan, channels_last, cores_of, direct_cycles, plans
+from .winograd.lower import MEASURED_SHARE
 
 
 @lowers(ConvWeightGradient)
 def lower_weight_gradient(ctx: LowerContext, node: Node) -> KernelCall:
-    """The kernel call; work items are parts of the result."""
+    """The kernel call of the algorithm that is expected, or measured, to be fastest."""
     op = node.op
     assert isinstance(op, ConvWeightGradient)
     x, dy = node.operands
@@ -41,189 +37,102 @@ def lower_weight_gradient(ctx: LowerContext, node: Node) -> KernelCall:
     vectors = min(widest_tile(ctx.target), -(-outputs // ctx.lanes))
     s = Sizes(x.tensor, dy.tensor, dw, op.geometry(x.tensor, dy.tensor), op.group, ctx.lanes,
               tallest_tile(ctx.target, vectors), vectors)  # fmt: skip
-
-    own = panel_vectors(s, ctx.target.n_registers) if is_depthwise(s) else 0
-
-    def build(name: str) -> KFunc:
-        names = ["x", "dy", "dw", *(() if own else ("panel",))]
-        k = ctx.kernel(name, [(n, F32PTR) for n in names])
-        (DepthwiseGradient(k, s, own) if own else WeightGradient(k, s)).emit()
-        return k.func
-
-    func = ctx.function("weight_gradient", node, build)
-    scratch = () if own else (Scratch(4 * s.block_rows * s.block_pixels * s.width),)
-    items = s.tap_rows * (-(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels)
+    call = ctx.pick(node, candidates(ALGORITHMS, ctx, GradientLayer(node, s)))
     flops = 2 * prod(dy.tensor.dims) * s.inputs * math.prod(s.geometry.kernel)
     nbytes = x.tensor.nbytes + dy.tensor.nbytes + dw.nbytes
-    return KernelCall(func, (x, dy, node.outputs[0], *scratch), items, label=node.name, flops=flops, nbytes=nbytes)
+    return replace(call, label=node.name, flops=flops, nbytes=nbytes)
 
 
-class WeightGradient:
-    """The loops. See the file."""
+@dataclass(frozen=True)
+class GradientLayer:
+    """A weight gradient and its sizes."""
 
-    def __init__(self, k: Builder, s: Sizes) -> None:
-        self.k, self.s = k, s
-        self.full = s.outputs // s.width  # panels of all vectors; the last one may be narrower
-
-    def emit(self) -> None:
-        """All work items of the call."""
-        k, s = self.k, self.s
-
-        def item(number: KValue, _: list[KValue]) -> None:
-            rest, panel = k.udiv(number, s.n_panels), k.urem(number, s.n_panels)
-            rest, chunk = k.udiv(rest, s.n_chunks), k.urem(rest, s.n_chunks)
-            group, taps = k.udiv(rest, s.tap_rows), k.urem(rest, s.tap_rows)
-            vectors = -(-(s.outputs - self.full * s.width) // s.lanes)
-            if not vectors:
-                Part(self, group, taps, chunk, panel, s.vectors, masked=False).emit()
-                return
-            masked = s.outputs % s.lanes != 0
-            narrow = Part(self, group, taps, chunk, panel, vectors, masked)
-            if not self.full:
-                narrow.emit()
-                return
-            k.if_(panel < self.full, Part(self, group, taps, chunk, panel, s.vectors, masked=False).emit, narrow.emit)
-
-        k.for_(k["begin"], k["end"], 1, [], item)
+    node: Node
+    sizes: Sizes
 
 
-class Part:
-    """One work item, for panels of so many vectors; `masked`: the last of them is not full."""
+class DirectGradient(Algorithm[GradientLayer]):
+    """The sum over pixels, for each tap."""
 
-    def __init__(
-        self, of: WeightGradient, group: KValue, taps: KValue, chunk: KValue, panel: KValue, vectors: int, masked: bool
-    ) -> None:
-        self.k, self.s, self.vectors = of.k, of.s, vectors
-        self.taps, self.group = taps, group
-        self.c0, self.m0 = chunk * of.s.chunk, panel * of.s.width
-        self.masked = masked
+    name = "direct"
 
-    def emit(self) -> None:
-        """Block after block of dy."""
-        k, s = self.k, self.s
-        rest = self.s.outputs % self.s.lanes
-        self.mask = k.tail_mask(k.index(rest), s.lanes) if self.masked else None
-        self.outer = split(k, self.taps, s.geometry.kernel[:-1])
-        n_rows, line = k.index(s.rows), k.index(s.geometry.output[-1])
+    def applies(self, ctx: LowerContext, layer: GradientLayer) -> bool:
+        return True
 
-        def rows(r0: KValue, _: list[KValue]) -> None:
-            r1 = k.min(r0 + s.block_rows, n_rows)
-            k.for_(0, line, s.block_pixels, [], lambda w0, _: self.block(r0, r1, w0, k.min(w0 + s.block_pixels, line)))
+    def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
+        node, s = layer.node, layer.sizes
+        own = panel_vectors(s, ctx.target.n_registers) if is_depthwise(s) else 0
 
-        self.clear()
-        k.for_(0, n_rows, s.block_rows, [], rows)
+        def build(name: str) -> KFunc:
+            names = ["x", "dy", "dw", *(() if own else ("panel",))]
+            k = ctx.kernel(name, [(n, F32PTR) for n in names])
+            (DepthwiseGradient(k, s, own) if own else WeightGradient(k, s)).emit()
+            return k.func
 
-    def clear(self) -> None:
-        """The item's part of the result becomes 0, which blocks are added to."""
-        zero = self.k.const(0.0, KType(F32, self.s.lanes))
+        func = ctx.function("weight_gradient", node, build)
+        scratch = () if own else (Scratch(4 * s.block_rows * s.block_pixels * s.width),)
+        items = s.tap_rows * (-(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels)
+        return KernelCall(func, (*node.operands, node.outputs[0], *scratch), items)
 
-        def tile(kw: KValue, c: KValue, height: int) -> None:
-            for i in range(height):
-                for j in range(self.vectors):
-                    self.store(kw, c + i, j, zero)
 
-        self.tiles(tile)
+class TransformedGradient(Algorithm[GradientLayer]):
+    """Winograd's, with one of the sizes that it may have.
 
-    def tiles(self, tile: Tile) -> None:
-        """Calls tile(tap of the last axis, first channel, channels) for all of the item's."""
-        k, s = self.k, self.s
-        rest = s.inputs % s.tile_rows
-        end = k.min(self.c0 + s.chunk, s.inputs - rest)
+    Args:
+        plan: None: the best of all.
+    """
 
-        def tap(kw: KValue, _: list[KValue]) -> None:
-            k.for_(self.c0, end, s.tile_rows, [], lambda c, _: tile(kw, c, s.tile_rows))
-            if rest:
-                is_last = self.c0 + s.chunk >= s.inputs
-                k.if_(is_last, lambda: tile(kw, k.index(s.inputs - rest), rest))
+    max_share = MAX_SHARE
+    measured_share = MEASURED_SHARE * MAX_SHARE
 
-        k.for_(0, s.geometry.kernel[-1], 1, [], tap)
+    def __init__(self, name: str = "winograd", share: float = 1.0, plan: GradientPlan | None = None) -> None:
+        self.name, self.share, self.plan = name, share, plan
 
-    def block(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue) -> None:
-        """Lines [r0, r1), pixels [w0, w1) of each."""
-        self.pack(r0, r1, w0, w1)
-        self.tiles(lambda kw, c, height: self.tile(r0, r1, w0, w1, kw, c, height))
+    def applies(self, ctx: LowerContext, layer: GradientLayer) -> bool:
+        return ctx.fp.winograd and transformable(layer.sizes)
 
-    def pack(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue) -> None:
-        """dy's columns of the panel, pixel after pixel."""
-        k, s = self.k, self.s
-        strides = s.dy.strides
-        column = self.group * s.outputs + self.m0
+    def cost(self, ctx: LowerContext, layer: GradientLayer) -> float:
+        return self.share
 
-        def row(r: KValue, _: list[KValue]) -> None:
-            base = output_row(k, s, r) + column * k.index(strides[1])
+    def variants(self, ctx: LowerContext, layer: GradientLayer) -> Sequence[Algorithm[GradientLayer]]:
+        """The best blocks of each of the best tiles, best first."""
+        s, pace, n_cores = layer.sizes, pace_of(ctx.machine, ctx.lanes), cores_of(ctx.machine)
+        best: dict[tuple[int, ...], tuple[float, GradientPlan]] = {}
+        for cycles, plan in plans(s, ctx.target, pace, n_cores):
+            tile = tuple(axis.taps for axis in plan.axes)
+            if tile not in best or cycles < best[tile][0]:
+                best[tile] = cycles, plan
+        direct = direct_cycles(s, pace, n_cores)
+        ranked = sorted(best.values(), key=lambda pair: pair[0])[:MOST_MEASURED]
+        names = ["winograd" + "x".join(str(axis.taps) for axis in plan.axes) for _, plan in ranked]
+        return [TransformedGradient(name, cycles / direct, plan) for name, (cycles, plan) in zip(names, ranked)]
 
-            def pixel(w: KValue, _: list[KValue]) -> None:
-                source = k.gep(k["dy"], base + w * k.index(strides[-1]))
-                place = ((r - r0) * s.block_pixels + (w - w0)) * (self.vectors * s.lanes)
-                for j in range(self.vectors):
-                    k.store(k["panel"], place + j * s.lanes, self.columns(source, j, strides[1]))
+    def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
+        node, s, p = layer.node, layer.sizes, self.plan
+        assert p is not None
+        line = max(static(s.x.pitch) * p.axes[1].inputs, static(s.dy.pitch) * p.axes[1].taps)
+        names = ["x", "dy", "dw", "zero", *SCRATCH]
 
-            k.for_(w0, w1, 1, [], pixel)
+        def build(name: str) -> KFunc:
+            k = ctx.kernel(name, [(n, F32PTR) for n in names])
+            WinogradGradient(ctx, k, s, p).emit()
+            return k.func
 
-        k.for_(r0, r1, 1, [], row)
+        func = ctx.function("winograd_gradient", node, build, p)
+        scratch = [Scratch(nbytes) for nbytes in scratch_nbytes(p, math.prod(s.geometry.kernel))]
+        zero = ctx.weights.add(np.zeros(line, np.float32))
+        return KernelCall(func, (*node.operands, node.outputs[0], zero, *scratch), s.inputs // p.chunk)
 
-    def columns(self, source: KValue, j: int, step: Dim) -> KValue:
-        """Vector j of a pixel's columns."""
-        k, lanes = self.k, self.s.lanes
-        mask = self.mask if j == self.vectors - 1 else None
-        if step == 1:
-            return k.load(source, j * lanes, lanes, mask)
-        return k.gather(source, (k.ramp(lanes) + j * lanes) * k.splat(k.index(step), lanes), mask)
 
-    def tile(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue, kw: KValue, c: KValue, height: int) -> None:
-        """`height` input channels from c on, one tap: its block's sum, added to the result."""
-        k, s, g = self.k, self.s, self.s.geometry
-        # the pixel of x under pixel w of dy is stride · w + shift
-        stride, shift = g.strides[-1], kw * g.dilations[-1] - k.index(g.pads_begin[-1])
-        low = k.max(w0, k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride))
-        high = k.min(w1, k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride))
-        strides = s.x.strides
-        channel = (self.group * s.inputs + c) * k.index(strides[1])
-        zero = k.const(0.0, KType(F32, s.lanes))
-        width = self.vectors * s.lanes
+def transformable(s: Sizes) -> bool:
+    """Whether Winograd's algorithms can serve a gradient: images of whole vectors of channels, stride 1, one group."""
+    g = s.geometry
+    row_major = s.dw.strides[1] == math.prod(g.kernel) and s.dw.strides[2:] == (g.kernel[-1], 1)
+    return (len(g.kernel) == 2 and s.groups == 1 and set(g.strides) == set(g.dilations) == {1}
+            and s.inputs % s.lanes == 0 and s.outputs % s.lanes == 0 and channels_last(s.x) and channels_last(s.dy)
+            and math.prod(g.kernel) > 1 and (s.dw.strides[0] == 1 or row_major)
+            and all(isinstance(n, int) for n in (*g.pads_begin, *g.input, *g.output)))  # fmt: skip
 
-        def row(r: KValue, acc: list[KValue]) -> list[KValue]:
-            base, valid = input_row(k, s, r, self.outer)
-            source = k.gep(k["x"], base + channel + shift * k.index(strides[-1]))
-            panel = k.gep(k["panel"], ((r - r0) * s.block_pixels - w0) * width)
 
-            def pixel(w: KValue, acc: list[KValue]) -> list[KValue]:
-                at, line = w * k.index(strides[-1]) * stride, w * width
-                columns = [k.load(panel, line + j * s.lanes, s.lanes) for j in range(self.vectors)]
-                sums = []
-                for i in range(height):
-                    a = k.splat(k.load(source, at + k.index(strides[1]) * i), s.lanes)
-                    sums += [k.fma(a, b, acc[i * self.vectors + j]) for j, b in enumerate(columns)]
-                return sums
-
-            return k.for_(low, k.select(valid, high, low), 1, acc, pixel)
-
-        sums = k.for_(r0, r1, 1, [zero] * (height * self.vectors), row)
-        for i in range(height):
-            for j in range(self.vectors):
-                self.store(kw, c + i, j, self.stored(kw, c + i, j) + sums[i * self.vectors + j])
-
-    def at(self, kw: KValue, c: KValue, j: int) -> KValue:
-        """Where vector j of the result's columns for an input channel and a tap begins."""
-        m = self.group * self.s.outputs + self.m0 + j * self.s.lanes
-        return place(self.k, self.s, [*self.outer, kw], m, c)
-
-    def stored(self, kw: KValue, c: KValue, j: int) -> KValue:
-        k, s, at = self.k, self.s, self.at(kw, c, j)
-        mask = self.mask if j == self.vectors - 1 else None
-        if s.dw.strides[0] == 1:
-            return k.load(k["dw"], at, s.lanes, mask)
-        return k.gather(k.gep(k["dw"], at), self.apart(), mask)
-
-    def store(self, kw: KValue, c: KValue, j: int, value: KValue) -> None:
-        k, s, at = self.k, self.s, self.at(kw, c, j)
-        mask = self.mask if j == self.vectors - 1 else None
-        if s.dw.strides[0] == 1:
-            k.store(k["dw"], at, value, mask)
-        else:
-            k.scatter(k.gep(k["dw"], at), self.apart(), value, mask)
-
-    def apart(self) -> KValue:
-        """Distances of a vector's columns in the result."""
-        k, s = self.k, self.s
-        return k.ramp(s.lanes) * k.splat(k.index(s.dw.strides[0]), s.lanes)
+ALGORITHMS: tuple[Algorithm[GradientLayer], ...] = (DirectGradient(), TransformedGradient())
+MOST_MEASURED = 3  # tiles

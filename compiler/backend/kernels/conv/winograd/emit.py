@@ -7,14 +7,12 @@ are (block of tiles × panel of output channels):
     for ξ in points:             M[:, ξ, :] = V[:, ξ, :] · U[panel, ξ]
     for each tile of the block:  y = Aᵀ M A + bias, then the fused tail
 
-Padding costs no copy: rows outside the image are read from a row of zeros, columns outside are not read. V and M keep
-the points of a tile together, so that the transforms stay within a few pages.
+V and M keep the points of a tile together, so that the transforms stay within a few pages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc
@@ -26,6 +24,7 @@ from ..weights import ConvShape
 from .axes import Phase, emit_product
 from .plan import LINE, UNROLL, Plan
 from .weights import ComputedWeights
+from .windows import WindowAxis, Windows
 
 
 def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> KFunc:
@@ -120,53 +119,20 @@ class WinogradKernel:
 
     def _inputs(self, first: KValue, count: KValue) -> None:
         k, s, p = self.k, self.s, self.p
-        (height, width), strides = s.geometry.input, [k.index(n) for n in s.x.tensor.strides]
-        rows, columns = p.axes
+        axes = [WindowAxis(axis.inputs, axis.outputs * axis.stride, pad,
+                           [(phase.first, axis.stride, phase.bt) for phase in axis.phases])
+                for axis, pad in zip(p.axes, s.geometry.pads_begin, strict=True) if isinstance(pad, int)]  # fmt: skip
+        windows = Windows(k, "x", "zero", s.x.tensor, (axes[0], axes[1]), p.lanes)
 
         def tile(t: KValue, _: list[KValue]) -> None:
-            n, th, tw = decode(k, first + t, (self.images, *p.tiles))
-            h = th * (rows.outputs * rows.stride) - k.index(s.geometry.pads_begin[0])
-            w = tw * (columns.outputs * columns.stride) - k.index(s.geometry.pads_begin[1])
-            corner = k.gep(k["x"], n * strides[0] + h * strides[2] + w * strides[3])
-            inside = [(h + i >= 0) & (h + i < k.index(height)) for i in range(rows.inputs)]
-            starts = [k.select(ok, k.gep(corner, strides[2] * i), k["zero"]) for i, ok in enumerate(inside)]
             target = k.gep(k["v"], t * (p.points * s.group_inputs))
-            whole = (w >= 0) & (w + columns.inputs <= k.index(width))
 
-            def channels(vector: Callable[[KValue], None]) -> None:
-                k.for_(0, s.group_inputs, p.lanes, [], lambda c, _: vector(c))
+            def store(point: int, c: KValue, value: KValue) -> None:
+                k.store(target, c + point * s.group_inputs, value, align=4 * p.lanes)
 
-            def within(j: int) -> KValue:
-                return (w + j >= 0) & (w + j < k.index(width))
-
-            k.if_(whole, lambda: channels(lambda c: self._input_vector(starts, target, c, None)),
-                  lambda: channels(lambda c: self._input_vector(starts, target, c, within)))  # fmt: skip
+            windows.emit(decode(k, first + t, (self.images, *p.tiles)), (0, s.group_inputs), store)
 
         k.for_(0, count, 1, [], tile)
-
-    def _input_vector(
-        self, starts: list[KValue], target: KValue, c: KValue, within: Callable[[int], KValue] | None
-    ) -> None:
-        """Bᵀ d B of one vector of channels."""
-        k, p = self.k, self.p
-        step = k.index(self.s.x.tensor.strides[3])
-        zero = k.splat(k.const(0.0, F32), p.lanes)
-        for high, wide, point in self._phases():
-
-            def column(at: int, high: Phase = high) -> list[KValue]:
-                own = starts[high.first :: p.axes[0].stride][: len(high.bt[0])]
-                return emit_product(k, high.bt, [k.load(start, step * at + c, p.lanes) for start in own])
-
-            columns = []
-            for j in range(len(wide.bt[0])):
-                at = wide.first + j * p.axes[1].stride
-                outside = [zero] * high.points
-                read = partial(column, at)
-                columns.append(read() if within is None else k.if_(within(at), read, outside.copy))
-            for i in range(high.points):
-                for j, value in enumerate(emit_product(k, wide.bt, [values[i] for values in columns])):
-                    at = (point + i * wide.points + j) * self.s.group_inputs
-                    k.store(target, c + at, value, align=4 * p.lanes)
 
     def _products(self, first: KValue, panel: KValue, count: KValue) -> None:
         k, p, depth = self.k, self.p, self.s.group_inputs

@@ -41,7 +41,7 @@ from .....kernel_ir.loops import KFunc
 from .....targets.target import Target
 from ....fusion import Fusion
 from ....lowering import KernelCall, LowerContext, Operand, Scratch
-from ....microkernels.table import tallest_tile, widest_tile
+from ....microkernels.table import tallest_tile
 from ...matmul.blocking import size_hint, static
 from ...matmul.pack import pad_vector
 from ..layer import ConvAlgorithm, ConvLayer
@@ -49,7 +49,7 @@ from ..weights import ConvShape, NamedOperand
 from . import counts
 from .axes import Axis, Matrix, as_array, axis_algorithm
 from .emit import WinogradKernel
-from .plan import Plan
+from .plan import Plan, panels_of
 from .weights import computed_operands, row_major, transform_weights
 
 UNIT_ROUNDOFF = 2.0**-24  # of f32
@@ -185,13 +185,11 @@ class WinogradTiles(WinogradAlgorithm):
 def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
     """Blocking of a layer."""
     target, lanes = ctx.target, ctx.lanes
-    needed = ceil_div(s.group_outputs, lanes)
-    most = widest_tile(target)
-    vectors = min(range(1, most + 1), key=lambda v: ceil_div(needed, v) * v * counts.PANEL_WASTE[v * 4 // most])
+    vectors, panels = panels_of(s.group_outputs, target)
     tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
     algorithm = counts.Algorithm((axes[0].outputs, axes[1].outputs), (axes[0].points, axes[1].points))
     block = counts.block_tiles(tuple(_layers(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
-    return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), ceil_div(needed, vectors))
+    return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), panels)
 
 
 def lower_winograd(

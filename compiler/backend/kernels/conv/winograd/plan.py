@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .....ir.types import Dim, ceil_div
+from .....targets.target import Target
+from ....microkernels.table import widest_tile
 from .axes import Axis
+from .counts import PANEL_WASTE
 
 LINE = 16  # f32 elements of a cache line
 UNROLL = 4  # steps of k; channels come in whole vectors, so it divides them
@@ -50,3 +53,10 @@ class Plan:
     def work(self, images: Dim) -> Dim:
         """Work items."""
         return ceil_div(images * self.per_image, self.block) * self.panels
+
+
+def panels_of(outputs: int, target: Target) -> tuple[int, int]:
+    """Registers of a panel of output channels, and how many panels there are."""
+    needed, most = ceil_div(outputs, target.f32_lanes), widest_tile(target)
+    vectors = min(range(1, most + 1), key=lambda v: ceil_div(needed, v) * v * PANEL_WASTE[v * 4 // most])
+    return vectors, ceil_div(needed, vectors)

@@ -1,0 +1,195 @@
+"""The gradient of a convolution's weights: xᵀ·dy over the pixels, for each tap.
+
+    for work item: group, taps along the last axis, chunk of input channels, panel of output channels
+        for block of output rows, pieces of their lines:
+            pack dy's columns of the panel                          [pixel][column], in the core's scratch
+            for tap, MR input channels:                             MR × NR accumulators in registers
+                for row, pixel that meets the input under the tap:  broadcast MR of x, times NR of dy
+
+A broadcast of x reads elements side by side, as channels lie innermost; taps only change where x is read. Rows and
+pixels in the padding are left out. A work item owns its part of the result, and sums in one order: blocks one after
+the other, each from 0. So no bit depends on the number of cores, and with b pixels a block of P in all the error of an
+element is at most (b + P / b) · ε · Σ |x · dy|, NaN and Inf apart, which come where they would in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....ir.types import Dim
+from ....kernel_ir.builder import F32, Builder, KValue
+from ....kernel_ir.loops import KType
+from .weight_gradient_sizes import Sizes, input_row, output_row, place, split
+
+Tile = Callable[[KValue, KValue, int], None]  # of a tap of the last axis, from a channel on, so many channels
+
+
+class WeightGradient:
+    """The loops. See the file."""
+
+    def __init__(self, k: Builder, s: Sizes) -> None:
+        self.k, self.s = k, s
+        self.full = s.outputs // s.width  # panels of all vectors; the last one may be narrower
+
+    def emit(self) -> None:
+        """All work items of the call."""
+        k, s = self.k, self.s
+
+        def item(number: KValue, _: list[KValue]) -> None:
+            rest, panel = k.udiv(number, s.n_panels), k.urem(number, s.n_panels)
+            rest, chunk = k.udiv(rest, s.n_chunks), k.urem(rest, s.n_chunks)
+            group, taps = k.udiv(rest, s.tap_rows), k.urem(rest, s.tap_rows)
+            vectors = -(-(s.outputs - self.full * s.width) // s.lanes)
+            if not vectors:
+                Part(self, group, taps, chunk, panel, s.vectors, masked=False).emit()
+                return
+            masked = s.outputs % s.lanes != 0
+            narrow = Part(self, group, taps, chunk, panel, vectors, masked)
+            if not self.full:
+                narrow.emit()
+                return
+            k.if_(panel < self.full, Part(self, group, taps, chunk, panel, s.vectors, masked=False).emit, narrow.emit)
+
+        k.for_(k["begin"], k["end"], 1, [], item)
+
+
+class Part:
+    """One work item, for panels of so many vectors; `masked`: the last of them is not full."""
+
+    def __init__(
+        self, of: WeightGradient, group: KValue, taps: KValue, chunk: KValue, panel: KValue, vectors: int, masked: bool
+    ) -> None:
+        self.k, self.s, self.vectors = of.k, of.s, vectors
+        self.taps, self.group = taps, group
+        self.c0, self.m0 = chunk * of.s.chunk, panel * of.s.width
+        self.masked = masked
+
+    def emit(self) -> None:
+        """Block after block of dy."""
+        k, s = self.k, self.s
+        rest = self.s.outputs % self.s.lanes
+        self.mask = k.tail_mask(k.index(rest), s.lanes) if self.masked else None
+        self.outer = split(k, self.taps, s.geometry.kernel[:-1])
+        n_rows, line = k.index(s.rows), k.index(s.geometry.output[-1])
+
+        def rows(r0: KValue, _: list[KValue]) -> None:
+            r1 = k.min(r0 + s.block_rows, n_rows)
+            k.for_(0, line, s.block_pixels, [], lambda w0, _: self.block(r0, r1, w0, k.min(w0 + s.block_pixels, line)))
+
+        self.clear()
+        k.for_(0, n_rows, s.block_rows, [], rows)
+
+    def clear(self) -> None:
+        """The item's part of the result becomes 0, which blocks are added to."""
+        zero = self.k.const(0.0, KType(F32, self.s.lanes))
+
+        def tile(kw: KValue, c: KValue, height: int) -> None:
+            for i in range(height):
+                for j in range(self.vectors):
+                    self.store(kw, c + i, j, zero)
+
+        self.tiles(tile)
+
+    def tiles(self, tile: Tile) -> None:
+        """Calls tile(tap of the last axis, first channel, channels) for all of the item's."""
+        k, s = self.k, self.s
+        rest = s.inputs % s.tile_rows
+        end = k.min(self.c0 + s.chunk, s.inputs - rest)
+
+        def tap(kw: KValue, _: list[KValue]) -> None:
+            k.for_(self.c0, end, s.tile_rows, [], lambda c, _: tile(kw, c, s.tile_rows))
+            if rest:
+                is_last = self.c0 + s.chunk >= s.inputs
+                k.if_(is_last, lambda: tile(kw, k.index(s.inputs - rest), rest))
+
+        k.for_(0, s.geometry.kernel[-1], 1, [], tap)
+
+    def block(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue) -> None:
+        """Lines [r0, r1), pixels [w0, w1) of each."""
+        self.pack(r0, r1, w0, w1)
+        self.tiles(lambda kw, c, height: self.tile(r0, r1, w0, w1, kw, c, height))
+
+    def pack(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue) -> None:
+        """dy's columns of the panel, pixel after pixel."""
+        k, s = self.k, self.s
+        strides = s.dy.strides
+        column = self.group * s.outputs + self.m0
+
+        def row(r: KValue, _: list[KValue]) -> None:
+            base = output_row(k, s, r) + column * k.index(strides[1])
+
+            def pixel(w: KValue, _: list[KValue]) -> None:
+                source = k.gep(k["dy"], base + w * k.index(strides[-1]))
+                place = ((r - r0) * s.block_pixels + (w - w0)) * (self.vectors * s.lanes)
+                for j in range(self.vectors):
+                    k.store(k["panel"], place + j * s.lanes, self.columns(source, j, strides[1]))
+
+            k.for_(w0, w1, 1, [], pixel)
+
+        k.for_(r0, r1, 1, [], row)
+
+    def columns(self, source: KValue, j: int, step: Dim) -> KValue:
+        """Vector j of a pixel's columns."""
+        k, lanes = self.k, self.s.lanes
+        mask = self.mask if j == self.vectors - 1 else None
+        if step == 1:
+            return k.load(source, j * lanes, lanes, mask)
+        return k.gather(source, (k.ramp(lanes) + j * lanes) * k.splat(k.index(step), lanes), mask)
+
+    def tile(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue, kw: KValue, c: KValue, height: int) -> None:
+        """`height` input channels from c on, one tap: its block's sum, added to the result."""
+        k, s, g = self.k, self.s, self.s.geometry
+        # the pixel of x under pixel w of dy is stride · w + shift
+        stride, shift = g.strides[-1], kw * g.dilations[-1] - k.index(g.pads_begin[-1])
+        low = k.max(w0, k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride))
+        high = k.min(w1, k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride))
+        strides = s.x.strides
+        channel = (self.group * s.inputs + c) * k.index(strides[1])
+        zero = k.const(0.0, KType(F32, s.lanes))
+        width = self.vectors * s.lanes
+
+        def row(r: KValue, acc: list[KValue]) -> list[KValue]:
+            base, valid = input_row(k, s, r, self.outer)
+            source = k.gep(k["x"], base + channel + shift * k.index(strides[-1]))
+            panel = k.gep(k["panel"], ((r - r0) * s.block_pixels - w0) * width)
+
+            def pixel(w: KValue, acc: list[KValue]) -> list[KValue]:
+                at, line = w * k.index(strides[-1]) * stride, w * width
+                columns = [k.load(panel, line + j * s.lanes, s.lanes) for j in range(self.vectors)]
+                sums = []
+                for i in range(height):
+                    a = k.splat(k.load(source, at + k.index(strides[1]) * i), s.lanes)
+                    sums += [k.fma(a, b, acc[i * self.vectors + j]) for j, b in enumerate(columns)]
+                return sums
+
+            return k.for_(low, k.select(valid, high, low), 1, acc, pixel)
+
+        sums = k.for_(r0, r1, 1, [zero] * (height * self.vectors), row)
+        for i in range(height):
+            for j in range(self.vectors):
+                self.store(kw, c + i, j, self.stored(kw, c + i, j) + sums[i * self.vectors + j])
+
+    def at(self, kw: KValue, c: KValue, j: int) -> KValue:
+        """Where vector j of the result's columns for an input channel and a tap begins."""
+        m = self.group * self.s.outputs + self.m0 + j * self.s.lanes
+        return place(self.k, self.s, [*self.outer, kw], m, c)
+
+    def stored(self, kw: KValue, c: KValue, j: int) -> KValue:
+        k, s, at = self.k, self.s, self.at(kw, c, j)
+        mask = self.mask if j == self.vectors - 1 else None
+        if s.dw.strides[0] == 1:
+            return k.load(k["dw"], at, s.lanes, mask)
+        return k.gather(k.gep(k["dw"], at), self.apart(), mask)
+
+    def store(self, kw: KValue, c: KValue, j: int, value: KValue) -> None:
+        k, s, at = self.k, self.s, self.at(kw, c, j)
+        mask = self.mask if j == self.vectors - 1 else None
+        if s.dw.strides[0] == 1:
+            k.store(k["dw"], at, value, mask)
+        else:
+            k.scatter(k.gep(k["dw"], at), self.apart(), value, mask)
+
+    def apart(self) -> KValue:
+        """Distances of a vector's columns in the result."""
+        k, s = self.k, self.s
+        return k.ramp(s.lanes) * k.splat(k.index(s.dw.strides[0]), s.lanes)

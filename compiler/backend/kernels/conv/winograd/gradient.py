@@ -1,0 +1,226 @@
+"""The gradient of a convolution's weights by Winograd's algorithms: a third to a quarter of the multiplications.
+
+A tile of dy is the filter of a small correlation whose results are the taps (Lavin and Gray, 2016, of the same F):
+
+    dw = Σ_tiles Aᵀ[(G dy Gᵀ) ⊙ (Bᵀ x B)]A = Aᵀ[Σ_tiles (G dy Gᵀ) ⊙ (Bᵀ x B)]A
+
+    for work item: chunk of input channels
+        for block of tiles:
+            for tile:      V[ξ, tile, :] = Bᵀ x B,  D[panel, ξ, tile, :] = G dy Gᵀ
+            for panel, ξ:  S[panel, ξ] += V[ξ]ᵀ · D[panel, ξ]             input × output channels, sum over tiles
+        for panel, channel:  dw = Aᵀ S A
+
+Of one block in all, a panel is finished before the next begins, and S is small. G is bare of the factors of its rows,
+which S takes in the end. Padding costs no copy, and dy is 0 beyond its end.
+
+Error: every product x · dy reaches dw on ways through one pair of points each, as forwards (`lower`, with the same c of
+the axes' matrices): at most c · n·u/(1 − n·u) · Σ_tiles (max |x| in the tile's window) · (Σ |dy| in the tile) with n
+the number of tiles, plus the roundings of the transforms (`error_bound`). What is not finite in a window or a tile may
+make all taps of its channels so, where the direct sum leaves some; nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
+from .....kernel_ir.loops import INDEX, KFunc, KType
+from ....lowering import LowerContext
+from ...matmul.pack import copy_function
+from ...nest import decode
+from ..weight_gradient_sizes import Sizes, place
+from .axes import emit_product
+from .gradient_plan import GradientPlan
+from .windows import WindowAxis, Windows
+
+UNIT_ROUNDOFF = 2.0**-24
+SCRATCH = ("v", "d", "sums", "turned")
+
+
+def scratch_nbytes(p: GradientPlan, taps: int) -> list[int]:
+    """Bytes of each of SCRATCH."""
+    sums = p.sum_panels * p.points * p.panel_step
+    return [4 * n for n in (p.points * p.x_step, p.points * p.dy_step, sums, p.turned_channels * taps * p.width)]
+
+
+def error_bound(p: GradientPlan) -> float:
+    """Of an element's error: a share of Σ_tiles (max |x| in the tile's window) · (Σ |dy| in the tile)."""
+    roundings = p.n_tiles + 4 + sum(axis.roundings + axis.weight_roundings for axis in p.axes)
+    share = roundings * UNIT_ROUNDOFF
+    return math.prod(axis.amplification for axis in p.axes) * share / (1 - share)
+
+
+def sums_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
+    """S[row, width] += Σ_t A[t, row] · B[t, width] for `count` rows; `fresh`: S begins at 0.
+
+    Args:
+        rows, vectors: of the register tile.
+    """
+    key = ("winograd_sums", rows, vectors, ctx.lanes)
+    if key in ctx.functions:
+        return ctx.functions[key]
+    lanes, width = ctx.lanes, vectors * ctx.lanes
+    pointers, numbers = [(n, F32PTR) for n in ("a", "b", "s")], ("a_stride", "depth", "count", "fresh")
+    k = Builder(f"winograd_sums{vectors}", [*pointers, *((n, INDEX) for n in numbers)], inline="never")
+    zero = k.splat(k.const(0.0, F32), lanes)
+
+    def tile(first: KValue, n: int) -> None:
+        source, target = k.gep(k["a"], first), k.gep(k["s"], first * width)
+        cells = [(i, j, i * width + j * lanes) for i in range(n) for j in range(vectors)]
+
+        def step(t: KValue, acc: list[KValue]) -> list[KValue]:
+            b = [k.load(k["b"], t * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
+            a = [k.splat(k.load(source, t * k["a_stride"] + i), lanes) for i in range(n)]
+            return [k.fma(a[i], b[j], own) for (i, j, _), own in zip(cells, acc, strict=True)]
+
+        start = k.if_(k["fresh"] == 0, lambda: [k.load(target, at, lanes, align=4 * lanes) for _, _, at in cells],
+                      lambda: [zero + 0.0 for _ in cells])  # fmt: skip
+        sums = k.for_(0, k["depth"], 1, start, step, unroll=2)
+        for (_, _, at), value in zip(cells, sums, strict=True):
+            k.store(target, at, value, align=4 * lanes)
+
+    n_tiles = k.udiv(k["count"] + (rows - 1), rows)  # as equal as they can be
+    short = k.udiv(k["count"], n_tiles)
+    n_taller = k["count"] - short * n_tiles
+    for n in range(1, rows + 1):
+        tall = short + 1 == n
+        begin = k.select(tall, k.index(0), n_taller)
+        end = k.select(tall, n_taller, k.select(short == n, n_tiles, n_taller))
+        before = n_taller * (short + 1 - n)
+        k.for_(begin, end, 1, [], lambda i, _, n=n, before=before: tile(before + i * n, n))
+    ctx.functions[key] = k.func
+    return k.func
+
+
+class WinogradGradient:
+    """Writes the kernel; parameters x, dy, dw, zero and SCRATCH."""
+
+    def __init__(self, ctx: LowerContext, k: Builder, s: Sizes, p: GradientPlan) -> None:
+        self.ctx, self.k, self.s, self.p = ctx, k, s, p
+        self.images, self.total = s.dy.dims[0], k.index(s.dy.dims[0] * p.tiles[0] * p.tiles[1])
+        pads = [pad for pad in s.geometry.pads_begin if isinstance(pad, int)]
+        x_axes = [WindowAxis(a.inputs, a.taps, pad, [(0, 1, a.phases[0].bt)]) for a, pad in zip(p.axes, pads)]
+        dy_axes = [WindowAxis(a.taps, a.taps, 0, [(0, 1, a.phases[0].bare_g)]) for a in p.axes]
+        self.x_windows = Windows(k, "x", "zero", s.x, (x_axes[0], x_axes[1]), p.lanes)
+        self.dy_windows = Windows(k, "dy", "zero", s.dy, (dy_axes[0], dy_axes[1]), p.lanes)
+
+    def emit(self) -> None:
+        """All work items [begin, end)."""
+        k, p = self.k, self.p
+
+        def item(chunk: KValue, _: list[KValue]) -> None:
+            c0 = chunk * p.chunk
+            if p.is_single:
+                self._transform(c0, k.index(0), self.total)
+                k.for_(0, p.panels, 1, [], lambda panel, _: self._whole_panel(c0, panel))
+                return
+            k.for_(0, self.total, p.block, [], lambda first, _: self._block(c0, first))
+            k.for_(0, p.panels, 1, [], lambda panel, _: self._finish(c0, panel, self._sums(panel)))
+
+        k.for_(k["begin"], k["end"], 1, [], item)
+
+    def _whole_panel(self, c0: KValue, panel: KValue) -> None:
+        self._products(panel, self.k["sums"], self.total, self.k.index(1))
+        self._finish(c0, panel, self.k["sums"])
+
+    def _block(self, c0: KValue, first: KValue) -> None:
+        k, p = self.k, self.p
+        count, fresh = k.min(self.total - first, p.block), k.select(first == 0, k.index(1), k.index(0))
+        self._transform(c0, first, count)
+        k.for_(0, p.panels, 1, [], lambda panel, _: self._products(panel, self._sums(panel), count, fresh))
+
+    def _sums(self, panel: KValue) -> KValue:
+        return self.k.gep(self.k["sums"], panel * (self.p.points * self.p.panel_step))
+
+    def _transform(self, c0: KValue, first: KValue, count: KValue) -> None:
+        """V and D of tiles [first, first + count)."""
+        k, p, outputs = self.k, self.p, self.s.outputs
+
+        def tile(t: KValue, _: list[KValue]) -> None:
+            where = decode(k, first + t, (self.images, *p.tiles))
+            v, d = k.gep(k["v"], t * p.chunk - c0), k.gep(k["d"], t * p.width)
+
+            def store_x(point: int, c: KValue, value: KValue) -> None:
+                k.store(v, c + point * p.x_step, value, align=4 * p.lanes)
+
+            def store_dy(place_of: KValue, point: int, c: KValue, value: KValue) -> None:
+                k.store(d, c + place_of + point * p.dy_step, value, align=4 * p.lanes)
+
+            self.x_windows.emit(where, (c0, c0 + p.chunk), store_x)
+            # panels lie apart: column c of panel q is at q · block · width + c − q · width
+            k.for_(0, p.panels, 1, [], lambda q, _: self.dy_windows.emit(
+                where, (q * p.width, k.min(q * p.width + p.width, outputs)),
+                partial(store_dy, q * ((p.block - 1) * p.width))))  # fmt: skip
+
+        k.for_(0, count, 1, [], tile)
+
+    def _products(self, panel: KValue, sums: KValue, count: KValue, fresh: KValue) -> None:
+        k, p = self.k, self.p
+        function = sums_function(self.ctx, p.rows, p.vectors)
+        d = k.gep(k["d"], panel * (p.block * p.width))
+
+        def point(number: KValue, _: list[KValue]) -> None:
+            k.call(function, [k.gep(k["v"], number * p.x_step), k.gep(d, number * p.dy_step),
+                              k.gep(sums, number * p.panel_step), k.index(p.chunk), count, k.index(p.chunk),
+                              fresh])  # fmt: skip
+
+        k.for_(0, p.points, 1, [], point)
+
+    def _finish(self, c0: KValue, panel: KValue, sums: KValue) -> None:
+        """dw = Aᵀ S A of a panel: where output channels lie innermost, at once; else turned round."""
+        k, s, p = self.k, self.s, self.p
+        m0 = panel * p.width
+        valid = k.min(k.index(s.outputs) - m0, p.width)
+
+        def channel(c: KValue, _: list[KValue], inside: KValue, of: KValue) -> None:
+            def vector(lane: KValue, _: list[KValue]) -> None:
+                source = k.gep(sums, (of + c) * p.width + lane)
+                for tap, value in enumerate(self._taps(source)):
+                    self._store(tap, m0 + lane, c0 + of + c, (c, lane), value)
+
+            k.for_(0, inside, p.lanes, [], vector)
+
+        def several(of: KValue, _: list[KValue]) -> None:
+            k.for_(0, p.turned_channels, 1, [], partial(channel, inside=valid, of=of))
+            if not self.is_direct:
+                self._turn(m0, c0 + of, valid)
+
+        k.for_(0, p.chunk, p.turned_channels, [], several)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether output channels lie innermost in the result."""
+        return self.s.dw.strides[0] == 1
+
+    def _store(self, tap: int, m: KValue, c: KValue, turned: tuple[KValue, KValue], value: KValue) -> None:
+        k, s, p = self.k, self.s, self.p
+        if self.is_direct:
+            taps = [k.index(t) for t in divmod(tap, s.geometry.kernel[1])]
+            k.store(k["dw"], place(k, s, taps, m, c), value)
+            return
+        channel, lane = turned
+        k.store(k["turned"], (channel * math.prod(s.geometry.kernel) + tap) * p.width + lane, value, align=4 * p.lanes)
+
+    def _turn(self, m0: KValue, c: KValue, valid: KValue) -> None:
+        k, s, p = self.k, self.s, self.p
+        n, apart = p.turned_channels * math.prod(s.geometry.kernel), s.dw.strides[0]
+        target = k.gep(k["dw"], m0 * k.index(apart) + c * k.index(s.dw.strides[1]))
+        copy = copy_function(self.ctx, F32, "transposed", p.lanes)
+        k.call(copy, [k["turned"], target, valid, k.index(n), k.index(1), k.index(p.width), k.index(apart), k.index(n),
+                      k.const(1.0, F32)])  # fmt: skip
+
+    def _taps(self, source: KValue) -> list[KValue]:
+        """Aᵀ S A of one input channel and a vector of output channels, tap after tap."""
+        k, p = self.k, self.p
+        (high,), (wide,) = (axis.phases for axis in p.axes)
+        columns = []
+        for j in range(wide.points):
+            own = []
+            for i in range(high.points):
+                value = k.load(source, (i * wide.points + j) * p.panel_step, p.lanes, align=4 * p.lanes)
+                scale = float(high.g_factors[i] * wide.g_factors[j])
+                own.append(value if scale == 1 else value * k.const(scale, KType(F32, p.lanes)))
+            columns.append(emit_product(k, high.at, own))
+        rows = [[column[i] for column in columns] for i in range(p.axes[0].outputs)]
+        return [value for row in rows for value in emit_product(k, wide.at, row)]
