@@ -25,8 +25,8 @@ from sampling import sampled, thorough
 
 LAST = (0, 2, 3, 1)
 SEEN = 1e-5  # of the greatest Σ |x · dy|; of random numbers: 6e-6 of a single tile of F(5, 4), else 1e-6
-TILES = [((3, 3), (4, 4)), ((3, 3), (2, 2)), ((3, 3), (3, 4)), ((5, 5), (4, 4)), ((1, 7), (1, 2)), ((3, 1), (4, 1)),
-         ((2, 2), (4, 4))]  # fmt: skip
+TILES = [((3, 3), 1, (4, 4)), ((3, 3), 2, (4, 4)), ((3, 3), 1, (3, 4)), ((5, 5), 1, (4, 4)), ((1, 7), 1, (1, 2)),
+         ((3, 1), 1, (4, 1)), ((2, 2), 1, (4, 4)), ((3, 3), 1, (2, 2)), ((5, 5), 2, (4, 3)), ((1, 3), 2, (1, 4))]
 made: list[GradientPlan] = []
 
 
@@ -35,54 +35,59 @@ def force(monkeypatch: pytest.MonkeyPatch, tile: tuple[int, int] | None, which: 
 
     def variants(_: object, ctx: LowerContext, layer: GradientLayer) -> list[TransformedGradient]:
         offered = sorted(plans(layer.sizes, ctx.target, counts.USUAL, 1), key=lambda pair: pair[0])
-        own = [p for _, p in offered if tile in (None, (p.axes[0].taps, p.axes[1].taps))]
+        own = [p for _, p in offered if tile in (None, (p.axes[0].tile, p.axes[1].tile))]
         made[:] = [own[which % len(own)]]
         return [TransformedGradient("forced", 0, made[0])]
 
     monkeypatch.setattr(TransformedGradient, "variants", variants)
 
 
-def run(x: np.ndarray, dy: np.ndarray, kernel: tuple[int, int], pads: tuple[int, int], how: dict[str, Any]) -> Any:
+def run(
+    x: np.ndarray, dy: np.ndarray, kernel: tuple[int, int], pads: tuple[int, int], stride: int = 1, **how: Any
+) -> Any:  # fmt: skip
     how = {"layouts": [LAST, LAST], **how}
-    attributes = {"kernel_shape": list(kernel), "strides": [1, 1], "dilations": [1, 1], "pads": list(pads), "group": 1}
+    attributes = {"kernel_shape": list(kernel), "strides": [stride] * 2, "dilations": [1, 1], "pads": list(pads)}
     (dw,) = run_node(op("ConvWeightGradient", domain="parax", **attributes), [x, dy], **how)
     return dw
 
 
-def windows(x: np.ndarray, kernel: tuple[int, int], pads: tuple[int, int]) -> list[tuple[int, int, int, int, int]]:
-    return [(n, k, 1, p, 1) for n, k, p in zip(x.shape[2:], kernel, pads, strict=True)]
+def windows(
+    x: np.ndarray, kernel: tuple[int, int], pads: tuple[int, int], stride: int = 1
+) -> list[tuple[int, int, int, int, int]]:  # fmt: skip
+    return [(n, k, stride, p, 1) for n, k, p in zip(x.shape[2:], kernel, pads, strict=True)]
 
 
 def check(
-    n: int, c: int, m: int, size: tuple[int, int], kernel: tuple[int, int], pads: tuple[int, int], **how: Any
-) -> None:
+    n: int, c: int, m: int, size: tuple[int, int], kernel: tuple[int, int], pads: tuple[int, int],
+    stride: int = 1, **how: Any,
+) -> None:  # fmt: skip
     x = normal(n, c, *size)
-    dy = normal(n, m, *(s + 2 * p - k + 1 for s, p, k in zip(size, pads, kernel, strict=True)), seed=1)
-    found, places = run(x, dy, kernel, pads, how), windows(x, kernel, pads)
+    dy = normal(n, m, *((s + 2 * p - k) // stride + 1 for s, p, k in zip(size, pads, kernel, strict=True)), seed=1)
+    found, places = run(x, dy, kernel, pads, stride, **how), windows(x, kernel, pads, stride)
     expected, bound = twin(x, dy, places, 1), twin(np.abs(x), np.abs(dy), places, 1)
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() <= SEEN * bound.max()
 
 
-@pytest.mark.parametrize("kernel, tile", sampled(TILES, 3))
+@pytest.mark.parametrize("kernel, stride, tile", sampled(TILES, 3))
 @thorough(6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_agrees_with_the_direct_sum(
-    monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int], tile: tuple[int, int], data: st.DataObject
+    monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int], stride: int, tile: tuple[int, int], data: st.DataObject
 ) -> None:
     n, c, m = (data.draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [16, 32, 48], [16, 64, 80]))
     pads = tuple(data.draw(st.integers(0, k - 1)) for k in kernel)
     size = tuple(data.draw(st.integers(max(1, k - 2 * p), 13)) for k, p in zip(kernel, pads))
     force(monkeypatch, tile, data.draw(st.integers(0, 50)))
     layout = data.draw(st.sampled_from([None, (2, 3, 1, 0)]))
-    check(n, c, m, size, kernel, pads, out_layouts=[layout])  # type: ignore[arg-type]
+    check(n, c, m, size, kernel, pads, stride, out_layouts=[layout])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 def test_every_target(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
-    for which in (0, 7):
+    for which, stride in ((0, 1), (7, 1), (0, 2)):
         force(monkeypatch, (4, 4), which)
-        check(2, 64, 80, (9, 11), (3, 3), (1, 1), target=target)
+        check(2, 64, 80, (9, 11), (3, 3), (1, 1), stride, target=target)
 
 
 def test_one_block_and_several(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +112,7 @@ def test_keeps_the_bound_of_its_tiles(monkeypatch: pytest.MonkeyPatch, kind: str
         dy[:, :, 9, 1] *= 1e8
     elif kind == "zeros":
         dy[:, :, 2:9] = 0
-    found, expected = run(x, dy, (3, 3), (1, 1), {}), twin(x, dy, windows(x, (3, 3), (1, 1)), 1)
+    found, expected = run(x, dy, (3, 3), (1, 1)), twin(x, dy, windows(x, (3, 3), (1, 1)), 1)
     padded = np.pad(np.abs(x).astype(np.float64), [(0, 0), (0, 0), (1, 5), (1, 5)])
     cut = np.pad(np.abs(dy).astype(np.float64), [(0, 0), (0, 0), (0, 2), (0, 2)])
     share = np.zeros((16, 16))
@@ -124,12 +129,19 @@ def test_what_is_not_finite_stays_with_its_channels(monkeypatch: pytest.MonkeyPa
     force(monkeypatch, (4, 4))
     x, dy = normal(2, 16, 12, 12), normal(2, 32, 12, 12, seed=1)
     x[0, 3, 5, 5], dy[1, 7, 2, 2] = np.inf, np.nan
-    found = run(x, dy, (3, 3), (1, 1), {})
+    found = run(x, dy, (3, 3), (1, 1))
     finite = np.isfinite(found).all((2, 3))
     assert not np.isfinite(found[:, 3]).any(1).any()
     assert not np.isfinite(found[7]).any()
     finite[7], finite[:, 3] = True, True
     assert finite.all()
+
+
+def test_a_pixel_that_no_window_met_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, (4, 4))
+    x, dy = normal(2, 16, 13, 13), normal(2, 32, 6, 6, seed=1)
+    x = np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)  # of 14 × 14, windows end at 13
+    assert np.isfinite(run(x, dy, (3, 3), (0, 0), 2)).all()
 
 
 def sizes(dw: tuple[int, ...], **how: Any) -> Sizes:
@@ -141,7 +153,7 @@ def sizes(dw: tuple[int, ...], **how: Any) -> Sizes:
 
 def test_what_it_serves() -> None:
     assert transformable(sizes((32, 32, 3, 3)))
-    for how in ({"strides": (2, 2)}, {"dilations": (2, 1)}, {"layout": None}, {"groups": 2}):
+    for how in ({"strides": (3, 1)}, {"dilations": (2, 1)}, {"layout": None}, {"groups": 2}):
         assert not transformable(sizes((32, 32, 3, 3), **how)), how
     assert not transformable(sizes((24, 32, 3, 3)))
 

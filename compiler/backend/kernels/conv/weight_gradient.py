@@ -99,18 +99,18 @@ class TransformedGradient(Algorithm[GradientLayer]):
         s, pace, n_cores = layer.sizes, pace_of(ctx.machine, ctx.lanes), cores_of(ctx.machine)
         best: dict[tuple[int, ...], tuple[float, GradientPlan]] = {}
         for cycles, plan in plans(s, ctx.target, pace, n_cores):
-            tile = tuple(axis.taps for axis in plan.axes)
+            tile = tuple(axis.tile for axis in plan.axes)
             if tile not in best or cycles < best[tile][0]:
                 best[tile] = cycles, plan
         direct = direct_cycles(s, pace, n_cores)
         ranked = sorted(best.values(), key=lambda pair: pair[0])[:MOST_MEASURED]
-        names = ["winograd" + "x".join(str(axis.taps) for axis in plan.axes) for _, plan in ranked]
+        names = ["winograd" + "x".join(str(axis.tile) for axis in plan.axes) for _, plan in ranked]
         return [TransformedGradient(name, cycles / direct, plan) for name, (cycles, plan) in zip(names, ranked)]
 
     def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
         node, s, p = layer.node, layer.sizes, self.plan
         assert p is not None
-        line = max(static(s.x.pitch) * p.axes[1].inputs, static(s.dy.pitch) * p.axes[1].taps)
+        line = max(static(s.x.pitch) * p.axes[1].inputs, static(s.dy.pitch) * p.axes[1].tile)
         names = ["x", "dy", "dw", "zero", *SCRATCH]
 
         def build(name: str) -> KFunc:
@@ -125,13 +125,13 @@ class TransformedGradient(Algorithm[GradientLayer]):
 
 
 def transformable(s: Sizes) -> bool:
-    """Whether Winograd's algorithms can serve a gradient: images of whole vectors of channels, stride 1, one group."""
+    """Whether Winograd's algorithms can serve a gradient: known sizes, whole vectors of channels, strides up to 2."""
     g = s.geometry
     row_major = s.dw.strides[1] == math.prod(g.kernel) and s.dw.strides[2:] == (g.kernel[-1], 1)
-    return (len(g.kernel) == 2 and s.groups == 1 and set(g.strides) == set(g.dilations) == {1}
+    return (len(g.kernel) == 2 and s.groups == 1 and max(g.strides) <= 2 and set(g.dilations) == {1}
             and s.inputs % s.lanes == 0 and s.outputs % s.lanes == 0 and channels_last(s.x) and channels_last(s.dy)
             and math.prod(g.kernel) > 1 and (s.dw.strides[0] == 1 or row_major)
-            and all(isinstance(n, int) for n in (*g.pads_begin, *g.input, *g.output)))  # fmt: skip
+            and all(isinstance(n, int) for n in (s.dy.dims[0], *g.pads_begin, *g.input, *g.output)))  # fmt: skip
 
 
 ALGORITHMS: tuple[Algorithm[GradientLayer], ...] = (DirectGradient(), TransformedGradient())

@@ -132,9 +132,10 @@ def toom_cook(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
     coefficients of Π_(k≠i) (x − p_k); infinity takes the leading coefficients alone.
     """
     one, zero = Fraction(1), Fraction(0)
-    if taps == 1:
-        identity = tuple(tuple(one if i == j else zero for j in range(outputs)) for i in range(outputs))
-        return identity, ((one,),) * outputs, identity
+    if taps == 1 or outputs == 1:  # nothing to save
+        size = max(taps, outputs)
+        identity = tuple(tuple(one if i == j else zero for j in range(size)) for i in range(size))
+        return (identity, ((one,),) * outputs, identity) if taps == 1 else (identity, identity, ((one,) * taps,))
     finite = NODES[: outputs + taps - 2]
     size = len(finite) + 1
     bt = [_product([p for p in finite if p != q], size) for q in finite] + [_product(finite, size)]

@@ -122,7 +122,7 @@ class WinogradKernel:
         axes = [WindowAxis(axis.inputs, axis.outputs * axis.stride, pad,
                            [(phase.first, axis.stride, phase.bt) for phase in axis.phases])
                 for axis, pad in zip(p.axes, s.geometry.pads_begin, strict=True) if isinstance(pad, int)]  # fmt: skip
-        windows = Windows(k, "x", "zero", s.x.tensor, (axes[0], axes[1]), p.lanes)
+        windows = Windows(k, "x", "zero", s.x.tensor.strides, s.geometry.input, (axes[0], axes[1]), p.lanes)
 
         def tile(t: KValue, _: list[KValue]) -> None:
             target = k.gep(k["v"], t * (p.points * s.group_inputs))

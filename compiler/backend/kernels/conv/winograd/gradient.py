@@ -21,16 +21,18 @@ make all taps of its channels so, where the direct sum leaves some; nothing else
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 
+from .....ir.types import Dim, dim_max, dim_min
 from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc, KType
 from ....lowering import LowerContext
 from ...matmul.pack import copy_function
 from ...nest import decode
 from ..weight_gradient_sizes import Sizes, place
-from .axes import emit_product
+from .axes import Phase, emit_product
 from .gradient_plan import GradientPlan
 from .windows import WindowAxis, Windows
 
@@ -46,7 +48,7 @@ def scratch_nbytes(p: GradientPlan, taps: int) -> list[int]:
 
 def error_bound(p: GradientPlan) -> float:
     """Of an element's error: a share of Σ_tiles (max |x| in the tile's window) · (Σ |dy| in the tile)."""
-    roundings = p.n_tiles + 4 + sum(axis.roundings + axis.weight_roundings for axis in p.axes)
+    roundings = p.n_tiles + 4 + sum(axis.roundings for axis in p.axes)
     share = roundings * UNIT_ROUNDOFF
     return math.prod(axis.amplification for axis in p.axes) * share / (1 - share)
 
@@ -100,10 +102,18 @@ class WinogradGradient:
         self.ctx, self.k, self.s, self.p = ctx, k, s, p
         self.images, self.total = s.dy.dims[0], k.index(s.dy.dims[0] * p.tiles[0] * p.tiles[1])
         pads = [pad for pad in s.geometry.pads_begin if isinstance(pad, int)]
-        x_axes = [WindowAxis(a.inputs, a.taps, pad, [(0, 1, a.phases[0].bt)]) for a, pad in zip(p.axes, pads)]
-        dy_axes = [WindowAxis(a.taps, a.taps, 0, [(0, 1, a.phases[0].bare_g)]) for a in p.axes]
-        self.x_windows = Windows(k, "x", "zero", s.x, (x_axes[0], x_axes[1]), p.lanes)
-        self.dy_windows = Windows(k, "dy", "zero", s.dy, (dy_axes[0], dy_axes[1]), p.lanes)
+        x_axes = [WindowAxis(a.inputs, a.tile * a.stride, pad, [(each.first, a.stride, each.bt) for each in a.phases])
+                  for a, pad in zip(p.axes, pads, strict=True)]  # fmt: skip
+        dy_axes = [WindowAxis(a.tile, a.tile, 0, [(0, 1, each.bare_g) for each in a.phases]) for a in p.axes]
+        self.x_windows = Windows(k, "x", "zero", s.x.strides, self._met(), (x_axes[0], x_axes[1]), p.lanes)
+        self.dy_windows = Windows(k, "dy", "zero", s.dy.strides, s.dy.dims[2:], (dy_axes[0], dy_axes[1]), p.lanes)
+
+    def _met(self) -> list[Dim]:
+        """How much of x is under dy: a tile's window reads no pixel that the direct sum does not."""
+        g = self.s.geometry
+        ends = [dim_max(0, (o - 1) * t + n - p) for o, t, n, p in
+                zip(g.output, g.strides, g.kernel, g.pads_begin, strict=True)]  # fmt: skip
+        return [dim_min(n, end) for n, end in zip(g.input, ends, strict=True)]
 
     def emit(self) -> None:
         """All work items [begin, end)."""
@@ -176,7 +186,7 @@ class WinogradGradient:
         def channel(c: KValue, _: list[KValue], inside: KValue, of: KValue) -> None:
             def vector(lane: KValue, _: list[KValue]) -> None:
                 source = k.gep(sums, (of + c) * p.width + lane)
-                for tap, value in enumerate(self._taps(source)):
+                for tap, value in self._taps(source).items():
                     self._store(tap, m0 + lane, c0 + of + c, (c, lane), value)
 
             k.for_(0, inside, p.lanes, [], vector)
@@ -210,17 +220,28 @@ class WinogradGradient:
         k.call(copy, [k["turned"], target, valid, k.index(n), k.index(1), k.index(p.width), k.index(apart), k.index(n),
                       k.const(1.0, F32)])  # fmt: skip
 
-    def _taps(self, source: KValue) -> list[KValue]:
-        """Aᵀ S A of one input channel and a vector of output channels, tap after tap."""
+    def _taps(self, source: KValue) -> dict[int, KValue]:
+        """Aᵀ S A of one input channel and a vector of output channels, by the number of the tap."""
+        point = 0
+        found: dict[int, KValue] = {}
+        rows, columns = self.p.axes
+        for high, wide in itertools.product(rows.phases, columns.phases):
+            at = range(high.first, rows.taps, rows.stride), range(wide.first, columns.taps, columns.stride)
+            taps = [i * columns.taps + j for i, j in itertools.product(*at)]
+            found.update(zip(taps, self._phase_taps(source, point, high, wide), strict=True))
+            point += high.points * wide.points
+        return found
+
+    def _phase_taps(self, source: KValue, point: int, high: Phase, wide: Phase) -> list[KValue]:
+        """Those of one phase along each axis, whose points begin at `point`."""
         k, p = self.k, self.p
-        (high,), (wide,) = (axis.phases for axis in p.axes)
         columns = []
         for j in range(wide.points):
             own = []
             for i in range(high.points):
-                value = k.load(source, (i * wide.points + j) * p.panel_step, p.lanes, align=4 * p.lanes)
-                scale = float(high.g_factors[i] * wide.g_factors[j])
-                own.append(value if scale == 1 else value * k.const(scale, KType(F32, p.lanes)))
+                at = (point + i * wide.points + j) * p.panel_step
+                value, scale = k.load(source, at, p.lanes, align=4 * p.lanes), high.g_factors[i] * wide.g_factors[j]
+                own.append(value if scale == 1 else value * k.const(float(scale), KType(F32, p.lanes)))
             columns.append(emit_product(k, high.at, own))
-        rows = [[column[i] for column in columns] for i in range(p.axes[0].outputs)]
+        rows = [[column[i] for column in columns] for i in range(len(high.at))]
         return [value for row in rows for value in emit_product(k, wide.at, row)]

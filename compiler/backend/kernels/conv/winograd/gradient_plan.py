@@ -6,20 +6,68 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
-from .....ir.types import Dim, TensorType, ceil_div
+from .....ir.types import TensorType
 from .....targets.machine import Machine
 from .....targets.target import Target
 from ....microkernels.table import tallest_tile
-from ...matmul.blocking import size_hint
+from ...matmul.blocking import static
 from ..weight_gradient_sizes import Sizes
 from . import counts
-from .axes import Axis, axis_algorithm
+from .axes import Phase, toom_cook
 from .plan import LINE, panels_of
 
 TILES = (2, 3, 4, 5)  # pixels of dy along an axis of a tile, where the kernel has several taps
 BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96)  # tiles of a block
+MOST_TILES = 192  # of a block, where it is all of them
+SUM_CYCLES = 3.0  # of a vector of sums that a block reads and writes; fitted to three layers on Zen 3, 2026-11-27
 FEWEST_CHANNELS = 16  # of a work item: of fewer, each tile of dy would be transformed too often
+
+
+@dataclass(frozen=True)
+class GradientAxis:
+    """F(taps, tile) along one axis of the kernel, for each remainder of a tap by the stride.
+
+    Attributes:
+        taps: of the kernel. tile: pixels of dy. phases: as of an `Axis`, whose outputs are the phase's taps.
+    """
+
+    taps: int
+    tile: int
+    stride: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def inputs(self) -> int:
+        """Pixels of x under a tile of dy."""
+        return (self.tile - 1) * self.stride + self.taps
+
+    @property
+    def points(self) -> int:
+        return sum(phase.points for phase in self.phases)
+
+    @property
+    def amplification(self) -> float:
+        """The constant of this axis in the error bound."""
+        return max(phase.amplification for phase in self.phases)
+
+    @property
+    def roundings(self) -> int:
+        """At most so many on the way of an input to a tap, in all three transforms."""
+        return max(phase.roundings + phase.weight_roundings for phase in self.phases)
+
+
+@cache
+def gradient_axis(taps: int, tile: int, stride: int) -> GradientAxis:
+    """The algorithms of an axis.
+
+    >>> gradient_axis(3, 4, 1).points, gradient_axis(3, 4, 2).points, gradient_axis(1, 1, 2).points
+    (6, 9, 1)
+    """
+    firsts = range(min(stride, taps))
+    phases = [Phase(first, *toom_cook(len(range(first, taps, stride)), tile)) for first in firsts]
+    return GradientAxis(taps, tile, stride, tuple(phases))
 
 
 @dataclass(frozen=True)
@@ -27,13 +75,13 @@ class GradientPlan:
     """Sizes of one weight gradient.
 
     Attributes:
-        axes: F(taps, tile) along height and width. tiles: of an image along each. n_tiles: of all images; hinted.
+        axes: along height and width. tiles: of an image along each. n_tiles: of all images.
         block: tiles at a time. chunk: input channels of a work item. vectors: registers of a panel of output channels.
         rows: input channels of a register tile. panels: of the output channels. lanes: of a register.
     """
 
-    axes: tuple[Axis, Axis]
-    tiles: tuple[Dim, Dim]
+    axes: tuple[GradientAxis, GradientAxis]
+    tiles: tuple[int, int]
     n_tiles: int
     block: int
     chunk: int
@@ -80,24 +128,27 @@ class GradientPlan:
 
 def plans(s: Sizes, target: Target, pace: counts.Pace, n_cores: int) -> Iterator[tuple[float, GradientPlan]]:
     """Cycles of a core, by the counts of `counts`, and sizes; whatever saves multiplications and keeps the bound."""
-    lanes, images = s.lanes, size_hint(s.dy.dims[0])
     vectors, panels = panels_of(s.outputs, target)
-    out = [size_hint(d) for d in s.geometry.output]
-    for pixels in itertools.product(*(TILES if taps > 1 else (1,) for taps in s.geometry.kernel)):
-        axes = [axis_algorithm(taps, n) for taps, n in zip(s.geometry.kernel, pixels, strict=True)]
-        most = counts.MOST_POINTS_ALONE if 1 in s.geometry.kernel else counts.MOST_POINTS
-        points = axes[0].points * axes[1].points
-        if points >= math.prod(pixels) * math.prod(s.geometry.kernel) or max(a.points for a in axes) > most:
-            continue
-        tiles = (ceil_div(s.geometry.output[0], pixels[0]), ceil_div(s.geometry.output[1], pixels[1]))
-        n_tiles = images * math.prod(-(-n // size) for n, size in zip(out, pixels, strict=True))
-        fixed = isinstance(s.dy.dims[0], int)
-        for chunk, block in itertools.product(_chunks(s.inputs, lanes), {*BLOCKS, n_tiles} if fixed else BLOCKS):
-            if block > min(n_tiles, max(BLOCKS) * 2):
-                continue
-            p = GradientPlan((axes[0], axes[1]), tiles, n_tiles, block, chunk, vectors, tallest_tile(target, vectors),
-                             panels, lanes, fixed and block == n_tiles)  # fmt: skip
-            yield cycles(s, p, pace, n_cores), p
+    images, *size = (static(d) for d in (s.dy.dims[0], *s.geometry.output))
+    for axes in _axes(s):
+        tiles = -(-size[0] // axes[0].tile), -(-size[1] // axes[1].tile)
+        n_tiles = images * tiles[0] * tiles[1]
+        for chunk, block in itertools.product(_chunks(s.inputs, s.lanes), {*BLOCKS, n_tiles}):
+            if 0 < block <= min(n_tiles, MOST_TILES):
+                p = GradientPlan(axes, tiles, n_tiles, block, chunk, vectors, tallest_tile(target, vectors), panels,
+                                 s.lanes, block == n_tiles)  # fmt: skip
+                yield cycles(s, p, pace, n_cores), p
+
+
+def _axes(s: Sizes) -> Iterator[tuple[GradientAxis, GradientAxis]]:
+    """Algorithms that save multiplications and keep the bound."""
+    kernel = s.geometry.kernel
+    for tile in itertools.product(*(TILES if taps > 1 else (1,) for taps in kernel)):
+        high, wide = (gradient_axis(*each) for each in zip(kernel, tile, s.geometry.strides, strict=True))
+        most = max(phase.points for axis in (high, wide) for phase in axis.phases)
+        saves = high.points * wide.points < math.prod(tile) * math.prod(kernel)
+        if saves and most <= (counts.MOST_POINTS_ALONE if 1 in kernel else counts.MOST_POINTS):
+            yield high, wide
 
 
 def _chunks(inputs: int, lanes: int) -> list[int]:
@@ -112,7 +163,8 @@ def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
     n_blocks = -(-tiles // p.block)
     products = counts.PRODUCT_CYCLES * points * tiles * chunk * outputs
     transforms = counts.POINT_CYCLES * points * (tiles * (chunk + outputs) + chunk * outputs)
-    arithmetic = (products + transforms) / p.lanes / pace.winograd
+    around = SUM_CYCLES * points * chunk * outputs * n_blocks
+    arithmetic = (products + transforms + around) / p.lanes / pace.winograd
     sums = points * chunk * p.width * p.sum_panels
     # each block reads and writes the sums; a panel reads all of the block's x again, and a chunk of channels all of dy
     moved = 0 if p.is_single else 8 * points * chunk * outputs * n_blocks
@@ -126,7 +178,7 @@ def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
 
 def direct_cycles(s: Sizes, pace: counts.Pace, n_cores: int) -> float:
     """The same of the direct sum."""
-    pixels = size_hint(s.dy.dims[0]) * math.prod(size_hint(d) for d in s.geometry.output)
+    pixels = math.prod(map(static, (s.dy.dims[0], *s.geometry.output)))
     return pixels * math.prod(s.geometry.kernel) * s.inputs * s.outputs / s.lanes / pace.direct / n_cores
 
 

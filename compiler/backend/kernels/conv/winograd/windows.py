@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .....ir.types import TensorType
+from .....ir.types import Dim
 from .....kernel_ir.builder import F32, Builder, KValue
 from .axes import Matrix, emit_product
 
@@ -37,18 +37,20 @@ class Windows:
 
     Args:
         image: name of the operand, [N, C, H, W], channels innermost. zero: name of one with zeros for a window's line.
+        strides: of the image. size: its height and width.
     """
 
     def __init__(
-        self, k: Builder, image: str, zero: str, tensor: TensorType, axes: tuple[WindowAxis, WindowAxis], lanes: int
-    ) -> None:
-        self.k, self.image, self.zero, self.tensor, self.axes, self.lanes = k, image, zero, tensor, axes, lanes
-        self.strides = [k.index(n) for n in tensor.strides]
+        self, k: Builder, image: str, zero: str, strides: Sequence[Dim], size: Sequence[Dim],
+        axes: tuple[WindowAxis, WindowAxis], lanes: int,
+    ) -> None:  # fmt: skip
+        self.k, self.image, self.zero, self.axes, self.lanes = k, image, zero, axes, lanes
+        self.strides, self.size = [k.index(n) for n in strides], size
 
     def emit(self, tile: Sequence[KValue], channels: tuple[KValue | int, KValue | int], store: Store) -> None:
         """The window of a tile (image, row, column), for the channels [first, last) of whole vectors."""
         k, strides, (rows, columns), (n, th, tw) = self.k, self.strides, self.axes, tile
-        height, width = (k.index(d) for d in self.tensor.dims[2:])
+        height, width = (k.index(d) for d in self.size)
         h, w = th * rows.step - k.index(rows.pad), tw * columns.step - k.index(columns.pad)
         corner = k.gep(k[self.image], n * strides[0] + h * strides[2] + w * strides[3])
         inside = [(h + i >= 0) & (h + i < height) for i in range(rows.inputs)]
