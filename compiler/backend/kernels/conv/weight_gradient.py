@@ -10,7 +10,7 @@ import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.conv_weight_gradient import ConvWeightGradient
-from ....ir.types import prod
+from ....ir.types import Dim, prod
 from ....kernel_ir.builder import F32PTR
 from ....kernel_ir.loops import KFunc
 from ...algorithm import Algorithm, candidates
@@ -19,6 +19,7 @@ from ...microkernels.table import tallest_tile, widest_tile
 from ..matmul.blocking import static
 from .weight_gradient_depthwise import DepthwiseGradient, is_depthwise, panel_vectors
 from .weight_gradient_direct import WeightGradient
+from .weight_gradient_few import FewChannels
 from .weight_gradient_sizes import Sizes
 from .winograd.counts import MAX_SHARE, pace_of
 from .winograd.gradient import SCRATCH, WinogradGradient, scratch_nbytes
@@ -62,17 +63,19 @@ class DirectGradient(Algorithm[GradientLayer]):
     def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
         node, s = layer.node, layer.sizes
         own = panel_vectors(s, ctx.target.n_registers) if is_depthwise(s) else 0
+        few = s.merges_taps and not own
+        scratch: dict[str, Dim] = {} if own else {"panel": s.block_rows * s.block_pixels * s.width}
+        scratch |= {"lines": s.block_rows * s.inputs * s.line} if few else {}
 
         def build(name: str) -> KFunc:
-            names = ["x", "dy", "dw", *(() if own else ("panel",))]
-            k = ctx.kernel(name, [(n, F32PTR) for n in names])
-            (DepthwiseGradient(k, s, own) if own else WeightGradient(k, s)).emit()
+            k = ctx.kernel(name, [(n, F32PTR) for n in ("x", "dy", "dw", *scratch)])
+            (DepthwiseGradient(k, s, own) if own else FewChannels(k, s) if few else WeightGradient(k, s)).emit()
             return k.func
 
         func = ctx.function("weight_gradient", node, build)
-        scratch = () if own else (Scratch(4 * s.block_rows * s.block_pixels * s.width),)
-        items = s.tap_rows * (-(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels)
-        return KernelCall(func, (*node.operands, node.outputs[0], *scratch), items)
+        parts = -(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels
+        room = [Scratch(4 * n) for n in scratch.values()]
+        return KernelCall(func, (*node.operands, node.outputs[0], *room), parts if few else s.tap_rows * parts)
 
 
 class TransformedGradient(Algorithm[GradientLayer]):

@@ -66,10 +66,14 @@ class Part:
 
     def emit(self) -> None:
         """Block after block of dy."""
+        self.outer = split(self.k, self.taps, self.s.geometry.kernel[:-1])
+        self.sum()
+
+    def sum(self) -> None:
+        """All blocks, added to a result of 0."""
         k, s = self.k, self.s
-        rest = self.s.outputs % self.s.lanes
+        rest = s.outputs % s.lanes
         self.mask = k.tail_mask(k.index(rest), s.lanes) if self.masked else None
-        self.outer = split(k, self.taps, s.geometry.kernel[:-1])
         n_rows, line = k.index(s.rows), k.index(s.geometry.output[-1])
 
         def rows(r0: KValue, _: list[KValue]) -> None:
@@ -139,26 +143,20 @@ class Part:
     def tile(self, r0: KValue, r1: KValue, w0: KValue, w1: KValue, kw: KValue, c: KValue, height: int) -> None:
         """`height` input channels from c on, one tap: its block's sum, added to the result."""
         k, s, g = self.k, self.s, self.s.geometry
-        # the pixel of x under pixel w of dy is stride · w + shift
-        stride, shift = g.strides[-1], kw * g.dilations[-1] - k.index(g.pads_begin[-1])
-        low = k.max(w0, k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride))
-        high = k.min(w1, k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride))
-        strides = s.x.strides
-        channel = (self.group * s.inputs + c) * k.index(strides[1])
+        low, high = self.met(w0, w1, kw)
+        step = k.index(s.x.strides[-1]) * g.strides[-1]
         zero = k.const(0.0, KType(F32, s.lanes))
-        width = self.vectors * s.lanes
+        apart, width = k.index(s.x.strides[1]), self.vectors * s.lanes
 
         def row(r: KValue, acc: list[KValue]) -> list[KValue]:
-            base, valid = input_row(k, s, r, self.outer)
-            source = k.gep(k["x"], base + channel + shift * k.index(strides[-1]))
+            source, valid = self.line_of(r, kw, c)
             panel = k.gep(k["panel"], ((r - r0) * s.block_pixels - w0) * width)
 
             def pixel(w: KValue, acc: list[KValue]) -> list[KValue]:
-                at, line = w * k.index(strides[-1]) * stride, w * width
-                columns = [k.load(panel, line + j * s.lanes, s.lanes) for j in range(self.vectors)]
+                columns = [k.load(panel, w * width + j * s.lanes, s.lanes) for j in range(self.vectors)]
                 sums = []
                 for i in range(height):
-                    a = k.splat(k.load(source, at + k.index(strides[1]) * i), s.lanes)
+                    a = k.splat(k.load(source, w * step + apart * i), s.lanes)
                     sums += [k.fma(a, b, acc[i * self.vectors + j]) for j, b in enumerate(columns)]
                 return sums
 
@@ -168,6 +166,25 @@ class Part:
         for i in range(height):
             for j in range(self.vectors):
                 self.store(kw, c + i, j, self.stored(kw, c + i, j) + sums[i * self.vectors + j])
+
+    def met(self, w0: KValue, w1: KValue, kw: KValue) -> tuple[KValue, KValue]:
+        """The pixels of [w0, w1) that meet the input under a tap: of pixel w it is stride · w + shift."""
+        k, g, shift = self.k, self.s.geometry, self.shift(kw)
+        stride = g.strides[-1]
+        low = k.max(w0, k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride))
+        return low, k.min(w1, k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride))
+
+    def shift(self, kw: KValue) -> KValue:
+        """How far right of its pixel a tap reads."""
+        g = self.s.geometry
+        return kw * g.dilations[-1] - self.k.index(g.pads_begin[-1])
+
+    def line_of(self, r: KValue, kw: KValue, c: KValue) -> tuple[KValue, KValue]:
+        """Where x begins under pixel 0 of a line of dy, for a tap and from channel c on, and whether it is there."""
+        k, s, strides = self.k, self.s, self.s.x.strides
+        base, valid = input_row(k, s, r, self.outer)
+        channel = (self.group * s.inputs + c) * k.index(strides[1])
+        return k.gep(k["x"], base + channel + self.shift(kw) * k.index(strides[-1])), valid
 
     def at(self, kw: KValue, c: KValue, j: int) -> KValue:
         """Where vector j of the result's columns for an input channel and a tap begins."""

@@ -13,6 +13,7 @@ from ..plain import decompose
 
 CHUNK = 96  # input channels of a work item; chosen, not measured
 PANEL_NBYTES = 64 << 10  # of packed dy, which stays in the second-level cache; chosen, not measured
+MOST_MERGED = 11  # taps that are merged: the loops of all tiles are written out; chosen, not measured
 LINE_PIXELS = 512  # of a line at a time; chosen, not measured
 
 
@@ -43,6 +44,18 @@ class Sizes:
     def outputs(self) -> int:
         """Output channels of a group."""
         return self.dw.static_shape[0] // self.groups
+
+    @property
+    def merges_taps(self) -> bool:
+        """Whether the taps of the last axis count as channels, as few of these would leave a register tile empty."""
+        g = self.geometry
+        few = self.groups == 1 and self.inputs < self.tile_rows and 1 < g.kernel[-1] <= MOST_MERGED
+        return few and g.dilations[-1] == 1
+
+    @property
+    def line(self) -> int:
+        """Pixels of a line of x under a block's, with its padding."""
+        return (self.block_pixels - 1) * self.geometry.strides[-1] + self.geometry.kernel[-1]
 
     @property
     def width(self) -> int:
