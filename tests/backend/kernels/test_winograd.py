@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from backend.harness import Program, host_targets, op, run_node
 from backend.kernels import naive
 from backend.kernels.naive import normal
+from backend.ways import EVERY
 from parax.compiler.backend.fusion import Fusion
 from parax.compiler.backend.kernels.conv.conv import lower_conv
 from parax.compiler.backend.kernels.conv.layer import ConvLayer
@@ -92,6 +93,18 @@ def test_every_target(target: Target, stride: int, computed: bool) -> None:
     x, k = normal(2, 64, 9, 11), normal(80, 64, 3, 3, seed=1)
     expected = naive.conv(x, k, None, strides=[stride] * 2, pads=[1] * 4, dilations=[1, 1], group=1)
     assert_close(run(x, k, None, target, computed, strides=[stride] * 2, pads=[1] * 4), expected)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+def test_computed_weights_however_cores_share_the_items(target: Target) -> None:
+    graph = parse_graph("""graph @g(%x: f32[3,32,9,11]{0,2,3,1}, %w: f32[48,32,3,3], %b: f32[48]) {
+  %y = Conv(%x, %w, %b) {pads=[1,1,1,1]} : f32[3,48,9,11]{0,2,3,1}
+  return %y
+}""")
+    assert isinstance(graph, Graph)
+    x, w, b = normal(3, 32, 9, 11), normal(48, 32, 3, 3, seed=1), normal(48, seed=2)
+    ((y,),) = Program(graph, target).run_all([({"x": x, "w": w, "b": b}, {})], EVERY)
+    assert_close(y, naive.conv(x, w, b, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1))
 
 
 @pytest.mark.sample(2)

@@ -9,16 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from backend.harness import host_targets, op, run_node
+from backend.harness import Program, host_targets, op, run_node
 from backend.kernels.naive import normal
 from backend.kernels.test_weight_gradient import twin
+from backend.ways import EVERY
 from parax.compiler.backend.kernels.conv import weight_gradient
 from parax.compiler.backend.kernels.conv.weight_gradient import GradientLayer, TransformedGradient, transformable
 from parax.compiler.backend.kernels.conv.weight_gradient_sizes import Sizes
 from parax.compiler.backend.kernels.conv.winograd import counts, gradient
 from parax.compiler.backend.kernels.conv.winograd.gradient_plan import GradientPlan, plans
 from parax.compiler.backend.lowering import LowerContext
+from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.geometry import WindowGeometry
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.targets.target import Target
 from sampling import sampled, thorough
@@ -88,6 +91,22 @@ def test_every_target(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
     for which, stride in ((0, 1), (7, 1), (0, 2)):
         force(monkeypatch, (4, 4), which)
         check(2, 64, 80, (9, 11), (3, 3), (1, 1), stride, target=target)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("which", [0, 9])
+def test_however_cores_share_the_items(monkeypatch: pytest.MonkeyPatch, target: Target, which: int) -> None:
+    force(monkeypatch, (4, 4), which)
+    graph = parse_graph("""graph @g(%x: f32[2,64,9,11]{0,2,3,1}, %dy: f32[2,48,9,11]{0,2,3,1}) {
+  %dw = parax::ConvWeightGradient(%x, %dy) {kernel_shape=[3,3], strides=[1,1], pads=[1,1], dilations=[1,1]} : \
+f32[48,64,3,3]
+  return %dw
+}""")
+    assert isinstance(graph, Graph)
+    x, dy = normal(2, 64, 9, 11), normal(2, 48, 9, 11, seed=1)
+    ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
+    places = windows(x, (3, 3), (1, 1))
+    assert np.abs(dw - twin(x, dy, places, 1)).max() <= SEEN * twin(np.abs(x), np.abs(dy), places, 1).max()
 
 
 def test_one_block_and_several(monkeypatch: pytest.MonkeyPatch) -> None:
