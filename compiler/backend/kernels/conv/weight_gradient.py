@@ -92,7 +92,8 @@ class TransformedGradient(Algorithm[GradientLayer]):
         self.name, self.share, self.plan = name, share, plan
 
     def applies(self, ctx: LowerContext, layer: GradientLayer) -> bool:
-        return ctx.fp.winograd and transformable(layer.sizes)
+        one_tap = math.prod(layer.sizes.geometry.kernel) == 1
+        return (ctx.fp.winograd or one_tap) and transformable(layer.sizes)
 
     def cost(self, ctx: LowerContext, layer: GradientLayer) -> float:
         return self.share
@@ -133,7 +134,7 @@ def transformable(s: Sizes) -> bool:
     row_major = s.dw.strides[1] == math.prod(g.kernel) and s.dw.strides[2:] == (g.kernel[-1], 1)
     return (len(g.kernel) == 2 and s.groups == 1 and max(g.strides) <= 2 and set(g.dilations) == {1}
             and s.inputs % s.lanes == 0 and s.outputs % s.lanes == 0 and channels_last(s.x) and channels_last(s.dy)
-            and math.prod(g.kernel) > 1 and (s.dw.strides[0] == 1 or row_major)
+            and (s.dw.strides[0] == 1 or row_major)
             and all(isinstance(n, int) for n in (s.dy.dims[0], *g.pads_begin, *g.input, *g.output)))  # fmt: skip
 
 

@@ -180,7 +180,7 @@ class _Work:
         each = PRODUCT_CYCLES * layer.inputs * self.width + POINT_CYCLES * layer.outputs / self.n_panels
         arithmetic = points * each / self.lanes / self.pace.winograd * (RAGGED if size % TILE_ROWS else 1.0)
         moved = 4 * points * (layer.inputs + 2 * self.width) * self.spilled(size)
-        return _overlapped(arithmetic, self.weight_nbytes / self.n_panels * per_byte, exposed) + self.pace.last * moved
+        return overlapped(arithmetic, self.weight_nbytes / self.n_panels * per_byte, exposed) + self.pace.last * moved
 
     def inputs(self, size: int) -> float:
         """Cycles of the transforms of a block's inputs."""
@@ -220,7 +220,7 @@ def load(begin: int, end: int, border: int, n_panels: int, works: Sequence[tuple
     return found
 
 
-def _overlapped(arithmetic: float, reading: float, exposed: float) -> float:
+def overlapped(arithmetic: float, reading: float, exposed: float) -> float:
     """Cycles of a core that reads weights while it computes. exposed: of the less, what the other does not hide."""
     return max(arithmetic, reading) + exposed * min(arithmetic, reading)
 
@@ -235,7 +235,7 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
     arithmetic = multiplied * layer.images * math.prod(layer.size) / lanes / pace.direct
     per_byte = pace.shared if layer.images == 1 else pace.alone
-    return _overlapped(arithmetic, 4 * multiplied * per_byte, EXPOSED)
+    return overlapped(arithmetic, 4 * multiplied * per_byte, EXPOSED)
 
 
 def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:

@@ -13,10 +13,14 @@ A tile of dy is the filter of a small correlation whose results are the taps (La
 Of one block in all, a panel is finished before the next begins, and S is small. G is bare of the factors of its rows,
 which S takes in the end. Padding costs no copy, and dy is 0 beyond its end.
 
+A kernel of one tap has nothing to transform, and V and D are copies: a product of two matrices, both read in the order
+of their lines, in blocks that stay in a core's cache.
+
 Error: every product x · dy reaches dw on ways through one pair of points each, as forwards (`lower`, with the same c of
 the axes' matrices): at most c · n·u/(1 − n·u) · Σ_tiles (max |x| in the tile's window) · (Σ |dy| in the tile) with n
-the number of tiles, plus the roundings of the transforms (`error_bound`). What is not finite in a window or a tile may
-make all taps of its channels so, where the direct sum leaves some; nothing else.
+the tiles of a block and the blocks, as each block's sum begins at 0, plus the roundings of the transforms
+(`error_bound`). What is not finite in a window or a tile may make all taps of its channels so, where the direct sum
+leaves some; nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import itertools
 import math
 from functools import partial
 
-from .....ir.types import Dim, dim_max, dim_min
+from .....ir.types import Dim, TensorType, dim_max, dim_min
 from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc, KType
 from ....lowering import LowerContext
@@ -48,13 +52,13 @@ def scratch_nbytes(p: GradientPlan, taps: int) -> list[int]:
 
 def error_bound(p: GradientPlan) -> float:
     """Of an element's error: a share of Σ_tiles (max |x| in the tile's window) · (Σ |dy| in the tile)."""
-    roundings = p.n_tiles + 4 + sum(axis.roundings for axis in p.axes)
+    roundings = p.block + -(-p.n_tiles // p.block) + 4 + sum(axis.roundings for axis in p.axes)
     share = roundings * UNIT_ROUNDOFF
     return math.prod(axis.amplification for axis in p.axes) * share / (1 - share)
 
 
 def sums_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
-    """S[row, width] += Σ_t A[t, row] · B[t, width] for `count` rows; `fresh`: S begins at 0.
+    """S[row, width] += Σ_t A[t, row] · B[t, width] for `count` rows; where it is `fresh` it is only written.
 
     Args:
         rows, vectors: of the register tile.
@@ -76,11 +80,17 @@ def sums_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
             a = [k.splat(k.load(source, t * k["a_stride"] + i), lanes) for i in range(n)]
             return [k.fma(a[i], b[j], own) for (i, j, _), own in zip(cells, acc, strict=True)]
 
-        start = k.if_(k["fresh"] == 0, lambda: [k.load(target, at, lanes, align=4 * lanes) for _, _, at in cells],
-                      lambda: [zero + 0.0 for _ in cells])  # fmt: skip
-        sums = k.for_(0, k["depth"], 1, start, step, unroll=2)
-        for (_, _, at), value in zip(cells, sums, strict=True):
-            k.store(target, at, value, align=4 * lanes)
+        sums = k.for_(0, k["depth"], 1, [zero] * len(cells), step, unroll=2)
+
+        def add() -> None:
+            for (_, _, at), value in zip(cells, sums, strict=True):
+                k.store(target, at, k.load(target, at, lanes, align=4 * lanes) + value, align=4 * lanes)
+
+        def put() -> None:
+            for (_, _, at), value in zip(cells, sums, strict=True):
+                k.store(target, at, value, align=4 * lanes)
+
+        k.if_(k["fresh"] == 0, add, put)
 
     n_tiles = k.udiv(k["count"] + (rows - 1), rows)  # as equal as they can be
     short = k.udiv(k["count"], n_tiles)
@@ -147,6 +157,10 @@ class WinogradGradient:
         """V and D of tiles [first, first + count)."""
         k, p, outputs = self.k, self.p, self.s.outputs
 
+        if p.points == 1 and not any(self.s.geometry.pads_begin):
+            self._copy(c0, first, count)
+            return
+
         def tile(t: KValue, _: list[KValue]) -> None:
             where = decode(k, first + t, (self.images, *p.tiles))
             v, d = k.gep(k["v"], t * p.chunk - c0), k.gep(k["d"], t * p.width)
@@ -164,6 +178,36 @@ class WinogradGradient:
                 partial(store_dy, q * ((p.block - 1) * p.width))))  # fmt: skip
 
         k.for_(0, count, 1, [], tile)
+
+    def _copy(self, c0: KValue, first: KValue, count: KValue) -> None:
+        """V and D of pixels [first, first + count), of a kernel of one tap and no padding."""
+        k, s, p = self.k, self.s, self.p
+        is_line = set(s.geometry.strides) == {1} and s.geometry.input == s.geometry.output and _dense(s.x, s.dy)
+
+        def pixel(t: KValue, _: list[KValue]) -> None:
+            zero = k.index(0)
+            n, h, w = (zero, zero, first + t) if is_line else decode(k, first + t, (self.images, *p.tiles))
+            down, right = s.geometry.strides
+            v, d = k.gep(k["v"], t * p.chunk - c0), k.gep(k["d"], t * p.width)
+            source, other = self._pixel("x", n, h * down, w * right), self._pixel("dy", n, h, w)
+
+            def column(q: KValue, c: KValue) -> None:
+                k.store(d, c + q * ((p.block - 1) * p.width), k.load(other, c, p.lanes), align=4 * p.lanes)
+
+            k.for_(c0, c0 + p.chunk, p.lanes, [],
+                   lambda c, _: k.store(v, c, k.load(source, c, p.lanes), align=4 * p.lanes))  # fmt: skip
+            k.for_(0, p.panels, 1, [], lambda q, _: k.for_(
+                q * p.width, k.min(q * p.width + p.width, s.outputs), p.lanes, [], lambda c, _: column(q, c)) and None)
+
+        k.for_(0, count, 1, [], pixel)
+
+    def _pixel(self, name: str, *where: KValue) -> KValue:
+        """Where the channels of a pixel of x or dy begin."""
+        image, _, *steps = (self.s.x if name == "x" else self.s.dy).strides
+        at = self.k.index(0)
+        for index, step in zip(where, (image, *steps), strict=True):
+            at = at + index * self.k.index(step)
+        return self.k.gep(self.k[name], at)
 
     def _products(self, panel: KValue, sums: KValue, count: KValue, fresh: KValue) -> None:
         k, p = self.k, self.p
@@ -245,3 +289,8 @@ class WinogradGradient:
             columns.append(emit_product(k, high.at, own))
         rows = [[column[i] for column in columns] for i in range(len(high.at))]
         return [value for row in rows for value in emit_product(k, wide.at, row)]
+
+
+def _dense(*images: TensorType) -> bool:
+    """Whether pixel follows pixel, line by line and image by image."""
+    return all(t.strides[2] == t.dims[3] * t.strides[3] and t.strides[0] == t.dims[2] * t.strides[2] for t in images)

@@ -19,8 +19,8 @@ from .axes import Phase, toom_cook
 from .plan import LINE, panels_of
 
 TILES = (2, 3, 4, 5)  # pixels of dy along an axis of a tile, where the kernel has several taps
-BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96)  # tiles of a block
-MOST_TILES = 192  # of a block, where it is all of them
+BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)  # tiles of a block
+MOST_TILES = 512  # of a block, where it is all of them
 SUM_CYCLES = 3.0  # of a vector of sums that a block reads and writes; fitted to three layers on Zen 3, 2026-11-27
 FEWEST_CHANNELS = 16  # of a work item: of fewer, each tile of dy would be transformed too often
 
@@ -141,12 +141,12 @@ def plans(s: Sizes, target: Target, pace: counts.Pace, n_cores: int) -> Iterator
 
 
 def _axes(s: Sizes) -> Iterator[tuple[GradientAxis, GradientAxis]]:
-    """Algorithms that save multiplications and keep the bound."""
+    """Algorithms that save multiplications and keep the bound; of one tap, a product in blocks."""
     kernel = s.geometry.kernel
     for tile in itertools.product(*(TILES if taps > 1 else (1,) for taps in kernel)):
         high, wide = (gradient_axis(*each) for each in zip(kernel, tile, s.geometry.strides, strict=True))
         most = max(phase.points for axis in (high, wide) for phase in axis.phases)
-        saves = high.points * wide.points < math.prod(tile) * math.prod(kernel)
+        saves = math.prod(kernel) == 1 or high.points * wide.points < math.prod(tile) * math.prod(kernel)
         if saves and most <= (counts.MOST_POINTS_ALONE if 1 in kernel else counts.MOST_POINTS):
             yield high, wide
 
@@ -177,9 +177,13 @@ def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
 
 
 def direct_cycles(s: Sizes, pace: counts.Pace, n_cores: int) -> float:
-    """The same of the direct sum."""
-    pixels = math.prod(map(static, (s.dy.dims[0], *s.geometry.output)))
-    return pixels * math.prod(s.geometry.kernel) * s.inputs * s.outputs / s.lanes / pace.direct / n_cores
+    """The same of the direct sum, whose every item reads all pixels of its channels again."""
+    images, *size = (static(d) for d in (s.dy.dims[0], *s.geometry.output))
+    pixels, under = images * math.prod(size), images * math.prod(map(static, s.geometry.input))
+    arithmetic = pixels * math.prod(s.geometry.kernel) * s.inputs * s.outputs / s.lanes / pace.direct
+    stays = 4 * (under * s.inputs + pixels * s.outputs) < counts.STAY_SHARE * pace.l2_nbytes
+    read = 0 if stays else 4 * s.tap_rows * (under * s.inputs * s.n_panels + pixels * s.outputs * s.n_chunks)
+    return counts.overlapped(arithmetic, read * pace.alone, counts.EXPOSED) / n_cores
 
 
 def cores_of(machine: Machine | None) -> int:
