@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...errors import InvalidModel, UsageError
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
+from ..ir.ops.elementwise import Sigmoid
 from ..ir.ops.softmax import Softmax
 from ..ir.types import F32, I64, TensorType
 
@@ -48,21 +51,52 @@ class ClassLoss(Loss):
     """A loss of classes: result [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels.
 
     Metric: accuracy, the share of labels whose class has the largest result (ignored labels never have).
+
+    Attributes:
+        axis: of the classes; -1 for a model of sequences whose result is [N, T, C].
     """
 
     ignore_index: int | None = None
+    axis: int = 1
 
     def labels(self, result: TensorType) -> TensorType:
         """i64, without the axis of the classes."""
-        dims = _classes(self.name, result)
-        return TensorType(I64, (dims[0], *dims[2:]))
+        axis = self._axis(result)
+        return TensorType(I64, tuple(dim for i, dim in enumerate(result.dims) if i != axis))
+
+    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        axis = self._axis(result.tensor)
+        of = self.compared(result, axis)
+        classes = of.tensor.dims[axis]
+        if axis > 1 and axis == of.tensor.rank - 1 and isinstance(classes, int):  # rows of classes: nothing is moved
+            of, labels = g.Reshape(of, np.array([-1, classes])), g.Reshape(labels, np.array([-1]))
+        elif axis != 1:
+            of = g.Transpose(of, perm=[0, axis, *(i for i in range(1, of.tensor.rank) if i != axis)])
+        return self.of_classes(g, of, labels)
+
+    def compared(self, result: Value, axis: int) -> Value:
+        """What is compared with the labels, of the result's shape: the result, or what it is made of."""
+        return result
+
+    def of_classes(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        """The loss where axis 1 is that of the classes."""
+        raise NotImplementedError
+
+    def _axis(self, result: TensorType) -> int:
+        """The axis of the classes, from the front. Raises InvalidModel where the result has no such axis."""
+        axis = self.axis + result.rank if self.axis < 0 else self.axis
+        if not 0 < axis < result.rank:
+            raise InvalidModel("the result has no such axis of classes", where=f"loss {self.name}",
+                               expected="[N, C, ...]" if self.axis == 1 else f"an axis {self.axis} behind the rows",
+                               found=result)  # fmt: skip
+        return axis
 
     def ignoring(self) -> dict[str, int]:
         """The attribute of the operator that says which label does not count."""
         return {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
 
     def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
-        found = g.ArgMax(result, axis=1, keepdims=0)
+        found = g.ArgMax(result, axis=self._axis(result.tensor), keepdims=0)
         return {"accuracy": _share(g, g.Equal(found, labels))}
 
 
@@ -72,8 +106,13 @@ class SoftmaxCrossEntropy(ClassLoss):
 
     name = "softmax_cross_entropy"
 
-    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
-        return g.SoftmaxCrossEntropyLoss(_scores(result), labels, **self.ignoring(), n_outputs=1)
+    def compared(self, result: Value, axis: int) -> Value:
+        node = result.producer
+        return _operand(result, Softmax) if node is not None and getattr(node.op, "axis", None) in (
+            axis, axis - result.tensor.rank) else result  # fmt: skip
+
+    def of_classes(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+        return g.SoftmaxCrossEntropyLoss(result, labels, **self.ignoring(), n_outputs=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +121,7 @@ class NegativeLogLikelihood(ClassLoss):
 
     name = "nll"
 
-    def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
+    def of_classes(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
         return g.NegativeLogLikelihoodLoss(result, labels, **self.ignoring())
 
 
@@ -111,16 +150,18 @@ class MeanAbsoluteError(Loss):
 class BinaryCrossEntropy(Loss):
     """-(label · log σ(score) + (1 - label) · log(1 - σ(score))) of scores, as log(1 + e^score) - label · score.
 
-    Labels of the result's type, from 0 to 1. Metric: accuracy, score > 0 against label > 1/2.
+    Labels of the result's type, from 0 to 1. A model that ends in Sigmoid is trained by its scores. Metric: accuracy,
+    score > 0 against label > 1/2.
     """
 
     name = "binary_cross_entropy"
 
     def each(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
-        return g.Sub(g.Softplus(result), g.Mul(labels, result))
+        scores = _operand(result, Sigmoid)
+        return g.Sub(g.Softplus(scores), g.Mul(labels, scores))
 
     def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
-        same = g.Equal(g.Greater(result, 0.0), g.Greater(labels, 0.5))
+        same = g.Equal(g.Greater(_operand(result, Sigmoid), 0.0), g.Greater(labels, 0.5))
         return {"accuracy": _share(g, same)}
 
 
@@ -159,19 +200,11 @@ def loss_named(name: str | Loss, **options: Any) -> Loss:
         raise UsageError("the loss has no such option", where=f"loss {name}", found=str(error)) from error
 
 
-def _classes(name: str, result: TensorType) -> tuple[Any, ...]:
-    if result.rank < 2:
-        raise InvalidModel("the result has no axis of classes", where=f"loss {name}", expected="[N, C, ...]",
-                           found=result)  # fmt: skip
-    return result.dims
-
-
-def _scores(result: Value) -> Value:
-    """What the classes' Softmax is made of, where the model ends in one; else the result."""
+def _operand(result: Value, op: type) -> Value:
+    """What the result is made of, where an operator of that kind makes it; else the result."""
     node = result.producer
-    if node is None or not isinstance(node.op, Softmax) or node.inputs[0] is None:
-        return result
-    return node.inputs[0] if node.op.axis in (1, 1 - result.tensor.rank) else result
+    made = node is not None and isinstance(node.op, op) and node.inputs[0] is not None
+    return node.inputs[0] if made else result  # type: ignore[union-attr, return-value]
 
 
 def _share(g: GraphBuilder, same: Value) -> Value:
