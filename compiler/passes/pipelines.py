@@ -11,6 +11,7 @@ from typing import TypeAlias
 from .base import Item, PartitionPass, Pass, Pipeline
 from .block.algebraic_simplification import AlgebraicSimplification
 from .block.decompose_composites import DecomposeComposites
+from .block.expand_transposed import ExpandTransposed
 from .block.fold_affine import FoldAffine
 from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_flatten import FoldFlatten
@@ -60,9 +61,9 @@ FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
 LOCAL: tuple[Kind, ...] = (Autodiff, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants,
                            AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators, SIMPLIFY,
-                                FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
-                                DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
+EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators,
+                                ExpandTransposed, SIMPLIFY, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
+                                AssignLayouts, FoldFlatten, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

@@ -4,7 +4,8 @@
 
 Of stride 1 that is one convolution by the weights turned round. Of larger strides, each of the s phases i ≡ r (mod s)
 meets taps of its own: a small convolution each, and together as many products as forwards; their results are woven
-together at the end. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
+together at the end. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.) Phases whose
+taps lie alike, as those of a 2 × 2 kernel of stride 2, are one convolution to all their channels.
 """
 
 from __future__ import annotations
@@ -43,18 +44,54 @@ def input_gradient(back: Backward, x: PyAny, w: PyAny, dy: PyAny, s: WindowGeome
     Raises:
         UnsupportedOp: a spatial size or pad is open.
     """
+    phases = phases_of(s)
+    if phases is None:
+        back.refuse("a convolution over open sizes", list(s.input))
+    return by_phases(back.g, x, w, dy, s, phases, group)
+
+
+def phases_of(s: WindowGeometry) -> list[tuple[Phase, ...]] | None:
+    """All phases of a convolution's input, the last axis' first; None where a spatial size or pad is open."""
     sizes = [(i, o, p) for i, o, p in zip(s.input, s.output, s.pads_begin)
              if isinstance(i, int) and isinstance(o, int) and isinstance(p, int)]  # fmt: skip
     if len(sizes) != len(s.kernel):
-        back.refuse("a convolution over open sizes", list(s.input))
+        return None
     axes = [
         [phase(r, *size, k, t, d) for r in range(t)]
         for size, k, t, d in zip(sizes, s.kernel, s.strides, s.dilations, strict=True)
     ]
-    w = _exchanged(back.g, w, group)
-    parts = [_part(back.g, x, w, dy, group, phases, s) for phases in itertools.product(*axes)]
-    dx = parts[0] if len(parts) == 1 else _woven(back.g, parts, s.strides)
-    return _cut(back.g, dx, [i for i, _, _ in sizes])
+    return list(itertools.product(*axes))
+
+
+def by_phases(
+    g: PyAny, x: PyAny, w: PyAny, dy: PyAny, s: WindowGeometry, phases: Sequence[tuple[Phase, ...]], group: int,
+    bias: PyAny = None,
+) -> PyAny:  # fmt: skip
+    """dx from a convolution's weights [M, C / group, …] and what its result received.
+
+    Args:
+        x: of dx's type; only its type counts where every phase meets a tap. bias: [C], added everywhere; then every
+            phase must meet one.
+    """
+    w = _exchanged(g, w, group)
+    if len(phases) > 1 and group == 1 and all(_alike(p, phases[0]) for p in phases) and _counts(phases[0]):
+        turned = g.Concat(*(_taps(g, w, own, s) for own in phases), axis=0)
+        addend = None if bias is None else g.Concat(*[bias] * len(phases), axis=0)
+        whole = _correlated(g, dy, turned, addend, phases[0], group)
+    else:
+        parts = [_part(g, x, w, dy, group, own, s, bias) for own in phases]
+        whole = parts[0] if len(parts) == 1 else g.Concat(*parts, axis=1)
+    dx = whole if len(phases) == 1 else _woven(g, whole, x.tensor.dims[1], s.strides)
+    return _cut(g, dx, [i for i in s.input if isinstance(i, int)])
+
+
+def _counts(phases: Sequence[Phase]) -> bool:
+    return all(p.count for p in phases)
+
+
+def _alike(a: Sequence[Phase], b: Sequence[Phase]) -> bool:
+    """Whether two phases read the same places."""
+    return all((p.count, p.dilation, p.pads) == (q.count, q.dilation, q.pads) for p, q in zip(a, b, strict=True))
 
 
 def phase(r: int, n: int, n_out: int, pad: int, kernel: int, stride: int, dilation: int) -> Phase:
@@ -84,25 +121,33 @@ def _exchanged(g: PyAny, w: PyAny, group: int) -> PyAny:
 
 
 def _part(
-    g: PyAny, x: PyAny, w: PyAny, dy: PyAny, group: int, phases: Sequence[Phase], s: WindowGeometry
+    g: PyAny, x: PyAny, w: PyAny, dy: PyAny, group: int, phases: Sequence[Phase], s: WindowGeometry, bias: PyAny = None
 ) -> PyAny:  # fmt: skip
     """One phase's positions of dx, by the exchanged weights."""
-    rank = len(phases)
-    if any(not p.count for p in phases):
+    if not _counts(phases):
         lengths = [-(-n // t) for n, t in zip(s.input, s.strides, strict=True) if isinstance(n, int)]
         return _zeros(g, x, lengths)
-    axes = np.arange(2, rank + 2)
+    return _correlated(g, dy, _taps(g, w, phases, s), bias, phases, group)
+
+
+def _taps(g: PyAny, w: PyAny, phases: Sequence[Phase], s: WindowGeometry) -> PyAny:
+    """The exchanged weights that a phase meets, turned round."""
+    if all(p.count == 1 and k == 1 for p, k in zip(phases, s.kernel, strict=True)):
+        return w
     last = [p.first + p.step * (p.count - 1) for p in phases]
-    if any(p.count > 1 or k > 1 for p, k in zip(phases, s.kernel, strict=True)):
-        ends = [p.first - p.step for p in phases]  # one before the first; below 0 means: to the beginning
-        ends = [e if e >= 0 else -(k + 1) for e, k in zip(ends, s.kernel, strict=True)]
-        w = g.Slice(w, np.array(last, np.int64), np.array(ends, np.int64), axes,
-                    np.array([-p.step for p in phases], np.int64))  # fmt: skip
+    ends = [p.first - p.step for p in phases]  # one before the first; below 0 means: to the beginning
+    ends = [e if e >= 0 else -(k + 1) for e, k in zip(ends, s.kernel, strict=True)]
+    return g.Slice(w, np.array(last, np.int64), np.array(ends, np.int64), np.arange(2, len(phases) + 2),
+                   np.array([-p.step for p in phases], np.int64))  # fmt: skip
+
+
+def _correlated(g: PyAny, dy: PyAny, w: PyAny, bias: PyAny, phases: Sequence[Phase], group: int) -> PyAny:
+    """The convolution that phases make."""
     pads = [p.pads for p in phases]
     if any(min(p) < 0 for p in pads):
         less = [min(b, 0) for b, _ in pads], [min(e, 0) for _, e in pads]
         dy = g.Pad(dy, np.array([0, 0, *less[0], 0, 0, *less[1]], np.int64))
-    return g.Conv(dy, w, group=group, dilations=[p.dilation for p in phases],
+    return g.Conv(dy, w, *(() if bias is None else (bias,)), group=group, dilations=[p.dilation for p in phases],
                   pads=[*(max(b, 0) for b, _ in pads), *(max(e, 0) for _, e in pads)])  # fmt: skip
 
 
@@ -115,11 +160,9 @@ def _zeros(g: PyAny, x: PyAny, lengths: Sequence[int]) -> PyAny:
     return g.Expand(zero, g.Concat(first, np.array(lengths, np.int64), axis=0))
 
 
-def _woven(g: PyAny, parts: Sequence[PyAny], strides: Sequence[int]) -> PyAny:
-    """[N, C, …] of each phase, the last axis' first, → [N, C, … · stride]."""
-    rank, lengths = len(strides), parts[0].tensor.dims[2:]
-    whole = g.Concat(*parts, axis=1)
-    c = parts[0].tensor.dims[1]
+def _woven(g: PyAny, whole: PyAny, c: PyAny, strides: Sequence[int]) -> PyAny:
+    """[N, phases · C, …], the last axis' phases first, → [N, C, … · stride]."""
+    rank, lengths = len(strides), whole.tensor.dims[2:]
     apart = g.Reshape(whole, np.array([0, *strides, c, *lengths], np.int64))
     pairs = [axis for a in range(rank) for axis in (rank + 2 + a, 1 + a)]
     turned = g.Transpose(apart, perm=[0, rank + 1, *pairs])
