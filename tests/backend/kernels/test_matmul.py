@@ -44,6 +44,27 @@ def test_every_panel_width(columns: int) -> None:
     matmul(normal(13, 9), normal(9, columns), constants=[1])
 
 
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("depth, columns", [(9, 70), (1301, 33), (5000, 40), (40, 512), (2000, 1)])
+@pytest.mark.parametrize("rows", [1, 6, 7, 16, 24, 25])
+def test_few_rows_by_a_given_matrix(rows: int, depth: int, columns: int, target: Target) -> None:
+    """B is read as it lies, by rows few enough; bit for bit what it is when packed."""
+    a, b = normal(rows, depth), normal(depth, columns)
+    b[0, columns // 2] = np.nan  # of one column: no other one may get it
+    (found,) = run_node(op("MatMul"), [a, b], target=target)
+    expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    assert np.isnan(found[:, columns // 2]).all()
+    check(np.delete(found, columns // 2, 1), np.delete(expected, columns // 2, 1), depth)
+    many = np.concatenate([a, normal(40, depth)])
+    np.testing.assert_array_equal(found, run_node(op("MatMul"), [many, b], target=target)[0][:rows])
+
+
+def test_few_rows_by_a_stack_of_matrices() -> None:
+    matmul(normal(3, 5, 20), normal(3, 20, 37))
+    matmul(normal(2, 3, 1, 16), normal(1, 3, 16, 65))
+    matmul(normal(4, 600), normal(2, 600, 17))
+
+
 @pytest.mark.parametrize("layouts, out", [
     ([None, None], None), ([(0, 2, 1, 3), (0, 2, 1, 3)], (0, 2, 1, 3)), ([(0, 2, 1, 3), (0, 3, 1, 2)], None),
     ([(0, 1, 3, 2), (0, 1, 3, 2)], None), ([None, None], (0, 1, 3, 2)), ([(3, 2, 1, 0), (3, 2, 1, 0)], (2, 1, 0, 3)),

@@ -1,7 +1,7 @@
 """MatMul and Gemm by the register tile: which rows, columns and strides they mean, and how tiles find their operands.
 
-f32 results (and half precisions, computed in f32): B constant and shared by all rows is packed at compile time,
-otherwise each work item packs its panel.
+f32 results (and half precisions, computed in f32): B constant and shared by all rows is packed at compile time, of
+few rows it is read as it lies, otherwise each work item packs its panel.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from .shapes import Matrices
 from .tile import LINE
 
 FLOATS = (F32, F16, BF16)
+FEW_ROWS = 24  # a panel of B that so few rows read, four tiles, is not worth packing
+SET_FLOATS = 512  # rows of B a multiple of that apart crowd a few sets of the caches:
+FEWER_ROWS = 6  # only one tile may read them where they lie
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,24 @@ def is_packed(m: Matrices) -> bool:
     return m.b.data is not None and m.b.producer is None and not m.batch
 
 
+def pitch_in_place(m: Matrices, y: TensorType) -> int | None:
+    """Elements between rows of B where few rows of A meet it and its columns lie side by side; None: it is packed."""
+    if is_packed(m) or m.b.tensor.dtype != F32 or m.column_axis is None or m.b_strides[m.column_axis] != 1:
+        return None
+    rows, pitch = prod(y.dims[a] for a in plan_rows(y, m).axes), m.b_k
+    if not isinstance(rows, int) or not isinstance(pitch, int):
+        return None
+    return pitch if rows <= (FEW_ROWS if pitch % SET_FLOATS else FEWER_ROWS) else None
+
+
 def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> Product:
     """How a product is blocked, of operands that are rounded to a type."""
     y = fusion.result.tensor
     rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
     outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
     steps = ceil_div(m.depth, emitter_of(input_type).k_step)
-    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=0 if is_packed(m) else 384,
-                        input_type=input_type)  # fmt: skip
+    whole = 0 if is_packed(m) or pitch_in_place(m, y) is not None else 384
+    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=whole, input_type=input_type)
 
 
 def is_tiled(fusion: Fusion, m: Matrices) -> bool:
@@ -182,7 +195,7 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
         operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
-        operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4))))
+        operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4) if pitch_in_place(m, y) is None else 64)))
     if addend is not None:
         assert m.c is not None
         operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
@@ -244,6 +257,7 @@ class MatMulEmitter:
     ) -> None:
         self.k, self.ctx, self.m, self.rows, self.y, self.p = k, ctx, m, rows, y, p
         self.pack_a, self.packed_b, self.biased = pack_a, packed_b, biased
+        self.b_pitch = pitch_in_place(m, y)
 
     def operands(self, columns: Dim) -> Operands:
         k = self.k
@@ -259,6 +273,7 @@ class MatMulEmitter:
             row_base=lambda outer: self.outer_offset(outer, self.rows.y_strides),
             pitch=columns,
             row_step=self.rows.y_step,
+            b_pitch=self.b_pitch,
         )
 
     def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
@@ -312,7 +327,7 @@ class MatMulEmitter:
         )
 
     def panel(self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue) -> KValue:
-        """The packed panel of B: in the weights, or packed now."""
+        """A panel of B: packed, in the weights or now, or as it lies."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
             return k.gep(k["b"], column * k.index(p.kc))
@@ -320,6 +335,8 @@ class MatMulEmitter:
         assert axis is not None
         n_step = m.b_strides[axis]
         at = self.outer_offset(outer, dict(enumerate(m.b_strides))) + column * k.index(n_step)
+        if self.b_pitch is not None:
+            return k.gep(k["b"], at)
         mode = "rows" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
         copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
         width = kind.vectors * p.lanes

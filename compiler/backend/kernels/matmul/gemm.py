@@ -38,7 +38,7 @@ class Operands:
         row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
         a_shift: panel number → elements from the table's offsets to
         the panel's own A, where panels are groups. row_step: rows of the result between consecutive rows of a product.
-        result: where the tail's one output goes; None: to the kernel's own.
+        result: where the tail's one output goes; None: to the kernel's own. b_pitch: see TileShape.
     """
 
     a: KValue
@@ -55,6 +55,7 @@ class Operands:
     a_shift: Callable[[KValue], KValue] | None = None
     koff: KValue | None = None
     result: KValue | None = None
+    b_pitch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class ProductEmitter:
                 Step(
                     self.start_of_a(c0),
                     k.gep(o.table, t0 * k.index(p.row_block)),
-                    k.gep(b, (t0 * kc + c0) * width),
+                    k.gep(b, (t0 * kc + c0) * (width if o.b_pitch is None else o.b_pitch)),
                     taps,
                     steps,
                     k.cast(i == 0, n.dtype),
@@ -263,6 +264,7 @@ class ProductEmitter:
             p.prefetched_rows(self.ctx.target, size),
             self.shared(m),
             emitter_of(p.input_type),
+            o.b_pitch,
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)

@@ -25,6 +25,7 @@ from ...microkernels.emitter import SINGLE, Emitter
 from ..tail import Tail
 
 LINE = 16  # elements of a cache line: f32, or as wide
+STEPS_AHEAD = 12  # of k: that far ahead a tile asks for a B that is not packed
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class TileShape:
             first step.
         shared: so many tiles together prefetch as much of B as each of them reads.
         emitter: what an element is, and how a step multiplies.
+        b_pitch: elements from a step's columns of B to the next one's, where B is read as it lies; None: it is packed.
     """
 
     rows: int
@@ -55,6 +57,7 @@ class TileShape:
     prefetched_rows: int = 0
     shared: int = 8
     emitter: Emitter = SINGLE
+    b_pitch: int | None = None
 
     @property
     def width(self) -> int:
@@ -63,7 +66,8 @@ class TileShape:
 
     @property
     def name(self) -> str:
-        return f"tile{self.rows}x{self.width}{'m' if self.masked else ''}{'i' if self.indexed else ''}"
+        marks = (self.masked, "m"), (self.indexed, "i"), (self.b_pitch is not None, "l")
+        return f"tile{self.rows}x{self.width}" + "".join(mark for holds, mark in marks if holds)
 
 
 def best_unroll(depth: Dim) -> tuple[int, bool]:
@@ -127,7 +131,7 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
             k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
         acc = k.if_(k["first"] != 0, from_bias, from_partial)
         asks = ask if shape.prefetched_rows else None
-        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, asks))
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, asks, masks))
 
         def keep() -> None:
             for n, value in enumerate(acc):
@@ -146,20 +150,26 @@ def one_tap(
     tap: KValue,
     acc: list[KValue],
     ask: Callable[[KValue], None] | None,
+    masks: list[KValue | None],
 ) -> list[KValue]:
     """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
-    lanes, kc = shape.lanes, k["kc"]
+    lanes, kc, packed = shape.lanes, k["kc"], shape.b_pitch is None
+    pitch = shape.width if shape.b_pitch is None else shape.b_pitch
     entry = tap * k["table_stride"] + tile * shape.rows
     a = []
     for i in range(shape.rows):
         offset = k.load(k["table"], entry + i)
         a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
-    b = k.gep(k["b"], tap * kc * shape.width)
+    b = k.gep(k["b"], tap * kc * pitch)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
     b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
-        columns = [k.load(b, kk * shape.width + j * lanes, lanes, align=4 * lanes) for j in range(shape.vectors)]
+        places = [kk * pitch + j * lanes for j in range(shape.vectors)]
+        if packed:
+            columns = [k.load(b, place, lanes, align=4 * lanes) for place in places]
+        else:
+            columns = [k.load(b, place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
         at = k.load(k["koff"], kk) if shape.indexed else kk
         out = []
         for i in range(shape.rows):
@@ -173,7 +183,11 @@ def one_tap(
         if not shape.indexed:
             for at in range(0, shape.rows * shape.unroll, LINE):
                 k.prefetch(ahead, kk * shape.rows + at)
-        for at in range(0, shape.width * shape.unroll // shape.shared if shape.rows > 2 else 0, LINE):
+        if not packed:  # the lines of a step are far from the last one's: no machine sees them as one stream
+            for u in range(shape.unroll):
+                for at in range(0, shape.width, LINE):
+                    k.prefetch(b, (kk + (u + STEPS_AHEAD)) * pitch + at)
+        for at in range(0, shape.width * shape.unroll // shape.shared if packed and shape.rows > 2 else 0, LINE):
             k.prefetch(b_ahead, kk * (shape.width // shape.shared) + at, level=2)
         if ask is not None:
             ask(tap * kc + kk)
