@@ -18,20 +18,24 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from examples.models import options_of
+from examples.models import Options, options_of
 from parax.errors import InternalError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def module_of(path: Path, name: str) -> tuple[nn.Module, Loss]:
-    """The module, ready to be trained, and its loss of (result, labels)."""
+def module_of(path: Path, name: str, changes: Options | None = None) -> tuple[nn.Module, Loss]:
+    """The module, ready to be trained, and its loss of (result, labels).
+
+    Args:
+        path: the model. name: of it in the list. changes: to its options there.
+    """
     if name not in MODULES:
         from onnx2torch import convert
 
         return convert(str(path)).train().to(memory_format=torch.channels_last), nnf.cross_entropy
     kind, loss = MODULES[name]
-    module = kind(**options_of(name)).train()
+    module = kind(**options_of(name, changes)).train()
     _load(module, onnx.load(path))
     return module, loss
 

@@ -17,7 +17,7 @@ import parax  # noqa: E402
 from parax.compiler.trainer import Trainer  # noqa: E402
 from parax.compiler.training.optimizers.base import Optimizer  # noqa: E402
 
-STEPS, ROWS, CLASSES = 40, 16, 5
+STEPS, LONG, ROWS, CLASSES = 40, 200, 16, 5
 MISS = 1e-3  # of a loss
 
 
@@ -90,6 +90,20 @@ class Up(nn.Module):
         return self.out(torch.cat([a, torch.relu(self.up(b))], 1)).mean((2, 3))
 
 
+class Recurrent(nn.Module):
+    """Two LSTM layers, the second one both ways, over the lines of a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LSTM(30, 24), nn.LSTM(24, 12, bidirectional=True)
+        self.head = nn.Linear(24, CLASSES)
+
+    def forward(self, x):
+        x, _ = self.first(x.permute(2, 0, 1, 3).flatten(2))
+        x, _ = self.second(x)
+        return self.head(x[-1] + x.mean(0))
+
+
 def exported(module) -> onnx.ModelProto:
     """The module as ONNX, ready to be trained."""
     buffer = io.BytesIO()
@@ -99,10 +113,10 @@ def exported(module) -> onnx.ModelProto:
     return onnx.load_from_string(buffer.getvalue())
 
 
-def batches() -> list[tuple[np.ndarray, np.ndarray]]:
+def batches(steps: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(3)
     middles = rng.standard_normal((CLASSES, 3, 10, 10))
-    labels = [rng.integers(0, CLASSES, ROWS) for _ in range(STEPS)]
+    labels = [rng.integers(0, CLASSES, ROWS) for _ in range(steps)]
     return [((middles[y] + rng.standard_normal((ROWS, 3, 10, 10))).astype(np.float32), y) for y in labels]
 
 
@@ -115,15 +129,16 @@ def batches() -> list[tuple[np.ndarray, np.ndarray]]:
     ],
     ids=["sgd", "adamw"],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", [Residual, Mobile, Attention, Up])
-def test_losses_are_the_same(kind: type, own: Optimizer, other: Callable) -> None:
+@pytest.mark.parametrize("kind", [Residual, Mobile, Attention, Up, Recurrent])
+@pytest.mark.parametrize("steps", [STEPS, pytest.param(LONG, marks=pytest.mark.slow)])
+def test_losses_are_the_same(steps: int, kind: type, own: Optimizer, other: Callable) -> None:
     torch.manual_seed(0)
     module = kind().train()
     model = exported(module)
     optimizer = other(module.parameters())
     with Trainer(model, optimizer=own, batch=ROWS, shards=1) as trainer:
         assert set(trainer.parameters) == {name for name, _ in module.named_parameters()}
-        for x, y in batches():
+        for x, y in batches(steps):
             found = trainer.step({"x": x, "labels": y})
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y))
