@@ -32,7 +32,8 @@ from .frontend.initializers import with_initializers
 from .frontend.parse import Settled, settled
 from .ir.graph import Graph
 from .options import CompileOptions
-from .training.compiled import ALL, LABELS, Recipe, training_graphs
+from .training.compiled import LABELS, Recipe, training_graphs
+from .training.groups import ParameterGroup
 from .training.losses import Loss, loss_named
 from .training.optimizers.base import Optimizer
 from .training.optimizers.sgd import SGD
@@ -70,6 +71,8 @@ class Trainer:
         frozen: Sequence[str] = (),
         result: str | None = None,
         clip: Clip | None = None,
+        groups: Sequence[ParameterGroup] = (),
+        ema: float | None = None,
         rate: Rate | None = None,
         options: CompileOptions | None = None,
         progress: Callable[[str, float], None] | None = None,
@@ -84,6 +87,9 @@ class Trainer:
             cores: to use; default all that this process may use.
             trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
             result: name of the output that the loss is of; default the first.
+            groups: of parameters with a rate or a weight decay of their own; default one group of all.
+            ema: a moving average a ← a + (1 - ema) · (p - a) of the parameters is kept, which begins as they do; see
+                `evaluate` and `export`.
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
                 optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase,
                 fraction done).
@@ -100,7 +106,7 @@ class Trainer:
         self._model: Settled = settled(model)
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
         recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), batch // n_shards, n_shards,
-                        result, clip or Clip())  # fmt: skip
+                        result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
         self.program, initial = self._compiled(recipe, usable, progress or (lambda phase, fraction: None))
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, usable, self.instances)
@@ -118,11 +124,11 @@ class Trainer:
         graphs = training_graphs(self._read, recipe)
         step = graphs.step
         self.left_out = step.left_out
-        shapes = {name: array.shape for name, array in step.parameters.items()}
+        sizes = {group: Layout.of(shapes).sizes for group, shapes in graphs.groups.items()}
         own = replace(self._options, cores=tuple(cores[: len(cores) // self.instances]))
         everyone = replace(self._options, cores=tuple(cores))
         data = (*step.data, *((LABELS,) if step.has_labels else ()))
-        phases = ("step", step.graph, own), ("update", graphs.update(Layout.of(shapes).length), everyone), (
+        phases = ("step", step.graph, own), ("update", graphs.update(sizes), everyone), (
             "evaluation", graphs.evaluation.graph, everyone)  # fmt: skip
         plans = {}
         for i, (name, graph, options) in enumerate(phases):
@@ -130,7 +136,7 @@ class Trainer:
                 options = replace(options, dump=options.dump / name)
             plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
         program = TrainingProgram(
-            **plans, data=data, groups={ALL: shapes}, gradients=step.gradients, slots=self.optimizer.kept(),
+            **plans, data=data, groups=graphs.groups, gradients=step.gradients, slots=graphs.slots,
             metrics=step.metrics, statistics=step.updates, rows=recipe.rows, n_shards=recipe.n_shards,
             counter=step.counter,
         )  # fmt: skip
@@ -155,13 +161,16 @@ class Trainer:
         return {**self._stepper.step(batch, rate), "rate": rate}
 
     @reported
-    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+    def evaluate(self, batches: Iterable[Batch], average: bool = False) -> dict[str, float]:
         """Loss and metrics without a step, means over all rows; batches of any number of rows where the model can.
 
+        Args:
+            average: of the parameters' moving average in their place.
+
         Raises:
-            InvalidInput: a wrong batch, or none at all.
+            InvalidInput: a wrong batch, or none at all. UsageError: there is no average.
         """
-        return evaluate(self._forward, self.program, self.state, batches)
+        return evaluate(self._forward, self.program, self.state.values(average), batches)
 
     @reported
     def fit(
@@ -178,6 +187,7 @@ class Trainer:
         resume: bool = False,
         patience: int | None = None,
         metric: str = LOSS,
+        average: bool = False,
         log: Callable[[Record], None] | None = None,
     ) -> Progress:
         """Train for some epochs, in all.
@@ -190,17 +200,19 @@ class Trainer:
             checkpoints: folder for them, one after each epoch and every so many steps, the last `keep` and the best.
             resume: go on from the folder's last checkpoint, if there is one.
             patience: epochs without a better `metric` of the evaluation after which it ends. log: is handed records.
+            average: evaluate the parameters' moving average in their place.
 
         Raises:
             Diverged: the loss is not finite any more. InvalidInput, InvalidData, UsageError: data that does not fit.
         """
         if resume and checkpoints is None:
             raise UsageError("a training is resumed from checkpoints", where="resume", expected="checkpoints=folder")
+        self.state.values(average)  # refuses before the work
         batches = self._batches(data, seed, shuffle)
         kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)
         held = None if test is None else self._fitted(test)
         pieces = None if held is None else lambda: Loader(held, self._test_rows(held), shuffle=False, drop_last=False)
-        plan = Plan(epochs, pieces, kept, every, patience, metric, log or (lambda record: None))
+        plan = Plan(epochs, pieces, kept, every, patience, metric, average, log or (lambda record: None))
         return fit(self, batches, plan, kept.last() if kept is not None and resume else None)
 
     def _batches(self, data: Any, seed: int, shuffle: bool) -> Batches:
@@ -230,9 +242,16 @@ class Trainer:
         return fitted(whole, self.program.data)
 
     @reported
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the model with the parameters as they are now: the same graph, names kept; whole or not at all."""
-        with_initializers(self._model, {**self.state.parameters, **self.state.statistics}, path)
+    def export(self, path: str | os.PathLike[str], average: bool = False) -> None:
+        """Write the model with the parameters as they are now: the same graph, names kept; whole or not at all.
+
+        Args:
+            average: with their moving average. Running statistics are those of the parameters all the same.
+
+        Raises:
+            UsageError: there is no average; the place cannot be written.
+        """
+        with_initializers(self._model, self.state.values(average), path)
 
     def close(self) -> None:
         """End the instances."""
@@ -246,6 +265,15 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _share(name: str, value: Any) -> float | None:
+    """A number from 0 on, below 1; None is none. Raises UsageError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise UsageError("out of range", where=name, expected="0 or more, below 1", found=repr(value)[:60])
+    return float(value)
 
 
 def _counts(batch: Any, shards: Any, instances: Any, n_cores: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .compiler.api import compile as compile
     from .compiler.options import CompileOptions as CompileOptions
     from .compiler.trainer import Trainer as Trainer
+    from .compiler.training.groups import ParameterGroup as ParameterGroup
     from .compiler.training.optimizers.adam import Adam as Adam
     from .compiler.training.optimizers.adam import AdamW as AdamW
     from .compiler.training.optimizers.rmsprop import Adagrad as Adagrad
@@ -54,6 +55,7 @@ _HOMES = {
     "SGD": ".compiler.training.optimizers.sgd",
     "Adam": ".compiler.training.optimizers.adam",
     "AdamW": ".compiler.training.optimizers.adam",
+    "ParameterGroup": ".compiler.training.groups",
     "Adagrad": ".compiler.training.optimizers.rmsprop",
     "RMSprop": ".compiler.training.optimizers.rmsprop",
     "load": ".runtime.loading",

@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         _tell(console, trainer)
         with console.progress("train") as progress:
             found = _fit(trainer, job, train, test, _watched(log, progress, trainer, job, train), args.resume == "auto")
-        trainer.export(output)
+        trainer.export(output, average=job.train.ema is not None)
     _report(console, job, output, found, time.perf_counter() - began)
     return 0
 
@@ -73,7 +73,8 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
     return Trainer(
         job.place(job.model.path), job.loss, job.optimizer, batch=job.train.batch, shards=job.train.shards,
         instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
-        clip=Clip(job.clip_value, job.clip_norm), rate=rate, progress=progress, options=CompileOptions(dump=dump),
+        clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate, progress=progress,
+        options=CompileOptions(dump=dump),
     )  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def _fit(
     more: dict[str, Any] = {} if own is None else {"every": own.every, "keep": own.keep}
     done = trainer.fit(
         loader, job.train.epochs, test=test, checkpoints=place, resume=resume and place is not None,
-        patience=job.train.patience, metric=job.train.metric, log=kept, **more,
+        patience=job.train.patience, metric=job.train.metric, average=job.train.ema is not None, log=kept, **more,
     )  # fmt: skip
     return {**last, "epochs": done.epochs, "steps": trainer.state.steps}
 

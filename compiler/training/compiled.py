@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InvalidModel
 from ..ir.graph import Graph
 from ..ir.types import SymDim, TensorType
+from .groups import ParameterGroup, grouped
 from .losses import LABELS, Loss
 from .optimizers.base import Optimizer
 from .parameters import Wanted
 from .step_graph import StepGraph, evaluation_graph, step_graph
-from .update_graph import Clip, Group, update_graph
+from .update_graph import Clip, Group, slots_of, update_graph
 
-ALL = "all"  # the group of every parameter
 ReadModel = Callable[[Collection[str] | None, dict[str, int]], Graph]
 """Imports the model with these initializers as inputs (None: as for inference) and these sizes of symbols."""
 
@@ -25,6 +25,7 @@ class Recipe:
 
     Attributes:
         result: the output that the loss is of; None: the first. rows: of a shard. n_shards: in a batch.
+        groups: of parameters with settings of their own. average: see `update_graph`.
     """
 
     loss: Loss
@@ -34,31 +35,44 @@ class Recipe:
     n_shards: int
     result: str | None = None
     clip: Clip = field(default_factory=Clip)
+    groups: Sequence[ParameterGroup] = ()
+    average: float | None = None
 
 
 @dataclass(frozen=True)
 class TrainingGraphs:
-    """Graphs of a step, its update and an evaluation; the first is as `step` says, the last serves any batch it can."""
+    """Graphs of a step, its update and an evaluation; the first is as `step` says, the last serves any batch it can.
+
+    Attributes:
+        update: group → sizes of its tensors in its vector → the graph. groups: group → parameter → shape.
+        slots: names of what is kept per parameter.
+    """
 
     step: StepGraph
-    update: Callable[[int], Graph]
+    update: Callable[[Mapping[str, Sequence[int]]], Graph]
     evaluation: StepGraph
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]]
+    slots: tuple[str, ...]
 
 
 def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
-    """The graphs; `update` makes its own for the length of the vector that holds all parameters.
+    """The graphs.
 
     Raises:
-        InvalidModel: a model whose batch is fixed to another number of rows. Else as `step_graph`.
+        InvalidModel: a model whose batch is fixed to another number of rows. UsageError: a group takes no parameter.
+        Else as `step_graph`.
     """
     sizes = _batch_size(read(None, {}), recipe.rows)
     step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result)
     evaluation = evaluation_graph(lambda names: read(names, {}), step, recipe.loss, recipe.result)
+    groups = grouped({name: array.shape for name, array in step.parameters.items()}, recipe.groups)
 
-    def update(length: int) -> Graph:
-        return update_graph(recipe.optimizer, [Group(ALL, length)], recipe.n_shards, recipe.clip)
+    def update(sizes: Mapping[str, Sequence[int]]) -> Graph:
+        own = [Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay) for name, (of, _) in groups.items()]
+        return update_graph(recipe.optimizer, own, recipe.n_shards, recipe.clip, recipe.average)
 
-    return TrainingGraphs(step, update, evaluation)
+    shapes = {name: members for name, (_, members) in groups.items()}
+    return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average))
 
 
 def _batch_size(graph: Graph, rows: int) -> dict[str, int]:
@@ -79,4 +93,4 @@ def _batch_size(graph: Graph, rows: int) -> dict[str, int]:
     return sizes
 
 
-__all__ = ["ALL", "LABELS", "Recipe", "TrainingGraphs", "training_graphs"]
+__all__ = ["LABELS", "Recipe", "TrainingGraphs", "training_graphs"]

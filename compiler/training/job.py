@@ -14,6 +14,7 @@ else:
     import tomli as tomllib
 
 from ...errors import UsageError
+from .groups import ParameterGroup
 from .losses import Loss, loss_named
 from .optimizers.adam import Adam, AdamW
 from .optimizers.base import Optimizer
@@ -52,6 +53,12 @@ momentum = 0.9
 # clip_norm = 1.0               # the gradient's greatest norm; any
 # clip_value = 1.0              # the greatest of its elements; any
 
+# [[groups]]                    # parameters with settings of their own; the first group that fits counts
+# patterns = ["*"]              # of their names
+# max_rank = 1                  # only of at most so many axes: biases, scales of norms; any
+# lr_scale = 1.0                # what the learning rate is multiplied by
+# weight_decay = 0.0            # the optimiser's
+
 [schedule]                      # of the learning rate
 shape = "constant"              # or step (factor, period), cosine (least), polynomial (power, least), one-cycle
 # warmup = 0                    # steps in which it rises
@@ -63,6 +70,7 @@ batch = 64
 # instances = 2                 # of the model, which share the shards; one per core
 # patience = 5                  # epochs without a better evaluation after which it ends; never
 # metric = "loss"               # that is compared; or accuracy
+# ema = 0.999                   # moving average of the weights, which is evaluated and exported in their place; none
 
 [checkpoints]
 folder = "checkpoints"
@@ -106,6 +114,7 @@ class TrainTable:
     instances: int | None = None
     patience: int | None = None
     metric: str = "loss"
+    ema: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +157,7 @@ class Job:
     optimizer: Optimizer
     clip_norm: float | None = None
     clip_value: float | None = None
+    groups: tuple[ParameterGroup, ...] = ()
     schedule: ScheduleTable = field(default_factory=ScheduleTable)
     checkpoints: CheckpointTable | None = None
     log: LogTable = field(default_factory=LogTable)
@@ -157,7 +167,7 @@ class Job:
         return self.folder / path
 
 
-_TABLES = ["model", "data", "loss", "optimizer", "schedule", "train", "checkpoints", "log"]
+_TABLES = ["model", "data", "loss", "optimizer", "groups", "schedule", "train", "checkpoints", "log"]
 
 
 def read_job(path: Path) -> Job:
@@ -186,11 +196,18 @@ def _job(document: Mapping[str, Any], folder: Path) -> Job:
         read_table(DataTable, document.get("data", {}), "data"),
         read_table(TrainTable, document.get("train", {}), "train"),
         loss_named(loss.pop("name", "softmax_cross_entropy"), **loss), optimizer, **clip,
+        groups=_groups(document.get("groups", [])),
         schedule=read_table(ScheduleTable, document.get("schedule", {}), "schedule"),
         checkpoints=read_table(CheckpointTable, document["checkpoints"], "checkpoints")
         if "checkpoints" in document else None,
         log=read_table(LogTable, document.get("log", {}), "log"),
     )  # fmt: skip
+
+
+def _groups(tables: Any) -> tuple[ParameterGroup, ...]:
+    if not isinstance(tables, list):
+        raise UsageError("not a list of tables", where="groups", expected="[[groups]]", found=repr(tables)[:60])
+    return tuple(read_table(ParameterGroup, table, f"groups[{i}]") for i, table in enumerate(tables))
 
 
 def _optimizer(table: Mapping[str, Any]) -> tuple[Optimizer, dict[str, float]]:

@@ -30,11 +30,20 @@ class Wanted:
         Raises:
             UsageError: one fits no tensor that could be trained.
         """
-        for pattern in (*(self.trained or ()), *self.frozen):
-            if not any(fnmatchcase(name, pattern) for name in names):
-                near = get_close_matches(pattern, names, 1)
-                raise UsageError("no parameter fits the pattern", where=repr(pattern)[:100], expected=_few(names),
-                                 hint=f"did you mean {near[0]}?" if near else None)  # fmt: skip
+        check_patterns((*(self.trained or ()), *self.frozen), names)
+
+
+def check_patterns(patterns: Iterable[str], names: Collection[str]) -> None:
+    """Refuse patterns that fit no name.
+
+    Raises:
+        UsageError: says which, and what names there are.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, 1)
+            raise UsageError("no parameter fits the pattern", where=repr(pattern)[:100], expected=_few(names),
+                             hint=f"did you mean {near[0]}?" if near else None)  # fmt: skip
 
 
 def candidates(graph: Graph) -> list[Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from types import NoneType, UnionType
@@ -52,11 +52,13 @@ def _value(value: Any, type_: Any, where: str) -> Any:
             return value
         if get_origin(choice) is dict and isinstance(value, dict):
             return value
-        if get_origin(choice) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        is_list = get_origin(choice) in (tuple, Sequence) and isinstance(value, list)
+        if is_list and all(isinstance(v, str) for v in value):
             return tuple(value)
     expected = " or ".join(_NAMES.get(get_origin(c) or c, str(c)) for c in choices if c is not NoneType)
     raise UsageError("a value of another type", where=where, expected=expected, found=repr(value)[:60])
 
 
 _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
-                          tuple: "a list of texts", dict: "a table"}  # fmt: skip
+                          tuple: "a list of texts", Sequence: "a list of texts",
+                          dict: "a table"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Loss and metrics of a state on data that it is not trained on."""
+"""Loss and metrics of parameters on data that it is not trained on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from ...errors import InvalidInput
 from ..session import Session
 from .program import LOSS, TrainingProgram
-from .state import TrainingState
 
 
 def evaluate(
-    session: Session, program: TrainingProgram, state: TrainingState, batches: Iterable[Mapping[str, np.ndarray]]
-) -> dict[str, float]:
+    session: Session, program: TrainingProgram, values: Mapping[str, np.ndarray],
+    batches: Iterable[Mapping[str, np.ndarray]],
+) -> dict[str, float]:  # fmt: skip
     """Means over all rows of all batches.
 
     Args:
-        session: of `program.evaluation`.
+        session: of `program.evaluation`. values: parameters and statistics.
 
     Raises:
         InvalidInput: no row at all, or a batch that does not fit.
@@ -27,7 +27,7 @@ def evaluate(
     names = (LOSS, *program.metrics)
     parts: list[tuple[int, dict[str, np.ndarray]]] = []
     for batch in batches:
-        feeds = {**state.parameters, **state.statistics, **batch}
+        feeds = {**values, **batch}
         found = session.run(list(names), feeds)
         parts.append((len(batch[program.data[0]]), {name: found[name] for name in names}))
     rows = sum(n for n, _ in parts)

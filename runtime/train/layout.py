@@ -45,6 +45,11 @@ class Layout:
             at += -(-place.size // LINE) * LINE
         return cls(places, at)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each tensor with what lies behind it, in order; their sum is the length."""
+        return tuple(-(-place.size // LINE) * LINE for place in self.places.values())
+
     def vector(self) -> np.ndarray:
         """A vector of zeros, f32, that begins at a cache line.
 

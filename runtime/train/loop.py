@@ -30,8 +30,8 @@ class Steps(Protocol):
     def step(self, batch: Mapping[str, np.ndarray]) -> dict[str, float]:
         """One step; raises Diverged."""
 
-    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Loss and metrics without a step."""
+    def evaluate(self, batches: Iterable[Batch], average: bool = False) -> dict[str, float]:
+        """Loss and metrics without a step, of the parameters or of their moving average."""
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Plan:
         checkpoints: where they go; None: there are none. every: steps between checkpoints; 0: after each epoch.
         patience: epochs without a better evaluation (or loss, without one) after which it ends; None: never.
         metric: that is compared: the loss, the less the better, or a metric, the more the better.
+        average: whether the parameters' moving average is evaluated.
         log: is handed each record: of a step {"step", "epoch", "loss", …, "rows_per_second"}, of an evaluation
             {"epoch", "evaluation": {…}}.
     """
@@ -53,6 +54,7 @@ class Plan:
     every: int = 0
     patience: int | None = None
     metric: str = LOSS
+    average: bool = False
     log: Callable[[Record], None] = lambda record: None
 
 
@@ -85,7 +87,9 @@ def fit(steps: Steps, batches: Batches, plan: Plan, resumed: Checkpoint | None =
         if plan.patience is not None and progress.without_better >= plan.patience:
             break
         _epoch(steps, batches, plan, progress)
-        found = steps.evaluate(plan.test()) if plan.test is not None else {LOSS: progress.loss_sum / progress.n_losses}
+        found = {LOSS: progress.loss_sum / progress.n_losses}
+        if plan.test is not None:
+            found = steps.evaluate(plan.test(), plan.average)
         progress.epochs, progress.loss_sum, progress.n_losses = progress.epochs + 1, 0.0, 0
         is_best = _note(progress, found, plan.metric)
         plan.log({"epoch": progress.epochs, "step": steps.state.steps, "evaluation": found, "best": is_best})

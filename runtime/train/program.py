@@ -9,6 +9,7 @@ from ..manifest import TensorSpec
 from ..plan import Plan
 
 LOSS, LABELS = "loss", "labels"
+AVERAGE = "average"  # the slot of the weights' moving average
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class TrainingProgram:
         evaluation: as `step`, without gradients, with the model's results, for any number of rows where it can be.
         data: names of the model's inputs, and of the labels.
         groups: group → parameter → shape. gradients: parameter → output of `step`.
-        slots: names of what the optimiser keeps per parameter. metrics: names beside the loss.
+        slots: names of what is kept per parameter: the optimiser's, and the AVERAGE if there is one.
+        metrics: names beside the loss.
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
         rows: of one shard. n_shards: in a batch. counter: input of `step`, i64[2]: the step, and the number of the
             shard's first row in the batch; None: nothing is random.

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, UsageError
 from .layout import Layout
-from .program import TrainingProgram
+from .program import AVERAGE, TrainingProgram
 
 Arrays = dict[str, np.ndarray]
 
@@ -34,6 +34,8 @@ class TrainingState:
         self.steps = 0
         for name, view in self.parameters.items():
             view[...] = initial[name]
+        for name, view in self._views.get(AVERAGE, {}).items():
+            view[...] = initial[name]
 
     def _made(self) -> Arrays:
         return {f"{group}.{slot}": layout.vector() for group, layout in self.layouts.items() for slot in self._slots}
@@ -50,6 +52,16 @@ class TrainingState:
     def parameters(self) -> Arrays:
         """The weights, by name: views, valid until the next step."""
         return self._views["weights"]
+
+    def values(self, average: bool = False) -> Arrays:
+        """The weights, or their moving average, and the running statistics, by name.
+
+        Raises:
+            UsageError: no average is kept.
+        """
+        if average and AVERAGE not in self._views:
+            raise UsageError("no moving average is kept of the parameters", where="average", expected="ema=0.999")
+        return self._views[AVERAGE if average else "weights"] | self.statistics
 
     def next_vectors(self) -> Arrays:
         """Where an update writes, by the names of its outputs."""

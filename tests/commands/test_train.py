@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 from commanding import run_here
+from parax.compiler.training.groups import ParameterGroup
 from parax.compiler.training.job import TEMPLATE, read_job
 from train.small_models import CLASSES, WIDTH, classifier
 
@@ -61,10 +63,25 @@ def test_a_job_trains_and_goes_on(folder: Path) -> None:
 def test_the_template_is_a_job(folder: Path) -> None:
     job = read_job(folder / "job.toml")
     assert job.optimizer.lr == 0.1 and job.train.batch == 20 and job.checkpoints is not None
-    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in TEMPLATE.splitlines())
+    keys = (" = ", "[[")
+    uncommented = "\n".join(line.removeprefix("# ") if any(k in line for k in keys) else line
+                            for line in TEMPLATE.splitlines())  # fmt: skip
     (folder / "all.toml").write_text(uncommented)
     every = read_job(folder / "all.toml")
     assert every.clip_norm == 1.0 and every.schedule.warmup == 0 and every.model.frozen == ("embedding*",)
+    assert every.groups == (ParameterGroup(max_rank=1, weight_decay=0.0),) and every.train.ema == 0.999
+
+
+def test_a_job_may_have_groups_and_an_average(folder: Path) -> None:
+    change(folder, "[schedule]", '[[groups]]\npatterns = ["b*"]\nlr_scale = 0\n[schedule]')
+    change(folder, "batch = 20", "batch = 20\nema = 0.99")
+    found = train(folder)
+    test = arrays(1)
+    (y,) = onnxruntime.InferenceSession(folder / "trained.onnx").run(None, {"x": test["x"]})
+    assert (y.argmax(1) == test["labels"]).mean() == pytest.approx(found["accuracy"], abs=0.006)
+    before, after = ({t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+                     for model in (classifier(), onnx.load(folder / "trained.onnx")))  # fmt: skip
+    assert {name for name in before if np.array_equal(before[name], after[name])} == {"b1", "b2"}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +102,8 @@ def test_the_template_is_a_job(folder: Path) -> None:
         ('output = "trained.onnx"', 'output = "no/trained.onnx"', 2, "no such folder"),
         ("batch = 20", "batch = 201", 2, "without a batch"),
         ("[model]", "[model", 2, "no TOML"),
+        ("[schedule]", "[[groups]]\nlr_scale = -1\n[schedule]", 2, "out of range"),
+        ("[schedule]", "[groups]\nlr_scale = 1\n[schedule]", 2, "not a list of tables"),
         ('# frozen = ["embedding*"]', 'frozen = ["*"]', 4, "nothing can be trained"),
     ],
 )

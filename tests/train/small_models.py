@@ -27,3 +27,9 @@ def classifier(batch: int | str = "N") -> onnx.ModelProto:
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def rows(seed: int, n: int) -> dict[str, np.ndarray]:
+    """Random data for the classifier."""
+    rng = np.random.default_rng(seed)
+    return {"x": rng.standard_normal((n, WIDTH)).astype(np.float32), "labels": rng.integers(0, CLASSES, n)}

@@ -73,7 +73,7 @@ CASES: list[tuple[Optimizer, Callable]] = [
 @pytest.mark.parametrize("optimizer, twin", CASES, ids=lambda x: repr(x) if isinstance(x, Optimizer) else "")
 def test_steps(optimizer: Optimizer, twin: Callable, length: int, n_shards: int) -> None:
     rng = np.random.default_rng(length)
-    session = compile_graph(update_graph(optimizer, [Group("all", length)], n_shards, Clip()),
+    session = compile_graph(update_graph(optimizer, [Group("all", (length,))], n_shards, Clip()),
                             parax.CompileOptions(hint="latency")).session()  # fmt: skip
     p = rng.standard_normal(length)
     slots = {name: np.zeros(length) for name in optimizer.kept()}
@@ -96,7 +96,7 @@ def test_clipping() -> None:
     gradient = np.array([3.0, -4.0, 0.5], np.float32)
     for clip, expected in ((Clip(norm=1.0), gradient / np.sqrt(25.25)), (Clip(norm=9.0), gradient),
                            (Clip(value=2.0), np.clip(gradient, -2, 2))):  # fmt: skip
-        session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", 3)], 1, clip),
+        session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", (3,))], 1, clip),
                                 parax.CompileOptions()).session()  # fmt: skip
         one, zero = np.array(1, np.float32), np.zeros(3, np.float32)
         feeds = {"all.weights": zero, "all.gradient.0": gradient, "rate": one, "step": one, "scale": one}
@@ -115,7 +115,7 @@ def test_settings_out_of_range(settings: dict) -> None:
 def test_an_update_is_one_kernel_and_a_norm() -> None:
     """Weights, state and the only shard's gradient are read once, and the gradient once more for its norm."""
     length = 1 << 16
-    graph = update_graph(parax.AdamW(lr=1.0), [Group("all", length)], 1, Clip())
+    graph = update_graph(parax.AdamW(lr=1.0), [Group("all", (length,))], 1, Clip())
     assert FuseResults().run(graph, Rewriter(graph))
     whole = [n for n in graph if any(v.tensor.numel == length for v in n.operands)]
     assert sorted((n.op.name, len(n.outputs)) for n in whole) == [("Fused", 3), ("ReduceSumSquare", 1), ("Reshape", 1)]
@@ -123,7 +123,7 @@ def test_an_update_is_one_kernel_and_a_norm() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 17, 4097, 16 * 4099, 1_000_003])
 def test_norm_of_any_length(length: int) -> None:
-    session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", length)], 1, Clip()),
+    session = compile_graph(update_graph(parax.SGD(lr=1.0), [Group("all", (length,))], 1, Clip()),
                             parax.CompileOptions(hint="latency")).session()  # fmt: skip
     gradient = np.random.default_rng(0).random(length, np.float32)
     one = np.array(1, np.float32)
@@ -149,7 +149,7 @@ def test_twenty_steps_of_torch(optimizer: Optimizer, settings: dict) -> None:
     start = rng.standard_normal(33).astype(np.float32)
     parameter = torch.nn.Parameter(torch.tensor(start))
     other = getattr(torch.optim, type(optimizer).__name__)([parameter], **own, **settings)
-    session = compile_graph(update_graph(optimizer, [Group("all", 33)], 1, Clip()), parax.CompileOptions()).session()
+    session = compile_graph(update_graph(optimizer, [Group("all", (33,))], 1, Clip()), parax.CompileOptions()).session()
     state = {"all.weights": start, **{f"all.{slot}": np.zeros(33, np.float32) for slot in optimizer.kept()}}
     for t in range(1, 21):
         gradient = rng.standard_normal(33).astype(np.float32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Value
 from ...ir.types import F32, F64
-from .base import Optimizer, Slots, decayed, mixed
+from .base import Optimizer, Slots, Terms, decayed, mixed
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,23 @@ class Adam(Optimizer):
         self.require("eps", 0, 1)
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
-        return self.moved(g, parameter, decayed(g, gradient, parameter, decay), slots, rate, step)
+        return self.moved(g, parameter, decayed(g, gradient, parameter, terms.decay), slots, terms)
 
     def moved(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
         """The step for a gradient that has its weight decay."""
         mean = mixed(g, slots["mean"], gradient, self.beta1)
         square = mixed(g, slots["square"], g.Mul(gradient, gradient), self.beta2)
-        left, right = (_one_minus_power(g, b, step) for b in (self.beta1, self.beta2))
+        left, right = (one_minus_power(g, b, terms.step) for b in (self.beta1, self.beta2))
         deviation = g.Add(g.Div(g.Sqrt(square), g.Sqrt(right)), self.eps)
-        moved = g.Sub(parameter, g.Mul(g.Div(rate, left), g.Div(mean, deviation)))
+        moved = g.Sub(parameter, g.Mul(g.Div(terms.rate, left), g.Div(mean, deviation)))
         return moved, {"mean": mean, "square": square}
 
 
-def _one_minus_power(g: GraphBuilder, base: float, step: Value) -> Value:
+def one_minus_power(g: GraphBuilder, base: float, step: Value) -> Value:
     """1 - base^step, f32[], by f64: of 0.999 the difference has lost four digits in f32 at the first steps."""
     power = g.Pow(g.const(base, F64), g.Cast(step, to=F64))
     return g.Cast(g.Sub(g.const(1.0, F64), power), to=F32)
@@ -61,8 +61,8 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
-        if decay:
-            parameter = g.Sub(parameter, g.Mul(parameter, g.Mul(rate, decay)))
-        return self.moved(g, parameter, gradient, slots, rate, step)
+        if terms.decay:
+            parameter = g.Sub(parameter, g.Mul(parameter, g.Mul(terms.rate, terms.decay)))
+        return self.moved(g, parameter, gradient, slots, terms)

@@ -15,6 +15,21 @@ Slots = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a step is made with, beside the vectors.
+
+    Attributes:
+        rate: the learning rate, f32[]. step: f32[], 1 at the first. decay: the weight decay of these parameters.
+        sizes: elements of each tensor in the vector, in order.
+    """
+
+    rate: Value
+    step: Value
+    decay: float
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Optimizer:
     """An optimiser.
 
@@ -45,13 +60,12 @@ class Optimizer:
         return self.slots
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
         """One step.
 
         Args:
-            parameter, gradient, slots: vectors of one length, f32. rate: the learning rate, f32[]. step: f32[], 1 at
-                the first. decay: the weight decay of these parameters.
+            parameter, gradient, slots: vectors of one length, f32.
 
         Returns:
             the new parameter, and the new slots.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Value
-from .base import Optimizer, Slots, decayed, mixed
+from .base import Optimizer, Slots, Terms, decayed, mixed
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class RMSprop(Optimizer):
         return ("square", *("mean",) * self.centered, *("momentum",) * bool(self.momentum))
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
-        gradient = decayed(g, gradient, parameter, decay)
+        gradient = decayed(g, gradient, parameter, terms.decay)
         spread = square = mixed(g, slots["square"], g.Mul(gradient, gradient), self.alpha)
         new = {"square": square}
         if self.centered:
@@ -48,7 +48,7 @@ class RMSprop(Optimizer):
         d = g.Div(gradient, g.Add(g.Sqrt(spread), self.eps))
         if self.momentum:
             new["momentum"] = d = g.Add(g.Mul(slots["momentum"], self.momentum), d)
-        return g.Sub(parameter, g.Mul(rate, d)), new
+        return g.Sub(parameter, g.Mul(terms.rate, d)), new
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,12 @@ class Adagrad(Optimizer):
         self.require("eps", 0, 1)
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
-        gradient = decayed(g, gradient, parameter, decay)
+        gradient = decayed(g, gradient, parameter, terms.decay)
         square = g.Add(slots["square"], g.Mul(gradient, gradient))
+        rate = terms.rate
         if self.lr_decay:
-            rate = g.Div(rate, g.Add(g.Mul(g.Sub(step, 1.0), self.lr_decay), 1.0))
+            rate = g.Div(rate, g.Add(g.Mul(g.Sub(terms.step, 1.0), self.lr_decay), 1.0))
         d = g.Div(gradient, g.Add(g.Sqrt(square), self.eps))
         return g.Sub(parameter, g.Mul(rate, d)), {"square": square}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....errors import UsageError
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Value
-from .base import Optimizer, Slots, decayed
+from .base import Optimizer, Slots, Terms, decayed
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class SGD(Optimizer):
         return self.slots if self.momentum else ()
 
     def write(
-        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, rate: Value, step: Value, decay: float
+        self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
-        d = decayed(g, gradient, parameter, decay)
+        d = decayed(g, gradient, parameter, terms.decay)
         if not self.momentum:
-            return g.Sub(parameter, g.Mul(rate, d)), {}
+            return g.Sub(parameter, g.Mul(terms.rate, d)), {}
         taken = d
         if self.dampening:
             one = g.const(1.0)
-            taken = g.Mul(d, g.Where(g.Less(step, g.const(1.5)), one, g.const(1.0 - self.dampening)))
+            taken = g.Mul(d, g.Where(g.Less(terms.step, g.const(1.5)), one, g.const(1.0 - self.dampening)))
         velocity = g.Add(g.Mul(slots["momentum"], self.momentum), taken)
         d = g.Add(d, g.Mul(velocity, self.momentum)) if self.nesterov else velocity
-        return g.Sub(parameter, g.Mul(rate, d)), {"momentum": velocity}
+        return g.Sub(parameter, g.Mul(terms.rate, d)), {"momentum": velocity}
