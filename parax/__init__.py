@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .compiler.training.groups import ParameterGroup as ParameterGroup
     from .compiler.training.optimizers.adam import Adam as Adam
     from .compiler.training.optimizers.adam import AdamW as AdamW
+    from .compiler.training.optimizers.lamb import LAMB as LAMB
     from .compiler.training.optimizers.rmsprop import Adagrad as Adagrad
     from .compiler.training.optimizers.rmsprop import RMSprop as RMSprop
     from .compiler.training.optimizers.sgd import SGD as SGD
@@ -56,6 +57,7 @@ _HOMES = {
     "Adam": ".compiler.training.optimizers.adam",
     "AdamW": ".compiler.training.optimizers.adam",
     "ParameterGroup": ".compiler.training.groups",
+    "LAMB": ".compiler.training.optimizers.lamb",
     "Adagrad": ".compiler.training.optimizers.rmsprop",
     "RMSprop": ".compiler.training.optimizers.rmsprop",
     "load": ".runtime.loading",

@@ -18,11 +18,12 @@ from .groups import ParameterGroup
 from .losses import Loss, loss_named
 from .optimizers.adam import Adam, AdamW
 from .optimizers.base import Optimizer
+from .optimizers.lamb import LAMB
 from .optimizers.rmsprop import Adagrad, RMSprop
 from .optimizers.sgd import SGD
 from .tables import check_key, read_table
 
-OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW, Adagrad, RMSprop)}
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW, LAMB, Adagrad, RMSprop)}
 TEMPLATE = """\
 # A training: parax train job.toml. Paths are relative to this file. Keys with a # show what they are without it.
 
@@ -45,7 +46,7 @@ name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (t
 # ignore_index = -100           # a label that does not count; none
 
 [optimizer]
-name = "sgd"                    # or adam, adamw (beta1, beta2, eps), adagrad, rmsprop; as torch.optim's
+name = "sgd"                    # or adam, adamw, lamb (beta1, beta2, eps), adagrad, rmsprop; as torch.optim's
 lr = 0.1
 momentum = 0.9
 # nesterov = false

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -56,6 +56,21 @@ def adagrad(o: parax.Adagrad, p: np.ndarray, g: np.ndarray, s: State, t: int) ->
     return p - RATE / (1 + (t - 1) * o.lr_decay) * g / (np.sqrt(s["square"]) + o.eps)
 
 
+def lamb_of(sizes: Sequence[int]) -> Callable:
+    def lamb(o: parax.LAMB, p: np.ndarray, g: np.ndarray, s: State, t: int) -> np.ndarray:
+        s["mean"] = o.beta1 * s["mean"] + (1 - o.beta1) * g
+        s["square"] = o.beta2 * s["square"] + (1 - o.beta2) * g * g
+        mean, square = s["mean"] / (1 - o.beta1**t), s["square"] / (1 - o.beta2**t)
+        u, new, end = mean / (np.sqrt(square) + o.eps) + o.weight_decay * p, p.copy(), 0
+        for size in sizes:
+            own, end = slice(end, end + size), end + size
+            above, below = np.sqrt((p[own] ** 2).sum()), np.sqrt((u[own] ** 2).sum())
+            new[own] -= RATE * (above / below if above > 0 and below > 0 else 1) * u[own]
+        return new
+
+    return lamb
+
+
 CASES: list[tuple[Optimizer, Callable]] = [
     (parax.SGD(lr=RATE), sgd),
     (parax.SGD(lr=RATE, momentum=0.9, weight_decay=0.1), sgd),
@@ -69,17 +84,24 @@ CASES: list[tuple[Optimizer, Callable]] = [
 ]
 
 
-@pytest.mark.parametrize("length, n_shards", [(1, 1), (15, 2), (16, 3), (1000, 4)])
-@pytest.mark.parametrize("optimizer, twin", CASES, ids=lambda x: repr(x) if isinstance(x, Optimizer) else "")
-def test_steps(optimizer: Optimizer, twin: Callable, length: int, n_shards: int) -> None:
+def follow(
+    optimizer: Optimizer, twin: Callable, sizes: Sequence[int], n_shards: int, zeros: Sequence[slice] = ()
+) -> None:
+    """Eight steps beside the twin's; `zeros`: parameters and gradients that are 0."""
+    length = sum(sizes)
     rng = np.random.default_rng(length)
-    session = compile_graph(update_graph(optimizer, [Group("all", (length,))], n_shards, Clip()),
+    session = compile_graph(update_graph(optimizer, [Group("all", tuple(sizes))], n_shards, Clip()),
                             parax.CompileOptions(hint="latency")).session()  # fmt: skip
     p = rng.standard_normal(length)
+    for part in zeros:
+        p[part] = 0
     slots = {name: np.zeros(length) for name in optimizer.kept()}
     own = {f"all.{name}": array.astype(np.float32) for name, array in {"weights": p, **slots}.items()}
     for t in range(1, 9):
         shards = [rng.standard_normal(length).astype(np.float32) for _ in range(n_shards)]
+        for part in zeros:
+            for shard in shards:
+                shard[part] = 0
         gradient = sum(s.astype(np.float64) for s in shards) / n_shards
         numbers = {"rate": RATE, "step": t, "scale": 1 / n_shards}
         feeds = {**own, **{f"all.gradient.{i}": s for i, s in enumerate(shards)}}
@@ -90,6 +112,19 @@ def test_steps(optimizer: Optimizer, twin: Callable, length: int, n_shards: int)
         for name, expected in {"weights": p, **slots}.items():
             own[f"all.{name}"] = found[f"all.{name}.new"]
             np.testing.assert_allclose(own[f"all.{name}"], expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("sizes, n_shards", [((1,), 1), ((17, 3), 2), ((16, 48, 32, 16), 3), ((4096 * 33, 16), 1)])
+def test_lamb_is_by_tensors(sizes: tuple[int, ...], n_shards: int) -> None:
+    follow(parax.LAMB(lr=RATE), lamb_of(sizes), sizes, n_shards)
+    follow(parax.LAMB(lr=RATE, weight_decay=0.0, beta1=0.8, eps=1e-3), lamb_of(sizes), sizes, n_shards,
+           [slice(0, sizes[0])])  # fmt: skip
+
+
+@pytest.mark.parametrize("length, n_shards", [(1, 1), (15, 2), (16, 3), (1000, 4)])
+@pytest.mark.parametrize("optimizer, twin", CASES, ids=lambda x: repr(x) if isinstance(x, Optimizer) else "")
+def test_steps(optimizer: Optimizer, twin: Callable, length: int, n_shards: int) -> None:
+    follow(optimizer, twin, (length,), n_shards)
 
 
 def test_clipping() -> None:

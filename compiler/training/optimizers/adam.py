@@ -39,12 +39,25 @@ class Adam(Optimizer):
         self, g: GraphBuilder, parameter: Value, gradient: Value, slots: Slots, terms: Terms
     ) -> tuple[Value, dict[str, Value]]:
         """The step for a gradient that has its weight decay."""
+        mean, deviation, left, kept = self._means(g, gradient, slots, terms)
+        return g.Sub(parameter, g.Mul(g.Div(terms.rate, left), g.Div(mean, deviation))), kept
+
+    def direction(
+        self, g: GraphBuilder, gradient: Value, slots: Slots, terms: Terms
+    ) -> tuple[Value, dict[str, Value]]:  # fmt: skip
+        """m̂ / (√v̂ + eps), and the new slots."""
+        mean, deviation, left, kept = self._means(g, gradient, slots, terms)
+        return g.Div(mean, g.Mul(deviation, left)), kept
+
+    def _means(
+        self, g: GraphBuilder, gradient: Value, slots: Slots, terms: Terms
+    ) -> tuple[Value, Value, Value, dict[str, Value]]:
+        """m, √v̂ + eps, 1 - beta1ᵗ, and the new slots."""
         mean = mixed(g, slots["mean"], gradient, self.beta1)
         square = mixed(g, slots["square"], g.Mul(gradient, gradient), self.beta2)
         left, right = (one_minus_power(g, b, terms.step) for b in (self.beta1, self.beta2))
         deviation = g.Add(g.Div(g.Sqrt(square), g.Sqrt(right)), self.eps)
-        moved = g.Sub(parameter, g.Mul(g.Div(terms.rate, left), g.Div(mean, deviation)))
-        return moved, {"mean": mean, "square": square}
+        return mean, deviation, left, {"mean": mean, "square": square}
 
 
 def one_minus_power(g: GraphBuilder, base: float, step: Value) -> Value:
