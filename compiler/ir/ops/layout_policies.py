@@ -18,6 +18,7 @@ from .context import InferContext
 
 Layout = tuple[int, ...] | None
 MOST_DEPTHWISE_RANK = 4  # of the weights that kernels with a filter a channel take
+WHOLE_VECTORS = 16  # channels that are whole vectors of any target
 PLAIN_CHANNELS = 4
 """A convolution reads an ONNX-ordered input directly up to this many channels."""
 
@@ -96,14 +97,22 @@ class ChannelsLast(LayoutPolicy):
 
 
 class WeightGradient(LayoutPolicy):
-    """Sums over pixels: both operands channels-last; the result has its output channels innermost, taps outermost."""
+    """Sums over pixels: both operands channels-last.
+
+    The result is row-major where kernels turn it round in the cache (of whole vectors of channels in one group); else
+    its output channels are innermost, its taps outermost.
+    """
 
     def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return channels_last(site.ctx.rank(i))
 
     def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
-        last = channels_last(site.x.rank)
-        return Orders([(*range(2, site.x.rank), 1, 0)], {0: last, 1: last})
+        rank, last = site.x.rank, channels_last(site.x.rank)
+        outputs, inputs = site.y.dims[:2]
+        whole = all(isinstance(n, int) and n % WHOLE_VECTORS == 0 for n in (outputs, inputs))
+        group, strides, dilations = (getattr(op, name) for name in ("group", "strides", "dilations"))
+        turned = whole and rank == 4 and group == 1 and max(strides) <= 2 and set(dilations) == {1}
+        return Orders([None if turned else (*range(2, rank), 1, 0)], {0: last, 1: last})
 
 
 def _few_channels(x: TensorType) -> bool:
