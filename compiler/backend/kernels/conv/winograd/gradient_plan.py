@@ -21,7 +21,7 @@ from .plan import LINE, panels_of
 TILES = (2, 3, 4, 5)  # pixels of dy along an axis of a tile, where the kernel has several taps
 BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)  # tiles of a block
 MOST_TILES = 512  # of a block, where it is all of them
-SUM_CYCLES = 3.0  # of a vector of sums that a block reads and writes; fitted to three layers on Zen 3, 2026-11-27
+SUM_CYCLES = 3.0  # of a vector of sums, beside its products: loaded, added to and stored, once a block
 FEWEST_CHANNELS = 16  # of a work item: of fewer, each tile of dy would be transformed too often
 
 
