@@ -21,6 +21,9 @@ from ..runtime.train.checkpoint import Checkpoints
 from ..runtime.train.data.dataset import ArrayDataset, Dataset, fitted
 from ..runtime.train.data.loader import Loader
 from ..runtime.train.evaluation import evaluate
+from ..runtime.train.exchange.division import Division, divided
+from ..runtime.train.exchange.settings import Exchange, exchange_named
+from ..runtime.train.exchange.traffic import Counters
 from ..runtime.train.layout import Layout
 from ..runtime.train.loop import Plan, Progress, Record, fit
 from ..runtime.train.program import LOSS, TrainingProgram
@@ -67,6 +70,8 @@ class Trainer:
         shards: int | None = None,
         instances: int | None = None,
         cores: Sequence[int] | str | None = None,
+        accumulate: int = 1,
+        exchange: str | Exchange = "fixed",
         trained: Sequence[str] | None = None,
         frozen: Sequence[str] = (),
         result: str | None = None,
@@ -85,6 +90,9 @@ class Trainer:
                 same number gives the same bits whatever the instances are. Default: one per instance.
             instances: of the model, with an equal share of the cores each; default one per core where there are shards.
             cores: to use; default all that this process may use.
+            accumulate: micro-batches that a batch is worked off in, one after the other, each in shards: the gradient
+                is that of the batch, and the memory that of a micro-batch.
+            exchange: between the instances: the name of one, or one with its settings.
             trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
             result: name of the output that the loss is of; default the first.
             groups: of parameters with a rate or a weight decay of their own; default one group of all.
@@ -101,15 +109,16 @@ class Trainer:
         self.optimizer = optimizer if optimizer is not None else SGD(lr=0.01)
         if not isinstance(self.optimizer, Optimizer):
             raise UsageError("no optimiser", where="optimizer", found=repr(optimizer)[:100])
-        self.instances, n_shards = _counts(batch, shards, instances, len(usable))
+        division = divided(exchange_named(exchange), usable, batch, accumulate, shards, instances)
+        self.instances = len(division.placement.instances)
         self._rate = rate if rate is not None else lambda step: self.optimizer.lr
         self._model: Settled = settled(model)
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
-        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), batch // n_shards, n_shards,
-                        result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
-        self.program, initial = self._compiled(recipe, usable, progress or (lambda phase, fraction: None))
+        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), division.rows,
+                        division.n_gradients, result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
+        self.program, initial = self._compiled(recipe, division, progress or (lambda phase, fraction: None))
         self.state = TrainingState(self.program, initial)
-        self._stepper = Stepper(self.program, self.state, usable, self.instances)
+        self._stepper = Stepper(self.program, self.state, division)
         self._forward = self.program.evaluation.session(1, usable, len(usable), adapt=False)
         self.batch = self.program.batch
 
@@ -119,16 +128,17 @@ class Trainer:
         return import_model(self._model, shapes=options.shapes or None, dims={**fixed, **sizes} or None, trained=names)
 
     def _compiled(
-        self, recipe: Recipe, cores: Sequence[int], progress: Callable[[str, float], None]
+        self, recipe: Recipe, division: Division, progress: Callable[[str, float], None]
     ) -> tuple[TrainingProgram, Mapping[str, np.ndarray]]:
         graphs = training_graphs(self._read, recipe)
         step = graphs.step
         self.left_out = step.left_out
         sizes = {group: Layout.of(shapes).sizes for group, shapes in graphs.groups.items()}
-        own = replace(self._options, cores=tuple(cores[: len(cores) // self.instances]))
-        everyone = replace(self._options, cores=tuple(cores))
+        place = division.placement
+        own, updating, everyone = (replace(self._options, cores=cores) for cores in (
+            place.instances[0], division.exchange.updating(place), place.everyone))  # fmt: skip
         data = (*step.data, *((LABELS,) if step.has_labels else ()))
-        phases = ("step", step.graph, own), ("update", graphs.update(sizes), everyone), (
+        phases = ("step", step.graph, own), ("update", graphs.update(sizes), updating), (
             "evaluation", graphs.evaluation.graph, everyone)  # fmt: skip
         plans = {}
         for i, (name, graph, options) in enumerate(phases):
@@ -137,8 +147,8 @@ class Trainer:
             plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
         program = TrainingProgram(
             **plans, data=data, groups=graphs.groups, gradients=step.gradients, slots=graphs.slots,
-            metrics=step.metrics, statistics=step.updates, rows=recipe.rows, n_shards=recipe.n_shards,
-            counter=step.counter,
+            metrics=step.metrics, statistics=step.updates, rows=division.rows, n_shards=division.n_shards,
+            counter=step.counter, accumulate=division.accumulate,
         )  # fmt: skip
         return program, {**step.parameters, **step.statistics}
 
@@ -159,6 +169,10 @@ class Trainer:
         """
         rate = float(self._rate(self.state.steps))
         return {**self._stepper.step(batch, rate), "rate": rate}
+
+    def counters(self) -> Counters:
+        """What the exchange between the instances cost until now: time, bytes, cores."""
+        return replace(self._stepper.counters)
 
     @reported
     def evaluate(self, batches: Iterable[Batch], average: bool = False) -> dict[str, float]:
@@ -274,26 +288,6 @@ def _share(name: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise UsageError("out of range", where=name, expected="0 or more, below 1", found=repr(value)[:60])
     return float(value)
-
-
-def _counts(batch: Any, shards: Any, instances: Any, n_cores: int) -> tuple[int, int]:
-    """Instances and shards, such that the shards are equal parts of the batch.
-
-    Raises:
-        UsageError: they cannot be.
-    """
-    for name, value in (("batch", batch), ("shards", shards), ("instances", instances)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError("must be a whole number above 0", where=name, found=repr(value)[:60])
-    if instances is not None and instances > n_cores:
-        raise UsageError("more instances than cores", where="instances", expected=f"at most {n_cores}", found=instances)
-    if shards is None:
-        most = instances or min(n_cores, batch)
-        shards = next(n for n in range(most, 0, -1) if batch % n == 0) if instances is None else instances
-    if batch % shards:
-        raise UsageError("shards must be equal parts of the batch", where="batch", expected=f"a multiple of {shards}",
-                         found=batch)  # fmt: skip
-    return instances or min(n_cores, shards), shards
 
 
 __all__ = ["Trainer"]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .runtime.plan import Plan as Plan
     from .runtime.profiling.profile import Profile as Profile
     from .runtime.session import Session as Session
+    from .runtime.train.exchange.settings import Exchange as Exchange
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _HOMES = {
     "LAMB": ".compiler.training.optimizers.lamb",
     "Adagrad": ".compiler.training.optimizers.rmsprop",
     "RMSprop": ".compiler.training.optimizers.rmsprop",
+    "Exchange": ".runtime.train.exchange.settings",
     "load": ".runtime.loading",
     "Plan": ".runtime.plan",
     "Profile": ".runtime.profiling.profile",

@@ -56,6 +56,13 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(cores))
 
 
+def _nodes(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) < 1024 for part in parts):
+        raise ValueError("a node's number for each CPU, like 0,0,1,1")
+    return tuple(map(int, parts))
+
+
 class Variable(NamedTuple):
     """One environment variable.
 
@@ -89,6 +96,8 @@ VARIABLES: dict[str, Variable] = {
                  "seconds), and plan by what was found.", _flag),
         Variable("PARAX_CORES", "core list", None, "The cores a session may use, like `0-3,8`; unset: every core "
                  "that the affinity mask and the cgroup quota allow.", parse_cores),
+        Variable("PARAX_NUMA", "node list", None, "The NUMA nodes of CPU 0, 1, …, like `0,0,1,1`, those beyond on the "
+                 "last one; unset: what the kernel says.", _nodes),
         Variable("PARAX_PERF_MAP", "flag", False, "Name kernels for Linux' perf, in `/tmp/perf-PID.map`.", _flag),
         Variable("PARAX_MODELS", "folder", None, "Where the tests look for real models with reference data.", Path),
     )

@@ -63,18 +63,22 @@ def _is_first(core: Core, cores: Sequence[Core]) -> bool:
 
 
 def machine() -> Topology:
-    """The topology of this process; read once for each affinity mask."""
-    return _machine(frozenset(os.sched_getaffinity(0)))
+    """The topology of this process; read once for each affinity mask and PARAX_NUMA."""
+    return _machine(frozenset(os.sched_getaffinity(0)), read("PARAX_NUMA"))
 
 
 @cache
-def _machine(affinity: frozenset[int]) -> Topology:
-    return read_topology(Path("/"), affinity)
+def _machine(affinity: frozenset[int], nodes: tuple[int, ...] | None) -> Topology:
+    return read_topology(Path("/"), affinity, nodes)
 
 
-def read_topology(root: Path, affinity: Set[int]) -> Topology:
-    """The topology below `root`, for a process that may run on the CPUs `affinity`."""
-    nodes = _core_nodes(root)
+def read_topology(root: Path, affinity: Set[int], given: Sequence[int] | None = None) -> Topology:
+    """The topology below `root`, for a process that may run on the CPUs `affinity`.
+
+    Args:
+        given: NUMA nodes of CPU 0, 1, …, in the place of the kernel's; those beyond are on the last one.
+    """
+    nodes = _core_nodes(root) if given is None else {core: given[min(core, len(given) - 1)] for core in affinity}
     cores = []
     for number in sorted(affinity):
         folder = root / f"sys/devices/system/cpu/cpu{number}/topology"

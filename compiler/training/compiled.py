@@ -24,7 +24,7 @@ class Recipe:
     """What is trained how.
 
     Attributes:
-        result: the output that the loss is of; None: the first. rows: of a shard. n_shards: in a batch.
+        result: the output that the loss is of; None: the first. rows: of a shard. n_gradients: that the update adds.
         groups: of parameters with settings of their own. average: see `update_graph`.
     """
 
@@ -32,7 +32,7 @@ class Recipe:
     optimizer: Optimizer
     wanted: Wanted
     rows: int
-    n_shards: int
+    n_gradients: int
     result: str | None = None
     clip: Clip = field(default_factory=Clip)
     groups: Sequence[ParameterGroup] = ()
@@ -69,7 +69,7 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
 
     def update(sizes: Mapping[str, Sequence[int]]) -> Graph:
         own = [Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay) for name, (of, _) in groups.items()]
-        return update_graph(recipe.optimizer, own, recipe.n_shards, recipe.clip, recipe.average)
+        return update_graph(recipe.optimizer, own, recipe.n_gradients, recipe.clip, recipe.average)
 
     shapes = {name: members for name, (_, members) in groups.items()}
     return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average))

@@ -25,8 +25,8 @@ class TrainingProgram:
         slots: names of what is kept per parameter: the optimiser's, and the AVERAGE if there is one.
         metrics: names beside the loss.
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
-        rows: of one shard. n_shards: in a batch. counter: input of `step`, i64[2]: the step, and the number of the
-            shard's first row in the batch; None: nothing is random.
+        rows: of one shard. n_shards: in a micro-batch. accumulate: micro-batches in a batch. counter: input of `step`,
+            i64[2]: the step, and the number of the shard's first row in the batch; None: nothing is random.
     """
 
     step: Plan
@@ -41,11 +41,12 @@ class TrainingProgram:
     rows: int
     n_shards: int
     counter: str | None = None
+    accumulate: int = 1
 
     @property
     def batch(self) -> int:
-        """Rows of a step of all shards."""
-        return self.rows * self.n_shards
+        """Rows of a step."""
+        return self.rows * self.n_shards * self.accumulate
 
     def inputs(self) -> list[TensorSpec]:
         """Of a shard: the data and the labels."""

@@ -22,6 +22,7 @@ class TrainingState:
     Attributes:
         layouts: of each group. vectors: `<group>.weights` and `<group>.<slot>` as they are now. parameters: views into
             them, by the tensor's name. statistics: running means and variances. steps: done until now.
+        restored: how often it was taken over from elsewhere; who has copies of it looks whether they are old.
     """
 
     def __init__(self, program: TrainingProgram, initial: Mapping[str, np.ndarray]) -> None:
@@ -31,7 +32,7 @@ class TrainingState:
         self.vectors, self._next = self._made(), self._made()
         self._views, self._next_views = self._viewed(self.vectors), self._viewed(self._next)
         self.statistics = {name: np.array(initial[name], np.float32) for name in program.statistics}
-        self.steps = 0
+        self.steps = self.restored = 0
         for name, view in self.parameters.items():
             view[...] = initial[name]
         for name, view in self._views.get(AVERAGE, {}).items():
@@ -67,10 +68,14 @@ class TrainingState:
         """Where an update writes, by the names of its outputs."""
         return {f"{name}.new": vector for name, vector in self._next.items()}
 
-    def advance(self) -> None:
-        """What was written becomes the state; one more step is done."""
+    def change_over(self) -> None:
+        """What was written becomes the state."""
         self.vectors, self._next = self._next, self.vectors
         self._views, self._next_views = self._next_views, self._views
+
+    def advance(self) -> None:
+        """What was written becomes the state; one more step is done."""
+        self.change_over()
         self.steps += 1
 
     def tensors(self) -> Arrays:
@@ -96,3 +101,4 @@ class TrainingState:
         for name, array in own.items():
             array[...] = tensors[name]
         self.steps = steps
+        self.restored += 1

@@ -1,23 +1,30 @@
-"""One step of synchronous training: every instance takes shards of the batch, then all cores move the parameters.
+"""One step of training: every instance takes shards of the batch, and an exchange makes new weights of the gradients.
 
-    for each shard, on whatever instance:   loss, gradient[shard] = step(rows of the shard, weights)
+    for each shard, on whatever instance:   loss, gradient = step(rows of the shard, weights); exchange.give(gradient)
     barrier
-    all cores:                              weights = update(weights, (gradient[0] + gradient[1] + …) · scale)
+    exchange.update():                      weights = update(weights, mean of the gradients)
 
-All instances read one copy of the weights. The update adds the shards' gradients in a fixed order and moves the
-weights in the same kernel, so that the number of instances, and who was first, changes no bit; a core reads every
-shard's part of the gradient once, and nobody locks. (ParaX's gradient server, where each instance adds its gradient to
-a global one under locks, moves three times the weights' size per instance: SPEC 1.3.)
+What is exchanged, how and in which order is the exchange's (exchange/): the default adds in a fixed order. A batch may
+be cut in micro-batches as well: an instance then works off its shard of one after the other, and gives their sum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...errors import Diverged, InvalidInput
+from ...errors import InvalidInput
+from ..delayed_start import start_delays
+from .exchange.base import Scheme, Site
+from .exchange.division import Division
+from .exchange.gradient import Gradient
+from .exchange.instances import Instances
+from .exchange.settings import SCHEMES
+from .exchange.traffic import Counters
+from .finite import require_finite
 from .program import LOSS, TrainingProgram
 from .state import TrainingState
 
@@ -28,25 +35,23 @@ class Stepper:
     """Instances of a training program, ready for steps.
 
     Attributes:
-        program, state: what is trained. instances: that share the shards of a batch.
+        program, state: what is trained. scheme: of the exchange. counters: what it cost until now.
     """
 
-    def __init__(self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], instances: int) -> None:
-        """Start the instances: each has an equal share of the cores."""
-        self.program, self.state, self.instances = program, state, instances
-        share = max(1, len(cores) // instances)
-        self._steps = program.step.session(instances, cores[: share * instances], share, adapt=False)
-        self._update = program.update.session(1, cores, len(cores), adapt=False)
-        self._gradients = [{group: layout.vector() for group, layout in state.layouts.items()}
-                           for _ in range(program.n_shards)]  # fmt: skip
-        self._outputs = [self._places(vectors) for vectors in self._gradients]
-
-    def _places(self, vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Where a shard's gradients go, by the name of the output."""
-        views: dict[str, np.ndarray] = {}
-        for group, layout in self.state.layouts.items():
-            views.update(layout.views(vectors[group]))
-        return {self.program.gradients[name]: view for name, view in views.items()}
+    def __init__(self, program: TrainingProgram, state: TrainingState, division: Division) -> None:
+        """Start the instances."""
+        self.program, self.state = program, state
+        exchange, placement = division.exchange, division.placement
+        self._instances = Instances(program.step, placement.instances)
+        instances = len(self._instances)
+        staleness = instances - 1 if exchange.staleness is None else exchange.staleness
+        site = Site(program, state, self._instances, placement, staleness)
+        self.scheme: Scheme = SCHEMES[exchange.name](site)
+        self._parts = [site.gradient() for _ in range(instances)] if program.accumulate > 1 else []
+        self._traffic = site.traffic
+        self._delays = start_delays(placement.nodes, exchange.groups) if exchange.groups else [0] * instances
+        nbytes = sum(vector.nbytes for name, vector in state.vectors.items() if name.endswith(".weights"))
+        self.counters = Counters(exchange.name, nbytes, placement.lost)
 
     def step(self, batch: Arrays, rate: float) -> dict[str, float]:
         """One step on a batch of `program.batch` rows.
@@ -59,47 +64,56 @@ class Stepper:
 
         Raises:
             InvalidInput: a wrong batch, or a value in it that the model refuses. Diverged: the loss or the gradient
-                is not finite. The parameters are as before.
+                is not finite. The parameters are as before; an asynchronous exchange leaves what it did until then.
         """
-        results = self.shards(batch)
-        self._require_finite(LOSS, *(float(result[LOSS]) for result in results))
-        found = self._updated(rate)
-        self._require_finite("gradient's norm", found)
+        self._check(batch)
+        began = time.perf_counter()
+        self.scheme.begin(rate)
+        running = _Running(self, batch, len(self._instances))
+        done = self._instances.each(running.work)
+        results = running.results
+        require_finite(LOSS, self.state.steps, *(float(result[LOSS]) for result in results))
+        found = self.scheme.update()
+        require_finite("gradient's norm", self.state.steps, found)
         for old, new in self.program.statistics.items():
             np.mean([result[new] for result in results], axis=0, out=self.state.statistics[old])
-        self.state.advance()
+        self.scheme.advance()
+        ended, idle = time.perf_counter(), sum(max(done) - at for at in done)
+        self.counters.note(ended - began, ended - running.computed, idle, self.scheme.moved(),
+                           [update.traffic for update in self.scheme.updates])  # fmt: skip
+        self.counters.staleness = self.scheme.staleness
         names, count = (LOSS, *self.program.metrics), len(results)
         return {**{name: math.fsum(float(r[name]) for r in results) / count for name in names}, "norm": found}
 
-    def shards(self, batch: Arrays) -> list[dict[str, np.ndarray]]:
-        """Forward and backward of every shard; the gradients lie in their places."""
-        shared = {**self.state.parameters, **self.state.statistics}
-        self._check(batch)
-        rows, running = self.program.rows, []
-        for i in range(self.program.n_shards):
-            part = {name: batch[name][i * rows : (i + 1) * rows] for name in self.program.data}
-            if self.program.counter is not None:
-                part[self.program.counter] = np.array([self.state.steps, i * rows], np.int64)
-            running.append(self._steps.submit({**shared, **part}, out=self._outputs[i]))
-        errors = [error for future in running if (error := future.exception()) is not None]  # waits for all of them
-        if errors:
-            raise errors[0]
-        return [future.result() for future in running]
+    def gradient(self, instance: int, shard: int, batch: Arrays) -> list[dict[str, np.ndarray]]:
+        """Forward and backward of a shard, of one micro-batch after the other; the sum lies in its place.
 
-    def _updated(self, rate: float) -> float:
-        numbers = {"rate": rate, "step": self.state.steps + 1, "scale": 1 / self.program.n_shards}
-        feeds: dict[str, np.ndarray] = {name: np.array(value, np.float32) for name, value in numbers.items()}
-        feeds.update(self.state.vectors)
-        for i, vectors in enumerate(self._gradients):
-            feeds.update({f"{group}.gradient.{i}": vector for group, vector in vectors.items()})
-        found = self._update.run({spec.name: feeds[spec.name] for spec in self.program.update.inputs},
-                                 out=self.state.next_vectors())  # fmt: skip
-        return float(found["norm"])
+        Returns:
+            the other outputs, of each micro-batch.
+        """
+        weights, place = self.scheme.parameters(instance), self.scheme.place(instance, shard)
+        found = []
+        for i in range(self.program.accumulate):
+            to = self._parts[instance] if i else place
+            found.append(self._run(instance, batch, i * self.program.n_shards + shard, weights, to))
+            if i:
+                place.add(to, self._traffic[instance])
+        return found
 
-    def _require_finite(self, what: str, *numbers: float) -> None:
-        if not all(map(math.isfinite, numbers)):
-            raise Diverged(f"the {what} is not finite", where=f"step {self.state.steps + 1}", found=numbers[0],
-                           hint="try a smaller learning rate, clip gradients, or look for NaN in the data")  # fmt: skip
+    def _run(self, instance: int, batch: Arrays, piece: int, weights: Arrays, to: Gradient) -> dict[str, np.ndarray]:
+        """Forward and backward of one piece of the batch."""
+        rows, program = self.program.rows, self.program
+        feeds = {**weights, **self.state.statistics}
+        feeds.update({name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data})
+        if program.counter is not None:
+            feeds[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
+        found = self._instances.sessions[instance].run(feeds, out=to.outputs)
+        return {name: array for name, array in found.items() if name not in to.outputs}
+
+    def sleep(self, instance: int) -> None:
+        """Begin later, where instances begin in groups."""
+        if self._delays[instance]:
+            time.sleep(self._delays[instance] * 1e-9)
 
     def _check(self, batch: Arrays) -> None:
         """Refuse a batch of other names or another number of rows. Raises InvalidInput."""
@@ -115,5 +129,45 @@ class Stepper:
 
     def close(self) -> None:
         """End the instances."""
-        self._steps.close()
-        self._update.close()
+        self._instances.close()
+        self.scheme.close()
+
+
+class _Running:
+    """The shards of one batch under way.
+
+    Attributes:
+        computed: when the last gradient was there.
+    """
+
+    def __init__(self, stepper: Stepper, batch: Arrays, n_instances: int) -> None:
+        self._stepper, self._scheme, self._batch = stepper, stepper.scheme, batch
+        self._n_instances, self._n_shards = n_instances, stepper.program.n_shards
+        self._found: list[list[dict[str, np.ndarray]]] = [[] for _ in range(self._n_shards)]
+        self._next, self._has_failed, self.computed = iter(range(self._n_shards)), False, 0.0
+
+    @property
+    def results(self) -> list[dict[str, np.ndarray]]:
+        """Of all pieces, in an order that does not depend on who was first."""
+        return [result for found in self._found for result in found]
+
+    def work(self, instance: int) -> None:
+        """What one instance does in a step."""
+        try:
+            self._stepper.sleep(instance)
+            for shard in self._shards(instance):
+                self._found[shard] = self._stepper.gradient(instance, shard, self._batch)
+                self.computed = max(self.computed, time.perf_counter())
+                self._scheme.give(instance, shard)
+        except BaseException:
+            self._has_failed = True
+            self._scheme.failed(instance)
+            raise
+
+    def _shards(self, instance: int) -> Iterator[int]:
+        """Those that the instance takes, as long as nothing failed."""
+        own = range(instance, self._n_shards, self._n_instances) if self._scheme.is_static else self._next
+        for shard in own:
+            if self._has_failed:
+                return
+            yield shard

@@ -1,0 +1,58 @@
+"""How a batch is cut: micro-batches, shards, and the instances that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....errors import UsageError
+from .placement import Placement, placed, working
+from .settings import Exchange
+
+
+@dataclass(frozen=True)
+class Division:
+    """A batch is `accumulate` micro-batches of `n_shards` shards of `rows` rows; instances are where `placement` says.
+
+    Attributes:
+        exchange: between the instances.
+    """
+
+    exchange: Exchange
+    placement: Placement
+    accumulate: int
+    n_shards: int
+    rows: int
+
+    @property
+    def n_gradients(self) -> int:
+        """That the update adds."""
+        return self.n_shards if self.exchange.sums_all else 1
+
+
+def divided(
+    exchange: Exchange, cores: Sequence[int], batch: int, accumulate: int, shards: int | None, instances: int | None
+) -> Division:
+    """The division that a user asks for.
+
+    Args:
+        batch: rows of a step. shards, instances: None: one per core, as far as the batch can be cut.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for name, value in (("batch", batch), ("accumulate", accumulate), ("shards", shards), ("instances", instances)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError("must be a whole number above 0", where=name, found=repr(value)[:60])
+    if batch % accumulate:
+        raise UsageError("micro-batches must be equal parts of the batch", where="batch",
+                         expected=f"a multiple of {accumulate}", found=batch)  # fmt: skip
+    n_cores, rows = len(working(cores, exchange.has_servers)), batch // accumulate
+    if shards is None:
+        shards = instances or next(n for n in range(min(n_cores, rows), 0, -1) if rows % n == 0)
+    if rows % shards:
+        raise UsageError("shards must be equal parts of the batch", where="batch",
+                         expected=f"a multiple of {shards * accumulate}", found=batch)  # fmt: skip
+    n_instances = instances or min(n_cores, shards)
+    placement = placed(cores, n_instances, exchange.has_servers, exchange.oversubscribe)
+    return Division(exchange, placement, accumulate, shards, rows // shards)

@@ -1,0 +1,93 @@
+"""A gradient in memory, the optimiser's step on some, and copies of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..layout import Layout
+from ..program import TrainingProgram
+from ..state import TrainingState
+from .traffic import Traffic
+
+Vectors = Mapping[str, np.ndarray]
+
+
+class Gradient:
+    """One vector per group of parameters.
+
+    Attributes:
+        vectors: by group. outputs: views of the tensors, by the name of the step's output that goes there.
+    """
+
+    def __init__(self, program: TrainingProgram, layouts: Mapping[str, Layout]) -> None:
+        """Zeros; the system gives the memory where the first thread writes it."""
+        self.vectors: Vectors = {group: layout.vector() for group, layout in layouts.items()}
+        views: dict[str, np.ndarray] = {}
+        for group, layout in layouts.items():
+            views.update(layout.views(self.vectors[group]))
+        self.outputs = {program.gradients[name]: view for name, view in views.items()}
+
+    def add(self, other: Gradient, traffic: Traffic) -> None:
+        """Add another gradient."""
+        for group, vector in self.vectors.items():
+            traffic.add(vector, other.vectors[group])
+
+
+class Copy:
+    """A copy of the weights, as its owner last read them.
+
+    Attributes:
+        parameters: views, by name.
+    """
+
+    def __init__(self, layouts: Mapping[str, Layout]) -> None:
+        """Zeros; to be read before they are used."""
+        self._vectors = {group: layout.vector() for group, layout in layouts.items()}
+        self.parameters: dict[str, np.ndarray] = {}
+        for group, layout in layouts.items():
+            self.parameters.update(layout.views(self._vectors[group]))
+
+    def read(self, state: TrainingState, traffic: Traffic) -> None:
+        """Take over the weights as they are now."""
+        for group, vector in self._vectors.items():
+            traffic.copy(vector, state.vectors[f"{group}.weights"])
+
+
+class Update:
+    """The optimiser's step: reads a state and gradients, writes the state's next vectors.
+
+    Attributes:
+        traffic: operands and results of what was run.
+    """
+
+    def __init__(self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], n_summed: int) -> None:
+        """Start a session on the cores. n_summed: gradients whose sum is given; their mean moves the weights."""
+        self.state, self.traffic = state, Traffic()
+        self._inputs, self._scale = program.update.inputs, 1 / n_summed
+        self._session = program.update.session(1, cores, len(cores), adapt=False)
+
+    def run(self, gradients: Sequence[Gradient], rate: float, number: int) -> float:
+        """Write what comes next; the state is as it was until it changes over.
+
+        Args:
+            rate: the learning rate. number: of the update, 1 for the first.
+
+        Returns:
+            the norm of the gradient.
+        """
+        numbers = {"rate": rate, "step": number, "scale": self._scale}
+        feeds: dict[str, np.ndarray] = {name: np.array(value, np.float32) for name, value in numbers.items()}
+        feeds.update(self.state.vectors)
+        for i, gradient in enumerate(gradients):
+            feeds.update({f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()})
+        given, results = {spec.name: feeds[spec.name] for spec in self._inputs}, self.state.next_vectors()
+        found = self._session.run(given, out=results)
+        self.traffic.read += sum(array.nbytes for array in given.values() if array.ndim)
+        self.traffic.written += sum(array.nbytes for array in results.values())
+        return float(found["norm"])
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()

@@ -1,0 +1,85 @@
+"""The exchanges by name, and what a user chooses of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....errors import UsageError
+from ...delayed_start import checked_delay
+from ...manifest import Delay
+from .asynchronous import AsynchronousServer
+from .base import Scheme
+from .fixed import FixedOrder
+from .gradient_server import GradientServer
+from .parameter_server import ParameterServer
+from .placement import Cores, Placement
+from .ring import RingAllReduce
+
+SCHEMES: Mapping[str, type[Scheme]] = {
+    "fixed": FixedOrder, "gradient-server": GradientServer, "parameter-server": ParameterServer, "ring": RingAllReduce,
+    "asynchronous": AsynchronousServer,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How instances exchange gradients and weights.
+
+    Attributes:
+        name: "fixed" adds the shards' gradients in a fixed order, the same bits in every run; "gradient-server" as
+            they come; "parameter-server" and "ring" are there to compare with; "asynchronous" uses each shard's
+            gradient at once, as an update of its own.
+        staleness: updates that an asynchronous gradient may have missed; None: one less than there are instances.
+        delay: (groups, seconds): the instances of a NUMA node begin a step in so many groups, each so much later than
+            the one before; None: all at once.
+        oversubscribe: there may be more instances than cores; they take turns.
+    """
+
+    name: str = "fixed"
+    staleness: int | None = None
+    delay: Sequence[Any] | None = None
+    oversubscribe: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: no such exchange, or settings that do not fit."""
+        stale, found = self.staleness, repr(self.name)[:60]
+        if self.name not in SCHEMES:
+            raise UsageError("no such exchange", where="exchange", expected=", ".join(SCHEMES), found=found)
+        if stale is not None and (isinstance(stale, bool) or not isinstance(stale, int) or stale < 0):
+            raise UsageError("must be a whole number", where="staleness", expected="0 or more", found=repr(stale)[:60])
+        if stale is not None and SCHEMES[self.name].is_synchronous:
+            raise UsageError("no gradient is stale", where="staleness", expected="asynchronous", found=found)
+        if self.delay is not None:
+            _ = self.groups
+
+    @property
+    def groups(self) -> Delay | None:
+        """The delay. Raises UsageError: it is none."""
+        if self.delay is None:
+            return None
+        if not isinstance(self.delay, (tuple, list)) or len(self.delay) != 2:
+            raise UsageError("no delay", where="delay", expected="(groups, seconds)", found=repr(self.delay)[:60])
+        return checked_delay(*self.delay)
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether cores are set aside."""
+        return self.name == "parameter-server"
+
+    @property
+    def sums_all(self) -> bool:
+        """Whether the update itself adds the gradients of all shards; else it gets one."""
+        return self.name == "fixed"
+
+    def updating(self, placement: Placement) -> Cores:
+        """The cores that make an update: all, those that serve, or an instance's."""
+        if self.name in ("ring", "asynchronous"):
+            return placement.instances[0]
+        return placement.servers or placement.everyone
+
+
+def exchange_named(given: str | Exchange) -> Exchange:
+    """An exchange by its name, or the one that is given. Raises UsageError: no such name."""
+    return given if isinstance(given, Exchange) else Exchange(given)
