@@ -226,8 +226,17 @@ class Trainer:
         kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)
         held = None if test is None else self._fitted(test)
         pieces = None if held is None else lambda: Loader(held, self._test_rows(held), shuffle=False, drop_last=False)
-        plan = Plan(epochs, pieces, kept, every, patience, metric, average, log or (lambda record: None))
+        plan = Plan(epochs, pieces, kept, every, patience, metric, average, self._with_counters(log))
         return fit(self, batches, plan, kept.last() if kept is not None and resume else None)
+
+    def _with_counters(self, log: Callable[[Record], None] | None) -> Callable[[Record], None]:
+        """Logs records; that of an epoch says what the exchange cost until then, in the mean of a step."""
+
+        def noted(record: Record) -> None:
+            if log is not None:
+                log({**record, "exchange": self.counters().per_step()} if "evaluation" in record else record)
+
+        return noted
 
     def _batches(self, data: Any, seed: int, shuffle: bool) -> Batches:
         if isinstance(data, Mapping) or all(hasattr(data, name) for name in ("specs", "take")):

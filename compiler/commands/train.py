@@ -63,6 +63,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
 
 def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None) -> Trainer:
     """The trainer of a job. `dump`: a folder for its graphs and kernels."""
+    from ...runtime.train.exchange.settings import Exchange
     from ...runtime.train.schedules import Schedule
     from ..options import CompileOptions
     from ..trainer import Trainer
@@ -75,6 +76,7 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
         instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
         clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate, progress=progress,
         options=CompileOptions(dump=dump),
+        accumulate=job.train.accumulate, exchange=Exchange(**vars(job.exchange)),
     )  # fmt: skip
 
 
@@ -102,7 +104,7 @@ def _fit(
         loader, job.train.epochs, test=test, checkpoints=place, resume=resume and place is not None,
         patience=job.train.patience, metric=job.train.metric, average=job.train.ema is not None, log=kept, **more,
     )  # fmt: skip
-    return {**last, "epochs": done.epochs, "steps": trainer.state.steps}
+    return {**last, "epochs": done.epochs, "steps": trainer.state.steps, **trainer.counters().per_step()}
 
 
 def _watched(

@@ -72,6 +72,14 @@ batch = 64
 # patience = 5                  # epochs without a better evaluation after which it ends; never
 # metric = "loss"               # that is compared; or accuracy
 # ema = 0.999                   # moving average of the weights, which is evaluated and exported in their place; none
+# accumulate = 4                # micro-batches that a batch is worked off in: less memory, the same gradient; 1
+
+[exchange]                      # of gradients between the instances
+name = "fixed"                  # the same bits in every run; or gradient-server, parameter-server, ring, asynchronous
+# staleness = 1                 # updates that an asynchronous gradient may have missed; instances - 1
+# groups = 2                    # of instances, of which each begins a step later than the one before,
+# delay = 0.02                  # by so many seconds
+# oversubscribe = false         # whether there may be more instances than cores
 
 [checkpoints]
 folder = "checkpoints"
@@ -116,6 +124,18 @@ class TrainTable:
     patience: int | None = None
     metric: str = "loss"
     ema: float | None = None
+    accumulate: int = 1
+
+
+@dataclass(frozen=True)
+class ExchangeTable:
+    """[exchange]; runtime/train/exchange/settings.py says what they are."""
+
+    name: str = "fixed"
+    staleness: int | None = None
+    groups: int = 1
+    delay: float = 0.0
+    oversubscribe: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +180,7 @@ class Job:
     clip_value: float | None = None
     groups: tuple[ParameterGroup, ...] = ()
     schedule: ScheduleTable = field(default_factory=ScheduleTable)
+    exchange: ExchangeTable = field(default_factory=ExchangeTable)
     checkpoints: CheckpointTable | None = None
     log: LogTable = field(default_factory=LogTable)
 
@@ -168,7 +189,7 @@ class Job:
         return self.folder / path
 
 
-_TABLES = ["model", "data", "loss", "optimizer", "groups", "schedule", "train", "checkpoints", "log"]
+_TABLES = ["model", "data", "loss", "optimizer", "groups", "schedule", "train", "exchange", "checkpoints", "log"]
 
 
 def read_job(path: Path) -> Job:
@@ -199,6 +220,7 @@ def _job(document: Mapping[str, Any], folder: Path) -> Job:
         loss_named(loss.pop("name", "softmax_cross_entropy"), **loss), optimizer, **clip,
         groups=_groups(document.get("groups", [])),
         schedule=read_table(ScheduleTable, document.get("schedule", {}), "schedule"),
+        exchange=read_table(ExchangeTable, document.get("exchange", {}), "exchange"),
         checkpoints=read_table(CheckpointTable, document["checkpoints"], "checkpoints")
         if "checkpoints" in document else None,
         log=read_table(LogTable, document.get("log", {}), "log"),

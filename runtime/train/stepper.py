@@ -49,7 +49,7 @@ class Stepper:
         self.scheme: Scheme = SCHEMES[exchange.name](site)
         self._parts = [site.gradient() for _ in range(instances)] if program.accumulate > 1 else []
         self._traffic = site.traffic
-        self._delays = start_delays(placement.nodes, exchange.groups) if exchange.groups else [0] * instances
+        self._delays = start_delays(placement.nodes, exchange.start) if exchange.start else [0] * instances
         nbytes = sum(vector.nbytes for name, vector in state.vectors.items() if name.endswith(".weights"))
         self.counters = Counters(exchange.name, nbytes, placement.lost)
 

@@ -60,6 +60,17 @@ def test_a_job_trains_and_goes_on(folder: Path) -> None:
     assert len((folder / "log.jsonl").read_text().splitlines()) == 121
 
 
+def test_a_job_says_how_instances_exchange(folder: Path) -> None:
+    change(folder, 'name = "fixed"', 'name = "gradient-server"\noversubscribe = true')
+    change(folder, "# accumulate = 4", "accumulate = 2")
+    change(folder, "# instances = 2", "instances = 3\nshards = 2")
+    found = train(folder)
+    assert found["accuracy"] > 0.9 and found["exchange"] == "gradient-server" and found["cores_lost"] >= 0
+    assert found["read_bytes"] > found["written_bytes"] > 0 and found["update_ms"] > 0
+    logged = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+    assert logged["exchange"] == {name: found[name] for name in logged["exchange"]}
+
+
 def test_the_template_is_a_job(folder: Path) -> None:
     job = read_job(folder / "job.toml")
     assert job.optimizer.lr == 0.1 and job.train.batch == 20 and job.checkpoints is not None
@@ -95,6 +106,7 @@ def test_a_job_may_have_groups_and_an_average(folder: Path) -> None:
         ("lr = 0.1", "lr = 1e30", 5, "not finite"),
         ('name = "sgd"', 'name = "sdg"', 2, "no such optimizer"),
         ('name = "softmax_cross_entropy"', 'name = "softmax"', 2, "softmax_cross_entropy"),
+        ('name = "fixed"', 'name = "fixxed"', 2, "no such exchange"),
         ('shape = "constant"', 'shape = "constnat"', 2, "no such schedule"),
         ('path = "model.onnx"', 'path = "other.onnx"', 2, "other.onnx"),
         ('path = "train.npz"', 'path = "other.npz"', 2, "other.npz"),

@@ -158,7 +158,7 @@ def test_each_numa_node_has_a_copy_of_the_weights(monkeypatch: pytest.MonkeyPatc
 
 
 def test_groups_of_instances_begin_later() -> None:
-    with trainer("fixed", 2, settings={"delay": (2, 0.05)}) as own, trainer("fixed", 2) as other:
+    with trainer("fixed", 2, settings={"groups": 2, "delay": 0.05}) as own, trainer("fixed", 2) as other:
         assert_same_bits(trained(own, 4), trained(other, 4))
         assert own.counters().seconds >= 4 * 0.05
         assert own.counters().seconds > other.counters().seconds
@@ -194,9 +194,8 @@ def test_what_cannot_be_is_said(given: dict, message: str) -> None:
     [
         ({"name": "ring", "staleness": 1}, "no gradient is stale"),
         ({"name": "asynchronous", "staleness": -1}, "whole number"),
-        ({"delay": (0, 0.1)}, "groups"),
-        ({"delay": 3}, "no delay"),
-        ({"delay": (2, -1.0)}, "duration"),
+        ({"groups": 0, "delay": 0.1}, "groups"),
+        ({"groups": 2, "delay": -1.0}, "duration"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(given: dict, message: str) -> None:

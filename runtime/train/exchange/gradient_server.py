@@ -19,8 +19,9 @@ from ..layout import LINE, Layout
 from .base import Scheme, Site
 from .gradient import Gradient
 
-BLOCK = 1 << 16
-"""Elements of a block: 256 KiB, a few tens of microseconds, some hundred times what taking its lock costs."""
+BLOCK = 1 << 18
+"""Elements of a block, at most: 1 MiB, a tenth of a millisecond. With less, what the interpreter does in between shows
+(`python -m benchmarks.exchange --memory`)."""
 
 
 class GradientServer(Scheme):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ....errors import UsageError
 from ...delayed_start import checked_delay
@@ -32,14 +31,15 @@ class Exchange:
             they come; "parameter-server" and "ring" are there to compare with; "asynchronous" uses each shard's
             gradient at once, as an update of its own.
         staleness: updates that an asynchronous gradient may have missed; None: one less than there are instances.
-        delay: (groups, seconds): the instances of a NUMA node begin a step in so many groups, each so much later than
-            the one before; None: all at once.
+        groups, delay: the instances of a NUMA node begin a step in so many groups, each so many seconds later than the
+            one before.
         oversubscribe: there may be more instances than cores; they take turns.
     """
 
     name: str = "fixed"
     staleness: int | None = None
-    delay: Sequence[Any] | None = None
+    groups: int = 1
+    delay: float = 0.0
     oversubscribe: bool = False
 
     def __post_init__(self) -> None:
@@ -51,17 +51,12 @@ class Exchange:
             raise UsageError("must be a whole number", where="staleness", expected="0 or more", found=repr(stale)[:60])
         if stale is not None and SCHEMES[self.name].is_synchronous:
             raise UsageError("no gradient is stale", where="staleness", expected="asynchronous", found=found)
-        if self.delay is not None:
-            _ = self.groups
+        checked_delay(self.groups, self.delay)
 
     @property
-    def groups(self) -> Delay | None:
-        """The delay. Raises UsageError: it is none."""
-        if self.delay is None:
-            return None
-        if not isinstance(self.delay, (tuple, list)) or len(self.delay) != 2:
-            raise UsageError("no delay", where="delay", expected="(groups, seconds)", found=repr(self.delay)[:60])
-        return checked_delay(*self.delay)
+    def start(self) -> Delay | None:
+        """Of the instances; None: all at once."""
+        return checked_delay(self.groups, self.delay) if self.groups > 1 and self.delay else None
 
     @property
     def has_servers(self) -> bool:

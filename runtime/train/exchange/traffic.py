@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, fields, replace
 from threading import Lock
 from typing import Any
 
@@ -86,7 +86,7 @@ class Counters:
     written: int = 0
     update_read: int = 0
     update_written: int = 0
-    staleness: int = field(default=0)
+    staleness: int = 0
 
     def note(
         self, seconds: float, update_seconds: float, idle: float, moved: Iterable[Traffic], updated: Iterable[Traffic]
@@ -102,6 +102,11 @@ class Counters:
         for traffic in updated:
             self.update_read += traffic.read
             self.update_written += traffic.written
+
+    def since(self, before: Counters) -> Counters:
+        """What came after some earlier ones, but for the staleness, which is that of all steps."""
+        sums = [f.name for f in fields(self) if f.default is not MISSING and f.name != "staleness"]
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in sums})
 
     def per_step(self) -> dict[str, float | int | str]:
         """Means over the steps, as records and summaries show them."""
