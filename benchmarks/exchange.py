@@ -68,8 +68,8 @@ def main(argv: list[str] | None = None) -> int:
             "yes" if row["agrees"] else "no",
         )  # fmt: skip
     Console().print(table)
-    print(f"{cpu_name()}, {len(choose_cores(None))} cores. n instances; ms a step: median of {args.steps}; the rest means:"
-          "\nupdate, idle in ms; read, written in MiB; moved: both together, in sizes of the weights; lost: cores")
+    print(f"{cpu_name()}, {len(choose_cores(None))} cores. n instances; ms a step: median of {args.steps};"
+          " the rest are means:\nupdate, idle in ms; read, written in MiB; moved: both, in S; lost: cores")
     if args.json:
         write_whole(args.json, json.dumps({"cpu": cpu_name(), "rows": rows}, indent=1))
     return 0 if all(row["agrees"] for row in rows) else 1
