@@ -44,6 +44,7 @@ train = { kind = "npz", path = "train.npz" }  # the model's inputs and labels; d
 [loss]
 name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (the model computes it)
 # ignore_index = -100           # a label that does not count; none
+# axis = 1                      # of the classes; -1 where the result is [N, T, C], as a language model's
 
 [optimizer]
 name = "sgd"                    # or adam, adamw, lamb (beta1, beta2, eps), adagrad, rmsprop; as torch.optim's
