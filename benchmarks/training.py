@@ -34,6 +34,8 @@ from .training_cases import CASES
 
 COMPARED, MISS = 3, 0.03
 """First steps whose losses must agree, and by how much of a loss: shards have statistics of their own."""
+PEERS = {"torch": "eager", "torch-compile": "compiled"}
+TABLE_WIDTH = 120  # where the output is no terminal
 Record = dict[str, Any]
 
 
@@ -47,15 +49,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there")
     args = parser.parse_args(argv)
     rows = [measured(name, args) for name in args.models]
-    columns = "model", "batch", "PyTorch rows/s", "parax rows/s", "ratio", "of rounds", "PyTorch peak", "parax peak"
-    table = Table(*columns)
+    table = Table("model", "batch", "peer", "PyTorch rows/s", "parax rows/s", "ratio", "PyTorch peak", "parax peak")
     for row in rows:
         low, high = row["rounds"]
         peaks = (f"{row['peaks'][side] / 2**20:,.0f} MiB" for side in (row["peer"], "parax"))
-        note = " (compiled)" if row["peer"] == "torch-compile" else ""
-        table.add_row(row["model"], str(row["batch"]), f"{row['torch']:.1f}{note}", f"{row['parax']:.1f}",
-                      f"{row['ratio']:.2f}", f"{low:.2f}–{high:.2f}", *peaks)  # fmt: skip
-    Console().print(table)
+        table.add_row(row["model"], str(row["batch"]), PEERS[row["peer"]], f"{row['torch']:.1f}",
+                      f"{row['parax']:.1f}", f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})", *peaks)  # fmt: skip
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
+    console.print(table)
     print(f"{cpu_name()}, {rows[0]['cores']} cores; medians of {args.steps} steps")
     if args.json:
         write_whole(args.json, json.dumps({"cpu": cpu_name(), "rows": rows}, indent=1))
@@ -64,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def measured(name: str, args: argparse.Namespace) -> Record:
     """The figures of one model."""
-    batch, sides = CASES[name].batch, ["torch", *(["torch-compile"] if args.compile else []), "parax"]
+    batch, sides = CASES[name].batch, [*list(PEERS)[: 1 + args.compile], "parax"]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "model.onnx"
         write_whole(path, CASES[name].model(name).SerializeToString())
