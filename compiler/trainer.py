@@ -90,8 +90,8 @@ class Trainer:
                 same number gives the same bits whatever the instances are. Default: one per instance.
             instances: of the model, with an equal share of the cores each; default one per core where there are shards.
             cores: to use; default all that this process may use.
-            accumulate: micro-batches that a batch is worked off in, each in shards: the gradient is the batch's, the memory
-                that of a micro-batch. exchange: between the instances: a name, or one with its settings.
+            accumulate: micro-batches that a batch is worked off in, each in shards: the gradient is the batch's, the
+                memory a micro-batch's. exchange: between the instances: a name, or one with its settings.
             trained, frozen: patterns of names of parameters; default all that the loss depends on. frozen wins.
             result: name of the output that the loss is of; default the first.
             groups: of parameters with a rate or a weight decay of their own; default one group of all.

@@ -44,6 +44,8 @@ def divided(
     for name, value in (("batch", batch), ("accumulate", accumulate), ("shards", shards), ("instances", instances)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise UsageError("must be a whole number above 0", where=name, found=repr(value)[:60])
+    if instances is not None:
+        placed(cores, instances, exchange.has_servers, exchange.oversubscribe)  # more than cores is said first
     if batch % accumulate:
         raise UsageError("micro-batches must be equal parts of the batch", where="batch",
                          expected=f"a multiple of {accumulate}", found=batch)  # fmt: skip
