@@ -31,6 +31,7 @@ from .manifest import Place, input_symbols
 from .options import CompileOptions
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory
+from .passes.dataflow.overwrite_inputs import overwritten_early
 from .passes.dataflow.separate_outputs import shared_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
 from .planner.decide import Decision
@@ -88,6 +89,7 @@ def cut(graph: Graph, run: Compilation) -> Lowered:
         for native in natives if not whole else ():
             run.passes.run_on_step(native)
         _check_outputs(natives)
+        _check_donated(graph, block)
         schedule = _schedule(block, run)
         low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
         low.rows = _rows(graph, block, low.not_split)
@@ -139,6 +141,21 @@ def _check_outputs(natives: Sequence[Graph]) -> None:
                              hint="begin the passes of native steps with separate-outputs")  # fmt: skip
 
 
+def _check_donated(graph: Graph, block: Block) -> None:
+    """Refuse outputs that would overwrite an input that is still to be read.
+
+    Raises:
+        UsageError: the passes leave one; or the graph is cut into steps, which may hold on to their inputs.
+    """
+    if not graph.donated:
+        return
+    if [type(step) for step in block.steps] != [NativeStep]:
+        raise UsageError("donated inputs need a graph without operators on the host", where=f"graph {graph.name}")
+    for i in overwritten_early(block.graph):
+        raise UsageError("an output overwrites an input too early", where=f"output {graph.output_names[i]}",
+                         hint="end the passes of native steps with overwrite-inputs")  # fmt: skip
+
+
 def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | None:
     """How the only step runs on several cores, and its memory then; None for one kernel after the other."""
     if [type(step) for step in block.steps] != [NativeStep]:
@@ -146,7 +163,7 @@ def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | N
     schedule = run.decision.schedule if run.decision else None
     if run.scheduler is not None:
         schedule = run.scheduler(block.graph)
-    if schedule is None or schedule.mode == "sequential":
+    if schedule is None or schedule.mode == "sequential" or block.graph.donated:  # branches would not wait for readers
         return None
     run.passes.run_on_scheduled(block.graph, schedule)
     run.dump("schedule.txt", print_schedule(schedule, block.graph))

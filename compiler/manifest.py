@@ -72,6 +72,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "constants": writer.constants,
         "defaults": writer.defaults(graph),
         "fixed": list(graph.fixed),
+        "donated": dict(graph.donated),
         "samples": _samples(indexing, {name for name, place in symbols.items() if place is not None}),
         "batch": batch,
         "micro_batch": decision.rows if rows is not None else None,

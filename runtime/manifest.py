@@ -234,7 +234,7 @@ class Manifest(NamedTuple):
 
     Attributes:
         defaults: input → its content where a request does not give it. fixed: what the model calls inputs, but are
-            constants of the plan.
+            constants of the plan. donated: output → the input whose memory it may be given.
     """
 
     name: str
@@ -263,12 +263,18 @@ class Manifest(NamedTuple):
     defaults: Mapping[str, Constant] = MappingProxyType({})
     fixed: tuple[str, ...] = ()
     samples: Samples = Samples()
+    donated: Mapping[str, str] = MappingProxyType({})
 
     @property
     def not_split(self) -> tuple[str, ...]:
         """Why rows of a request are not independent, symbol by symbol, as far as the compiler said."""
         reasons = self.provenance.get("not_split")
         return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
+    def donated_numbers(self) -> dict[str, int]:
+        """Output → number of the input whose memory it may be given."""
+        numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
+        return {name: numbers[given] for name, given in self.donated.items()}
 
     def rescheduled(self) -> Manifest:
         """The same plan with the scheduled program as its only step."""

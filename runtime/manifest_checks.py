@@ -32,6 +32,7 @@ def check_references(manifest: Manifest) -> None:
         if dims is None or symbol.axis >= len(dims) or dims[symbol.axis] != symbol.name:
             raise CorruptPlan("a symbol is not where the manifest says", where=f"manifest.symbols.{symbol.name}")
     _check_defaults(manifest)
+    _check_donated(manifest)
     _check_steps(manifest)
     if manifest.scheduled is not None:
         _check_scheduled(manifest, manifest.scheduled)
@@ -45,6 +46,19 @@ def _check_defaults(manifest: Manifest) -> None:
         if spec is None or spec.dtype != default.dtype or spec.dims is None or len(spec.dims) != len(default.shape):
             raise CorruptPlan("a default fits no input", where=f"manifest.defaults.{name}",
                               expected=spec, found=f"{default.dtype} {list(default.shape)}")  # fmt: skip
+
+
+def _check_donated(manifest: Manifest) -> None:
+    """Every output that may overwrite an input has its type and sizes, and no other output is to overwrite that."""
+    inputs, outputs = {t.name: t for t in manifest.inputs}, {t.name: t for t in manifest.outputs}
+    _unique(list(manifest.donated.values()), "donated inputs")
+    for name, given in manifest.donated.items():
+        a, b = outputs.get(name), inputs.get(given)
+        if a is None or b is None or a.dims is None or (a.dtype, a.dims) != (b.dtype, b.dims):
+            raise CorruptPlan("an output fits no input that it overwrites", where=f"manifest.donated.{name}",
+                              expected=b, found=a)  # fmt: skip
+    if manifest.donated and (len(manifest.steps) != 1 or manifest.scheduled is not None):
+        raise CorruptPlan("only a plan of one step overwrites inputs", where="manifest.donated")
 
 
 def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:

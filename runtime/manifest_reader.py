@@ -368,6 +368,7 @@ class ManifestReader:
             defaults=fields.mapping("defaults", lambda r, where: self.constant(r, where, weights)),
             fixed=fields.items("fixed", _name, optional=True),
             samples=self.samples(),
+            donated=fields.mapping("donated", _name),
         )
         check_references(manifest)
         return manifest

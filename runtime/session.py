@@ -155,6 +155,7 @@ class Session:
         self.target = code.target.name if code else None
         self.program = Program(self.plan, self.executor.signature)
         self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
+        self._donated = self._manifest.donated_numbers()
         self._submissions: Submissions | None = None
         self._closing = Closing()
         self._output_names = [spec.name for spec in self.outputs]
@@ -230,7 +231,7 @@ class Session:
         with within(allowance):
             arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
         binding = self._router.binding(tuple(array.shape for array in arrays))
-        return binding, arrays, caller_outputs(out, self.outputs, binding.outputs, arrays)
+        return binding, arrays, caller_outputs(out, self.outputs, binding.outputs, arrays, self._donated)
 
     def _run_steps(
         self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance

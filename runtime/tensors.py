@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..errors import InvalidInput, ParaxError, UsageError
 from .dtypes import EXTENDED
 from .limits import current
 from .manifest import TensorSpec
+from .memory import address_of
 
 _FIT = 0x101  # numpy's flag bits for C-contiguous and aligned
 
@@ -133,13 +135,11 @@ def ordered_inputs(
     return [input_array(feeds[spec.name] if spec.name in feeds else defaults[spec.name], spec) for spec in specs]
 
 
-def caller_output(
-    value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[np.ndarray]
-) -> np.ndarray:
+def caller_output(value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The caller's memory for an output.
 
     Raises:
-        InvalidInput: not a writable C-contiguous array of that shape and type, or it overlaps an input.
+        InvalidInput: not a writable C-contiguous array of that shape and type.
     """
     where = f"out {name!r}"
     if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != shape:
@@ -147,24 +147,23 @@ def caller_output(
         raise InvalidInput("wrong output array", where=where, expected=f"{dtype} {list(shape)}", found=found)
     if not is_fit(value) or not value.flags.writeable:
         raise InvalidInput("wrong output array", where=where, expected="writable, C-contiguous, aligned memory")
-    if value.nbytes and any(np.may_share_memory(value, array) for array in inputs):
-        raise InvalidInput("an output overlaps an input", where=where, hint="give the output memory of its own")
     return value
 
 
 def caller_outputs(
     out: Any, specs: Sequence[TensorSpec], expected: Sequence[tuple[tuple[int, ...], np.dtype]] | None,
-    inputs: Sequence[np.ndarray],
+    inputs: Sequence[np.ndarray], donated: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """The caller's memory for outputs, by name.
 
     Args:
         out: what the caller gave; None: nothing. specs: the plan's outputs. expected: (shape, type) of each; None where
             only the run can tell.
-        inputs: which it must not overlap.
+        inputs: which they must not overlap. donated: an output → the number of the input that it may be instead.
 
     Raises:
-        InvalidInput: see `caller_output`, or no output has that name. UsageError: shapes unknown, or shared memory.
+        InvalidInput: see `caller_output`, no output has that name, or one overlaps an input. UsageError: shapes
+            unknown, or shared memory.
     """
     if out is None:
         return {}
@@ -173,11 +172,38 @@ def caller_outputs(
     if expected is None:
         raise UsageError("out= needs outputs whose shapes follow from the inputs' shapes", where="out")
     places = {spec.name: i for i, spec in enumerate(specs)}
-    own = {name: caller_output(value, name, *expected[places[name]], inputs) for name, value in out.items()}
-    kept = list(own.values())
-    if any(np.may_share_memory(a, b) for i, a in enumerate(kept) for b in kept[:i]):
-        raise UsageError("two outputs share memory", where="out")
+    own = {name: caller_output(value, name, *expected[places[name]]) for name, value in out.items()}
+    _require_apart(own, inputs, donated)
     return own
+
+
+def _require_apart(
+    own: Mapping[str, np.ndarray], inputs: Sequence[np.ndarray], donated: Mapping[str, int]
+) -> None:  # fmt: skip
+    """Refuse outputs that overlap an input or each other, in the order of their memory. All are C-contiguous.
+
+    Raises:
+        InvalidInput, UsageError: see `caller_outputs`.
+    """
+    overwritten = {i for name, i in donated.items() if name in own and _is_same(own[name], inputs[i])}
+    given = [(address_of(a), a.nbytes, "") for i, a in enumerate(inputs) if a.nbytes and i not in overwritten]
+    spans = given + [(address_of(a), a.nbytes, name) for name, a in own.items() if a.nbytes]
+    read, written = 0, 0  # where what was met so far ends
+    last = ""
+    for begin, nbytes, name in sorted(spans):
+        if name and begin < written:
+            raise UsageError("two outputs share memory", where="out")
+        if begin < (read if name else written):
+            raise InvalidInput("an output overlaps an input", where=f"out {name or last!r}",
+                               hint="give the output memory of its own")  # fmt: skip
+        if name:
+            written, last = begin + nbytes, name
+        else:
+            read = max(read, begin + nbytes)
+
+
+def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.nbytes == b.nbytes and address_of(a) == address_of(b)
 
 
 def output_names(wanted: Sequence[str] | None, specs: Sequence[TensorSpec]) -> list[str] | None:

@@ -43,6 +43,8 @@ class Graph:
         """Name of an input -> its content where a request does not give it."""
         self.fixed: tuple[str, ...] = ()
         """What the model calls inputs, but are constants here."""
+        self.donated: dict[str, str] = {}
+        """Name of an output -> of the input whose memory it may be given, to be overwritten."""
         self.spent = False
         """Whether lowering has taken the content of large constants away."""
         self.output_names: list[str] = []
@@ -282,7 +284,7 @@ class Graph:
         mapping = {} if mapping is None else mapping
         copy = Graph(self.name)
         copy.scope, copy.positive = self.scope, set(self.positive)
-        copy.defaults, copy.fixed = dict(self.defaults), self.fixed
+        copy.defaults, copy.fixed, copy.donated = dict(self.defaults), self.fixed, dict(self.donated)
         for value in self._inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.known = value._known

@@ -36,6 +36,7 @@ from .dataflow.autodiff import Autodiff
 from .dataflow.common_subexpressions import CommonSubexpressions
 from .dataflow.dead_code import DeadCode
 from .dataflow.name_outputs import NameOutputs
+from .dataflow.overwrite_inputs import OverwriteInputs
 from .dataflow.read_in_place import ReadInPlace
 from .dataflow.separate_outputs import SeparateOutputs
 from .dataflow.sink_constants import SinkConstants
@@ -67,8 +68,9 @@ EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposi
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
-    (SeparateOutputs,), (SeparateOutputs,), (SeparateOutputs, WriteInPlace, ReadInPlace),
-    (SeparateOutputs, WriteInPlace, ReadInPlace),
+    (SeparateOutputs, OverwriteInputs), (SeparateOutputs, OverwriteInputs),
+    (SeparateOutputs, WriteInPlace, ReadInPlace, OverwriteInputs),
+    (SeparateOutputs, WriteInPlace, ReadInPlace, OverwriteInputs),
 )  # fmt: skip
 """The same: the passes of each native step, which is the whole graph where no operator runs on the host."""
 SCHEDULED: tuple[type[PartitionPass], ...] = (ResultNodes,)

@@ -5,10 +5,13 @@
 
 Parameters of a group lie in one flat vector, so that a model of hundreds of tensors has an update of a few operators.
 Gradients are added in a fixed tree: no bit depends on who was first.
+
+Weights and slots may be written where they lie. With a norm that is not finite, all of them stay as they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,6 +79,7 @@ def update_graph(
     rate, step, scale = (graph.add_input(name, SCALAR) for name in (RATE, STEP, SCALE))
     sums = {name: tree(g, values[1 : n_shards + 1]) for name, values in given.items()}
     norm = g.Mul(_norm(g, list(sums.values())), g.Abs(scale))  # of what is there in memory if there is one shard
+    is_finite = g.Less(norm, g.const(math.inf))  # false for NaN
     outputs: dict[str, Value] = {}
     for group in groups:
         weights, old = given[group.name][0], dict(zip(slots, given[group.name][n_shards + 1 :], strict=True))
@@ -85,8 +89,9 @@ def update_graph(
         new, kept = optimizer.write(g, weights, gradient, old, Terms(own, step, decay, group.sizes))
         if average is not None:
             kept[AVERAGE] = g.Add(old[AVERAGE], g.Mul(g.Sub(new, old[AVERAGE]), 1.0 - average))
-        outputs[f"{group.name}.weights.new"] = new
-        outputs.update({f"{group.name}.{slot}.new": kept[slot] for slot in slots})
+        for slot, before, after in (("weights", weights, new), *((slot, old[slot], kept[slot]) for slot in slots)):
+            outputs[f"{group.name}.{slot}.new"] = g.Where(is_finite, after, before)
+            graph.donated[f"{group.name}.{slot}.new"] = before.name
     outputs[NORM] = norm
     graph.set_outputs(list(outputs.values()), list(outputs))
     return graph

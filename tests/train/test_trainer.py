@@ -165,3 +165,18 @@ def test_a_fixed_batch_is_evaluated_in_its_pieces() -> None:
         trainer.fit(batch(0), 1, test=test)
         with pytest.raises(parax.InvalidData, match="multiple of 6 rows"):
             trainer.fit(batch(0), 2, test=batch(1, 20))
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_gradient_that_is_not_finite_changes_nothing(instances: int) -> None:
+    """Every square of a gradient is above what f32 holds, the loss is not."""
+    with Trainer(model(), optimizer=parax.Adam(lr=0.1), batch=ROWS, instances=instances, ema=0.9) as trainer:
+        trainer.step(batch(0))
+        before = {name: array.copy() for name, array in trainer.state.tensors().items()}
+        huge = batch(1)
+        huge["x"] = np.abs(huge["x"]) * np.float32(1e25)
+        with pytest.raises(parax.Diverged, match="norm"):
+            trainer.step(huge)
+        for name, array in trainer.state.tensors().items():
+            np.testing.assert_array_equal(array, before[name], err_msg=name)
+        assert trainer.state.steps == 1

@@ -147,20 +147,21 @@ def replaceable(node: Node, out: Value, owner: Callable[[Value], Value]) -> list
     Args:
         owner: of a view the value whose bytes it shows, else the value itself.
     """
-    if not _is_elementwise(node) or len(node.outputs) != 1:
+    if not is_elementwise(node) or len(node.outputs) != 1:
         return []
     return [root for root in dict.fromkeys(map(owner, node.operands))
-            if all(_same_places(o, out) for o in node.operands if owner(o) is root)]
+            if all(same_places(o, out) for o in node.operands if owner(o) is root)]
 
 
-def _same_places(v: Value, out: Value) -> bool:
+def same_places(v: Value, out: Value) -> bool:
     """Whether equal indices of both lie at equal addresses, so that each element is read before it is overwritten."""
     a, b = v.type, out.type
     return (isinstance(a, TensorType) and isinstance(b, TensorType) and not is_window(v) and a.dims == b.dims
             and a.dtype.nbytes == b.dtype.nbytes and physical_axes(a) == physical_axes(b))
 
 
-def _is_elementwise(node: Node) -> bool:
+def is_elementwise(node: Node) -> bool:
+    """Whether the kernel of a node reads each element of its operands before it writes those of that index."""
     if isinstance(node.op, Fused):
         return node.body is not None and all(isinstance(n.op, Elementwise) for n in node.body)
     return isinstance(node.op, Elementwise)
@@ -184,4 +185,4 @@ def _unit_and_count(size: Dim) -> tuple[Dim, int]:
     return size // count, count
 
 
-__all__ = ["Buffer", "plan_memory", "replaceable"]
+__all__ = ["Buffer", "is_elementwise", "plan_memory", "replaceable", "same_places"]
