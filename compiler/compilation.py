@@ -41,6 +41,7 @@ class Compilation:
         trace: make the build whose kernels record when they ran (see runtime/profiling/recorder.py).
         scheduler: decides how the optimised graph, which it only reads, runs on several cores.
         decision: the planner's, where it was made before.
+        arena_nbytes: the most that the arena of a training step may have; None: any.
         machine: that the plan is for; set before the passes of the levels that ask for it.
         evaluator: computes on constants, within one budget for the whole model.
         indexing: which inputs are indices, as the model was imported.
@@ -54,6 +55,7 @@ class Compilation:
     scheduler: Scheduler | None = None
     decision: Decision | None = None
     machine: Machine | None = None
+    arena_nbytes: int | None = None
     evaluator: Evaluator = field(init=False)
     indexing: Indexing = field(default_factory=Indexing)
     passes: Pipeline = field(default_factory=lambda: Pipeline([]))

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..runtime.plan import Plan
@@ -20,7 +21,7 @@ from .compilation import Compilation, Progress, Scheduler
 from .frontend.parse import Source
 from .host_work import HostWork
 from .ir.graph import Graph
-from .ir.types import noting_positive
+from .ir.types import Dim, noting_positive
 from .lowered import Lowered, cut, link_for, lower_for
 from .optimisation import import_graph, imported, optimise
 from .options import CompileOptions
@@ -57,11 +58,38 @@ def compile_model(
     return _compiled(imported(model, run), run)
 
 
-def compile_graph(graph: Graph, options: CompileOptions, progress: Progress | None = None) -> Plan:
-    """Compile a graph that was made here, such as a training step; the graph is used up. As `compile_model`."""
-    run = Compilation(options, progress or quiet, options.profile)
+def compile_graph(
+    graph: Graph, options: CompileOptions, progress: Progress | None = None, arena_nbytes: int | None = None
+) -> Plan:  # fmt: skip
+    """Compile a graph that was made here, such as a training step; the graph is used up. As `compile_model`.
+
+    Args:
+        arena_nbytes: the most that the arena of a training step may have; None: any.
+
+    Raises:
+        ArenaTooSmall: it cannot be so small.
+    """
+    run = Compilation(options, progress or quiet, options.profile, arena_nbytes=arena_nbytes)
     run.indexing = index_ranges(graph)
     return _compiled(graph, run)
+
+
+def step_nbytes(graph: Graph, options: CompileOptions) -> tuple[int, int, int]:
+    """Bytes of the arena, of what each core needs beside it, and of constants, of a graph of known sizes; its code is
+    not made.
+
+    The graph is used up. Raises as `compile_model`.
+    """
+    run = Compilation(replace(options, dump=None, print_after=()), quiet)
+    optimise(graph, run)
+    low = lower(graph, run)
+    steps = list(zip(low.memory, low.segments[0], strict=True))
+    arena, scratch = _largest(memory.total for memory, _ in steps), _largest(segment.scratch for _, segment in steps)
+    return arena, scratch, len(low.weights.to_bytes())
+
+
+def _largest(sizes: Iterable[Dim]) -> int:
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def _compiled(graph: Graph, run: Compilation) -> Plan:

@@ -20,6 +20,7 @@ from .ir.text import print_graph
 from .ir.types import noting_positive
 from .options import CompileOptions
 from .passes.dataflow.index_ranges import index_ranges
+from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
 from .passes.pipelines import pipeline
 from .passes.surroundings import Surroundings
@@ -55,6 +56,8 @@ def optimise(graph: Graph, run: Compilation) -> None:
         run.watch(pipeline(options.opt_level, _surroundings(run), options.passes))
         with noting_positive(graph.positive):
             run.passes.run(graph)
+            if run.arena_nbytes is not None:
+                run.passes.run_more([Rematerialise(run.arena_nbytes)], graph)
             if is_one_step(graph):  # the planner counts no copies that will not be made
                 run.passes.run_on_step(graph)
 

@@ -21,27 +21,28 @@ from ..runtime.train.checkpoint import Checkpoints
 from ..runtime.train.data.dataset import ArrayDataset, Dataset, fitted
 from ..runtime.train.data.loader import Loader
 from ..runtime.train.evaluation import evaluate
-from ..runtime.train.exchange.division import Division, divided
+from ..runtime.train.exchange.division import divided
 from ..runtime.train.exchange.settings import Exchange, exchange_named
 from ..runtime.train.exchange.traffic import Counters
-from ..runtime.train.layout import Layout
 from ..runtime.train.loop import Plan, Progress, Record, fit
-from ..runtime.train.program import LOSS, TrainingProgram
+from ..runtime.train.memory import TrainingMemory, predicted, resident_nbytes
+from ..runtime.train.program import LOSS
 from ..runtime.train.state import TrainingState
 from ..runtime.train.stepper import Stepper
-from .driver import compile_graph
 from .frontend.importer import import_model
 from .frontend.initializers import with_initializers
 from .frontend.parse import Settled, settled
 from .ir.graph import Graph
+from .memory_limit import MemoryLimit
 from .options import CompileOptions
-from .training.compiled import LABELS, Recipe, training_graphs
+from .training.compiled import Recipe
 from .training.groups import ParameterGroup
 from .training.losses import Loss, loss_named
 from .training.optimizers.base import Optimizer
 from .training.optimizers.sgd import SGD
 from .training.parameters import Wanted
 from .training.update_graph import Clip
+from .training_program import Setting, training_program
 
 if TYPE_CHECKING:
     from .frontend.parse import Source
@@ -80,6 +81,7 @@ class Trainer:
         ema: float | None = None,
         rate: Rate | None = None,
         options: CompileOptions | None = None,
+        max_memory: int | str | None = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> None:
         """Compile a training step.
@@ -97,13 +99,15 @@ class Trainer:
             groups: of parameters with a rate or a weight decay of their own; default one group of all.
             ema: a moving average a ← a + (1 - ema) · (p - a) of the parameters is kept, which begins as they do; see
                 `evaluate` and `export`.
+            max_memory: of steps: bytes, `"8GiB"`, or `"60%"` of what they take without; the rest is computed again.
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
                 optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase,
                 fraction done).
 
         Raises:
-            as parax.compile; UnsupportedOp where an operator has no gradient.
+            as parax.compile; UnsupportedOp where an operator has no gradient; ResourceLimit: max_memory is too little.
         """
+        limit = MemoryLimit.of(max_memory)
         usable = choose_cores(cores)
         self.optimizer = optimizer if optimizer is not None else SGD(lr=0.01)
         if not isinstance(self.optimizer, Optimizer):
@@ -115,7 +119,9 @@ class Trainer:
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
         recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), division.rows,
                         division.n_gradients, result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
-        self.program, initial = self._compiled(recipe, division, progress or (lambda phase, fraction: None))
+        setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
+        self.program, initial, self.left_out = training_program(self._read, recipe, setting)
+        self._parts, self._resident = predicted(self.program, division), resident_nbytes()
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, division)
         self._forward = self.program.evaluation.session(1, usable, len(usable), adapt=False)
@@ -126,30 +132,10 @@ class Trainer:
         fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
         return import_model(self._model, shapes=options.shapes or None, dims={**fixed, **sizes} or None, trained=names)
 
-    def _compiled(
-        self, recipe: Recipe, division: Division, progress: Callable[[str, float], None]
-    ) -> tuple[TrainingProgram, Mapping[str, np.ndarray]]:
-        graphs = training_graphs(self._read, recipe)
-        step = graphs.step
-        self.left_out = step.left_out
-        sizes = {group: Layout.of(shapes).sizes for group, shapes in graphs.groups.items()}
-        place = division.placement
-        own, updating, everyone = (replace(self._options, cores=cores) for cores in (
-            place.instances[0], division.exchange.updating(place), place.everyone))  # fmt: skip
-        data = (*step.data, *((LABELS,) if step.has_labels else ()))
-        phases = ("step", step.graph, own), ("update", graphs.update(sizes), updating), (
-            "evaluation", graphs.evaluation.graph, everyone)  # fmt: skip
-        plans = {}
-        for i, (name, graph, options) in enumerate(phases):
-            if options.dump is not None:
-                options = replace(options, dump=options.dump / name)
-            plans[name] = compile_graph(graph, options, lambda p, f, i=i: progress(f"{phases[i][0]}: {p}", (i + f) / 3))  # type: ignore[misc]
-        program = TrainingProgram(
-            **plans, data=data, groups=graphs.groups, gradients=step.gradients, slots=graphs.slots,
-            metrics=step.metrics, statistics=step.updates, rows=division.rows, n_shards=division.n_shards,
-            counter=step.counter, accumulate=division.accumulate,
-        )  # fmt: skip
-        return program, {**step.parameters, **step.statistics}
+    def memory(self) -> TrainingMemory:
+        """What the training takes, part by part: predicted when it was compiled, and measured now."""
+        now, before = resident_nbytes(), self._resident
+        return TrainingMemory(self._parts, None if now is None or before is None else now - before)
 
     @property
     def parameters(self) -> dict[str, np.ndarray]:

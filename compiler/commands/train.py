@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         with console.progress("train") as progress:
             found = _fit(trainer, job, train, test, _watched(log, progress, trainer, job, train), args.resume == "auto")
         trainer.export(output, average=job.train.ema is not None)
+        console.note(str(trainer.memory()))
     _report(console, job, output, found, time.perf_counter() - began)
     return 0
 
@@ -74,7 +76,8 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
     return Trainer(
         job.place(job.model.path), job.loss, job.optimizer, batch=job.train.batch, shards=job.train.shards,
         instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
-        clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate, progress=progress,
+        clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate,
+        max_memory=job.train.max_memory, progress=progress,
         options=CompileOptions(dump=dump),
         accumulate=job.train.accumulate, exchange=Exchange(**vars(job.exchange)),
     )  # fmt: skip
@@ -114,7 +117,8 @@ def _watched(
     total = max(1, len(train) // trainer.batch * job.train.epochs)
 
     def note(record: dict[str, Any]) -> None:
-        log(record)
+        memory = trainer.memory()
+        log({**record, "memory": {**memory.parts, "measured": memory.measured}} if "evaluation" in record else record)
         if "loss" in record:
             speed = record["rows_per_second"]
             progress(f"epoch {record['epoch'] + 1}/{job.train.epochs}, loss {record['loss']:.4g}, {speed:.3g} rows/s",
@@ -143,6 +147,7 @@ def _tell(console: Console, trainer: Trainer) -> None:
     count = sum(array.size for array in parameters.values())
     console.note(f"{len(parameters)} parameters of {count} numbers; {trainer.batch} rows a step in "
                  f"{trainer.program.n_shards} shards on {trainer.instances} instances")  # fmt: skip
+    console.note(str(replace(trainer.memory(), measured=None)))
     if trainer.left_out:
         shown = ", ".join(trainer.left_out[:5]) + (", …" if len(trainer.left_out) > 5 else "")
         console.note(f"single numbers that stay as they are: {shown} (model.trained can name them)")

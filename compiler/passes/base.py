@@ -116,6 +116,10 @@ class Pipeline:
         for item in (*self.passes, *self.step_passes, *self.schedule_passes):
             yield from (item,) if isinstance(item, Pass) else item
 
+    def run_more(self, passes: Sequence[Pass], graph: Graph) -> None:
+        """Run further passes on `graph` alone, as those of the pipeline; raises as `run`."""
+        self._run(passes, graph, is_body=False)
+
     def run_on_step(self, graph: Graph) -> None:
         """Run the passes of native steps on the graph of one; raises as `run`."""
         self._run(self.step_passes, graph, is_body=False)

@@ -27,6 +27,7 @@ from .block.fuse_results import FuseResults
 from .block.hoist_elementwise import HoistElementwise
 from .block.merge_convolutions import MergeConvolutions
 from .block.order_pools import OrderPools
+from .block.recompute_elementwise import RecomputeElementwise
 from .block.simplify_movements import SimplifyMovements
 from .block.split_projections import SplitProjections
 from .block.unflatten_gathers import UnflattenGathers
@@ -38,6 +39,7 @@ from .dataflow.dead_code import DeadCode
 from .dataflow.name_outputs import NameOutputs
 from .dataflow.overwrite_inputs import OverwriteInputs
 from .dataflow.read_in_place import ReadInPlace
+from .dataflow.rematerialise import Rematerialise
 from .dataflow.separate_outputs import SeparateOutputs
 from .dataflow.sink_constants import SinkConstants
 from .dataflow.write_in_place import WriteInPlace
@@ -64,7 +66,8 @@ LOCAL: tuple[Kind, ...] = (Autodiff, CLEAN, DecomposeComposites, CLEAN, SplitWid
                            AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators,
                                 ExpandTransposed, SIMPLIFY, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
-                                AssignLayouts, FoldFlatten, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
+                                AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
+                                NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
@@ -76,8 +79,8 @@ STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
 SCHEDULED: tuple[type[PartitionPass], ...] = (ResultNodes,)
 """The passes of the only native step, where it runs by a schedule, which they are handed; the same at every level."""
 
-ON_REQUEST = (MergeConvolutions,)
-"""Passes of no level: the planner runs them where they pay, and whoever names them."""
+ON_REQUEST = (MergeConvolutions, Rematerialise)
+"""Passes of no level: the planner and the trainer run them where they pay, and whoever names them."""
 
 
 def pipeline(opt_level: int, surroundings: Surroundings, text: str | None = None) -> Pipeline:

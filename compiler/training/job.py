@@ -70,6 +70,7 @@ epochs = 10
 batch = 64
 # shards = 2                    # equal parts of a batch; the same number gives the same bits on any number of cores
 # instances = 2                 # of the model, which share the shards; one per core
+# max_memory = "8GiB"           # of steps, or a share of what they take without, as "60%"; any
 # patience = 5                  # epochs without a better evaluation after which it ends; never
 # metric = "loss"               # that is compared; or accuracy
 # ema = 0.999                   # moving average of the weights, which is evaluated and exported in their place; none
@@ -122,6 +123,7 @@ class TrainTable:
     batch: int
     shards: int | None = None
     instances: int | None = None
+    max_memory: str | None = None
     patience: int | None = None
     metric: str = "loss"
     ema: float | None = None

@@ -71,6 +71,23 @@ def test_a_job_says_how_instances_exchange(folder: Path) -> None:
     assert logged["exchange"] == {name: found[name] for name in logged["exchange"]}
 
 
+def test_memory_is_predicted_and_measured(folder: Path) -> None:
+    change(folder, '# max_memory = "8GiB"', 'max_memory = "100%"')
+    done = run_here("main", ["train", str(folder / "job.toml")])
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "of memory predicted" in line]
+    assert len(told) == 2 and "measured" not in told[0] and "measured" in told[1]
+    last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+    assert last["memory"]["weights"] > 0 and last["memory"]["measured"] > 0
+
+
+def test_too_little_memory_is_refused(folder: Path) -> None:
+    change(folder, '# max_memory = "8GiB"', 'max_memory = "2KB"')
+    done = run_here("main", ["train", str(folder / "job.toml")])
+    assert done.returncode == 6 and "needs more memory than it may take" in done.stderr
+    assert not (folder / "trained.onnx").exists()
+
+
 def test_the_template_is_a_job(folder: Path) -> None:
     job = read_job(folder / "job.toml")
     assert job.optimizer.lr == 0.1 and job.train.batch == 20 and job.checkpoints is not None

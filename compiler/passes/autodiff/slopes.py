@@ -129,16 +129,34 @@ def _remainder(s: Slopes, op: KOp, da: Slope, db: Slope) -> Slope:
 
 def _extreme(wins: str) -> Callable[..., Slope]:
     def rule(s: Slopes, op: KOp, da: Slope, db: Slope) -> Slope:
-        a, b = (s.e.value(o) for o in op.operands)
         like = op.results[0]
         if isinstance(da, float) and isinstance(db, float) and da == db:
             return da
         share = s.e.tie_share if op.operands[0].const is None else 1 - s.e.tie_share  # the share of what varies
+        a, b = s.e.value(_witness(s.e, op) if share == 0 else op.operands[0]), s.e.value(op.operands[1])
         tie = s.plus(_scaled(s, da, share, like), _scaled(s, db, 1 - share, like))
         loser = db if share == 0 else s.pick(s.g.Equal(a, b), tie, db, like)
         return s.pick(getattr(s.g, wins)(a, b), da, loser, like)
 
     return rule
+
+
+def _witness(e: Expression, op: KOp) -> KValue:
+    """What may stand for x in "x beats the bound" of max(x, bound) or min(x, bound): the result that the graph has
+    anyway, so that x itself need not be kept for the backward pass. Of a Clip also the result behind the other bound.
+    """
+    (x, bound), y = op.operands, e.result
+    if bound.const is None:
+        return x
+    if y is op.results[0]:
+        return y
+    outer = e.ops[-1]
+    if outer.results[0] is y and {outer.opcode, op.opcode} == {"min", "max"} and outer.operands[0] is op.results[0]:
+        other = outer.operands[1].const
+        low, high = (other, bound.const) if outer.opcode == "max" else (bound.const, other)
+        if other is not None and low < high:
+            return y
+    return x
 
 
 def _scaled(s: Slopes, a: Slope, by: float, like: KValue) -> Slope:

@@ -12,18 +12,20 @@ from itertools import islice
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
+from ...ir.types import TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
 # Bounds of the search, so that wide graphs take linear time
 MOST_SEARCHED = 400  # nodes between a block and an operand of its tail
 MOST_TRIED = 200  # readers of a block
+MOST_APART = 16  # nodes that come with one operand of a tail
 PATIENCE = 16  # members beyond the last one that left a single result
 
 
 @dataclass(frozen=True)
 class FuseElementwise(BlockPass):
-    """Merge element-wise operators into the node that feeds them.
+    """Merge element-wise operators into the node that feeds them, with what they alone read of others.
 
     before: %1 = Conv(%x, %w); %2 = Relu(%1)      after: %2 = fused<Conv>(%x, %w) { %1 = Conv(%x, %w); return Relu(%1) }
     """
@@ -59,7 +61,10 @@ class FuseElementwise(BlockPass):
             if reason is not None:
                 rw.no_match(reason, user)
                 continue
-            block.add(user)
+            more = _only_read_by(user, block, taken, self.max_operands)
+            block.seen.update(more)  # none of them is a follower as well
+            for node in (*more, user):
+                block.add(node)
             if block.n_escaping == 1:
                 best = len(block.members)
         return block.members[:best]
@@ -94,8 +99,9 @@ class _Block:
         self.loose_uses: dict[Node, int] = {}
         """Per member the uses of its result outside of the block."""
         self.n_escaping = 0
+        self.seen = {root}
+        """The root, whoever reads a member, and what came with those."""
         self._users: list[tuple[int, Node]] = []
-        self._seen: set[Node] = set()
         self.add(root)
 
     def add(self, node: Node) -> None:
@@ -111,8 +117,8 @@ class _Block:
         self.loose_uses[node] = len(node.output.uses) + node.output.output_uses
         self.n_escaping += self.loose_uses[node] > 0
         for user, _ in islice(node.output.uses, MOST_TRIED):
-            if user in self.order and user not in self._seen:
-                self._seen.add(user)
+            if user in self.order and user not in self.seen:
+                self.seen.add(user)
                 heappush(self._users, (self.order[user], user))
 
     def next_user(self) -> Node | None:
@@ -135,6 +141,45 @@ class _Block:
             seen.add(producer)
             stack.extend(producer.operands)
         return False
+
+
+def _only_read_by(user: Node, block: _Block, taken: set[Node], max_operands: int) -> list[Node]:
+    """Element-wise nodes whose results only `user` reads, of what is in memory anyway: the block computes them as it
+    goes, in their order. With them it reads at most as many tensors of its shape as with their results.
+    """
+    found: list[Node] = []
+    for v in dict.fromkeys(user.operands):
+        nodes = _kept_apart(v, block, taken)
+        inside = set(nodes)
+        reads = {o for n in nodes for o in n.operands if o.producer not in inside} - block.operands
+        if sum(_is_whole(o, block) for o in reads) <= 1 and len(block.operands | reads) <= max_operands:
+            found += nodes
+    return found
+
+
+def _kept_apart(v: Value, block: _Block, taken: set[Node]) -> list[Node]:
+    """`v`'s producer and, before it, what that alone reads; nothing where one of them may join what feeds it."""
+    nodes: dict[Node, None] = {}
+    pending = [v]
+    while pending:
+        node = (v := pending.pop()).producer
+        if node is None or node in taken or node in block.seen or not _is_whole(v, block):
+            continue
+        if not isinstance(node.op, Elementwise) or len(node.outputs) != 1 or len(v.uses) != 1 or v.output_uses:
+            if len(v.uses) + v.output_uses == 1 and node.op.fusion_root:
+                return []
+            continue
+        if len(nodes) == MOST_APART:
+            return []
+        nodes[node] = None
+        pending += node.operands
+    return sorted(nodes, key=block.order.__getitem__)
+
+
+def _is_whole(v: Value, block: _Block) -> bool:
+    """Whether it has the block's shape and layout."""
+    t, shape = v.type, block.root.output.tensor
+    return isinstance(t, TensorType) and t.dims == shape.dims and t.layout == shape.layout
 
 
 def _escaping(block: list[Node], inside: set[Node]) -> list[Value]:

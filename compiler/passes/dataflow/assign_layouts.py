@@ -60,10 +60,11 @@ def _has_order(v: Value) -> bool:
 
 
 def _plain_outputs(graph: Graph) -> None:
+    """Outputs as ONNX orders them: right behind who makes them, so that no gradient waits for the end."""
     outputs = list(graph.outputs)
     for i, v in enumerate(outputs):
         if isinstance(v.type, TensorType) and v.type.layout is not None:
-            outputs[i] = graph.add_node(Relayout(layout=()), [v]).output
+            outputs[i] = graph.add_node(Relayout(layout=()), [v], after=v.producer).output
     if outputs != list(graph.outputs):
         graph.set_outputs(outputs, graph.output_names)
 

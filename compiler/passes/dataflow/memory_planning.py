@@ -13,6 +13,7 @@ from math import gcd
 from ...ir.axis_orders import physical_axes
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
+from ...ir.ops.gathering import ScatterElements, ScatterND
 from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
 from ...ir.views import Copies, Home, MemoryPlan, homes, is_window
@@ -142,11 +143,16 @@ def _in_place(node: Node, out: Value, spot: Spot, owner: Callable[[Value], Value
 
 
 def replaceable(node: Node, out: Value, owner: Callable[[Value], Value]) -> list[Value]:
-    """Owners of operands whose bytes the kernel of `node` may overwrite with `out`: element-wise, same places.
+    """Owners of operands whose bytes the kernel of `node` may overwrite with `out`: element-wise, same places; also the
+    data that a scatter copies before it writes.
 
     Args:
         owner: of a view the value whose bytes it shows, else the value itself.
     """
+    if isinstance(node.op, (ScatterElements, ScatterND)):
+        data, *others = node.operands
+        alone = all(owner(o) is not owner(data) for o in others)
+        return [owner(data)] if alone and same_places(data, out) else []
     if not is_elementwise(node) or len(node.outputs) != 1:
         return []
     return [root for root in dict.fromkeys(map(owner, node.operands))

@@ -110,3 +110,27 @@ def test_only_floats_have_gradients() -> None:
     graph = parse_graph("graph @g(%x: i64[4]) {\n%y = Neg(%x) : i64[4]\nreturn %y\n}")
     with pytest.raises(UnsupportedOp, match="only floats"):
         gradients(graph, graph.value("y"), [graph.value("x")])
+
+
+@pytest.mark.parametrize(("op", "kept"), [
+    ("Relu(%x)", 1), ("Clip(%x, %low, %high)", 1), ("Clip(%x, %low)", 1), ("Clip(%x, %high, %low)", 2),
+])  # fmt: skip
+def test_what_is_kept_of_a_clip_is_its_result(op: str, kept: int) -> None:
+    """Whether x beat the bound is read off the result, unless the bounds cross."""
+    text = derived(f"""graph @g(%x: f32[3]) {{
+        %low = const f32[] 0.0\n%high = const f32[] 6.0\n%y = {op} : f32[3]\nreturn %y\n}}""", "y", ["x"])
+    backward = text.split("%y = ")[1].split("\n", 1)[1]
+    assert ("%x" in backward) == (kept == 2), backward
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 6.0), (6.0, 0.0), (2.0, 2.0)])
+def test_a_clip_is_flat_outside_of_its_bounds(bounds: tuple[float, float]) -> None:
+    """A kink belongs to the flat side, NaN has slope 0, crossed and equal bounds have it everywhere."""
+    low, high = bounds
+    graph = parse_graph(f"""graph @g(%x: f32[7]) {{
+        %low = const f32[] {low}\n%high = const f32[] {high}\n%y = Clip(%x, %low, %high) : f32[7]\nreturn %y\n}}""")
+    (dx,) = gradients(graph, graph.value("y"), [graph.value("x")])
+    graph.set_outputs([dx])
+    x = np.array([-1, 0, 1, 2, 6, 7, np.nan], np.float32)
+    (found,) = run_graph(graph, {"x": x})
+    np.testing.assert_array_equal(found, ((x > low) & (x < high)).astype(np.float32))

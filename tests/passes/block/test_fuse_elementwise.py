@@ -61,6 +61,22 @@ def test_tails_of_a_convolution(body: str, expected: list[str]) -> None:
     assert fused(f"{CONV}{body}\n}}") == expected
 
 
+@pytest.mark.parametrize(("body", "expected"), [
+    ("%2 = Add(%r, 1.0)\n %3 = Mul(%2, %2)\n %4 = Exp(%2)\n %5 = Add(%1, %3)\n return %4, %5",
+     ["Add", "Exp", "Conv+Mul+Add"]),  # %2 is there for others
+    ("%2 = Sub(%r, 1.0)\n %3 = Mul(%2, %s)\n %4 = Add(%1, %3)\n return %4", ["Conv+Sub+Mul+Add"]),
+    ("%2 = Mul(%r, %q)\n %4 = Add(%1, %2)\n return %4", ["Mul", "Conv+Add"]),  # would keep two for one
+    ("%2 = Add(%1, %r)\n %3 = Mul(%r, %q)\n %4 = Add(%2, %3)\n return %4", ["Conv+Add+Mul+Add"]),  # reads %r anyway
+    ("%c = Conv(%r, %w)\n %2 = Exp(%c)\n %4 = Add(%1, %2)\n return %4", ["Conv+Exp", "Conv+Add"]),
+    ("%2 = Exp(%1)\n %3 = Sub(%2, %s)\n %4 = Neg(%2)\n %5 = Mul(%4, %3)\n return %5", ["Conv+Exp+Sub+Neg+Mul"]),
+])  # fmt: skip
+def test_what_only_a_tail_reads_comes_with_it(body: str, expected: list[str]) -> None:
+    given = "graph @g(%x: f32[N,4,6,6], %r: f32[N,4,6,6], %q: f32[N,4,6,6], %s: f32[4,1,1]) {"
+    body = body.replace("1.0", "%one")
+    text = f'{given}\n%w = const f32[4,4,1,1] "w"\n %one = const f32[] 1.0\n %1 = Conv(%x, %w)\n{body}\n}}'
+    assert fused(text) == expected
+
+
 def test_element_wise_operators_form_blocks_of_their_own() -> None:
     assert fused("""graph @g(%x: f32[N,4], %c: f32[4], %s: f32[]) {
         %1 = Mul(%x, %c)\n %2 = Add(%1, %s)\n %3 = Exp(%2)\n return %3\n}""") == ["Mul+Add+Exp"]

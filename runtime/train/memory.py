@@ -1,0 +1,93 @@
+"""What a training takes: predicted part by part from its plans before anything runs, and measured beside it."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...units import size
+from ..dims import evaluate
+from ..manifest import TensorSpec
+from ..plan import Plan
+from .exchange.division import Division
+from .layout import Layout
+from .program import TrainingProgram
+
+EVALUATION = "evaluation"
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes that a training takes beside the interpreter and the compiler.
+
+    Attributes:
+        parts: what for → bytes. `weights` and each slot of the optimiser are there twice, before and after an update;
+            `gradients` once per shard; `arenas` hold the tensors of a step, one per instance; `evaluation` is taken
+            once something is evaluated.
+        measured: how much more the process holds now than before it had any of them; None: the system does not say.
+    """
+
+    parts: Mapping[str, int]
+    measured: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Bytes of all parts but the evaluation: the most that training steps take."""
+        return self.total - self.parts.get(EVALUATION, 0)
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts: the peak once something is evaluated."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.parts.items() if nbytes)
+        found = "" if self.measured is None else f"; {size(self.measured)} measured"
+        return f"{size(self.total)} of memory predicted ({shown}){found}"
+
+
+def predicted(program: TrainingProgram, division: Division) -> dict[str, int]:
+    """The parts of `TrainingMemory`. Copies of weights that other exchanges than the fixed one keep are not in it."""
+    place, exchange = division.placement, division.exchange
+    instances = len(place.instances)
+    vectors = sum(4 * Layout.of(shapes).length for shapes in program.groups.values())
+    n_gradients = division.n_gradients if exchange.sums_all else instances + 1
+    n_gradients += instances if division.accumulate > 1 else 0
+    fixed = [spec for spec in program.step.inputs if spec.name in program.statistics]
+    return {
+        **{name: 2 * vectors for name in ("weights", *program.slots)}, "gradients": n_gradients * vectors,
+        "statistics": sum(map(_nbytes, fixed)) * (1 + program.n_shards),
+        "constants": sum(len(p.weights) for p in (program.step, program.update, program.evaluation)),
+        "data": sum(_nbytes(spec, 1) for spec in program.inputs()) * program.batch,
+        "arenas": instances * arena_nbytes(program.step, len(place.instances[0])),
+        "update": arena_nbytes(program.update, len(exchange.updating(place))),
+        EVALUATION: arena_nbytes(program.evaluation, len(place.everyone), program.batch),
+    }  # fmt: skip
+
+
+def arena_nbytes(plan: Plan, cores: int, rows: int = 1) -> int:
+    """Of one instance on so many cores, with what each of these needs beside; `rows` of every open dimension."""
+    sizes = {symbol.name: rows for symbol in plan.manifest.symbols}
+    steps, scheduled = plan.manifest.native_steps(), plan.manifest.scheduled
+    if scheduled is not None and scheduled.n_cores == cores:
+        steps.append(scheduled.step)
+    return max((evaluate(step.arena, sizes) + cores * evaluate(step.scratch, sizes) for step in steps), default=0)
+
+
+def resident_nbytes() -> int | None:
+    """What of this process lies in memory; None where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _nbytes(spec: TensorSpec, first: int = 0) -> int:
+    """Of a tensor, or of a row of it: without the axes before `first`."""
+    return math.prod(d for d in (spec.dims or ())[first:] if isinstance(d, int)) * spec.numpy.itemsize
+
+
+__all__ = ["EVALUATION", "TrainingMemory", "arena_nbytes", "predicted", "resident_nbytes"]
