@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,11 @@ from ..runtime.train.memory import TrainingMemory, predicted, resident_nbytes
 from ..runtime.train.program import LOSS
 from ..runtime.train.state import TrainingState
 from ..runtime.train.stepper import Stepper
+from ..runtime.train.weights import Match
+from .frontend.head import Head
 from .frontend.importer import import_model
-from .frontend.initializers import with_initializers
-from .frontend.parse import Settled, settled
+from .frontend.initializers import with_initializers, write_model
+from .frontend.parse import settled
 from .ir.graph import Graph
 from .memory_limit import MemoryLimit
 from .options import CompileOptions
@@ -43,6 +46,7 @@ from .training.optimizers.sgd import SGD
 from .training.parameters import Wanted
 from .training.update_graph import Clip
 from .training_program import Setting, training_program
+from .weights import load, save, started
 
 if TYPE_CHECKING:
     from .frontend.parse import Source
@@ -76,6 +80,8 @@ class Trainer:
         trained: Sequence[str] | None = None,
         frozen: Sequence[str] = (),
         result: str | None = None,
+        weights: str | os.PathLike[str] | None = None,
+        head: Head | None = None,
         clip: Clip | None = None,
         groups: Sequence[ParameterGroup] = (),
         ema: float | None = None,
@@ -100,12 +106,15 @@ class Trainer:
             ema: a moving average a ← a + (1 - ema) · (p - a) of the parameters is kept, which begins as they do; see
                 `evaluate` and `export`.
             max_memory: of steps: bytes, `"8GiB"`, or `"60%"` of what they take without; the rest is computed again.
+            weights: a file to begin with in the place of the model's own, by name: safetensors, a PyTorch state dict, a
+                checkpoint. head: a new last layer, whose weights are drawn; the rest keeps its own.
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
                 optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase,
                 fraction done).
 
         Raises:
-            as parax.compile; UnsupportedOp where an operator has no gradient; ResourceLimit: max_memory is too little.
+            as parax.compile; UnsupportedOp where an operator has no gradient, or no new head fits; InvalidInput where
+            the weights do not; ResourceLimit: max_memory is too little.
         """
         limit = MemoryLimit.of(max_memory)
         usable = choose_cores(cores)
@@ -115,12 +124,15 @@ class Trainer:
         division = divided(exchange_named(exchange), usable, batch, accumulate, shards, instances)
         self.instances = len(division.placement.instances)
         self._rate = rate if rate is not None else lambda step: self.optimizer.lr
-        self._model: Settled = settled(model)
+        self._start = started(settled(model), None if weights is None else Path(weights), head, result)
+        if head is not None and head.alone and trained is None:
+            trained = [escape(name) for name in self._start.head]
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
         recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), division.rows,
                         division.n_gradients, result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
         setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
         self.program, initial, self.left_out = training_program(self._read, recipe, setting)
+        self._start.require(set(initial))
         self._parts, self._resident = predicted(self.program, division), resident_nbytes()
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, division)
@@ -130,7 +142,8 @@ class Trainer:
     def _read(self, names: Collection[str] | None, sizes: dict[str, int]) -> Graph:
         options = self._options
         fixed = {name: size for name, size in options.dims.items() if isinstance(size, int)}
-        return import_model(self._model, shapes=options.shapes or None, dims={**fixed, **sizes} or None, trained=names)
+        dims = {**fixed, **sizes} or None
+        return import_model(self._start.model, shapes=options.shapes or None, dims=dims, trained=names)
 
     def memory(self) -> TrainingMemory:
         """What the training takes, part by part: predicted when it was compiled, and measured now."""
@@ -259,7 +272,30 @@ class Trainer:
         Raises:
             UsageError: there is no average; the place cannot be written.
         """
-        with_initializers(self._model, self.state.values(average), path)
+        write_model(with_initializers(self._start.model, self.state.values(average)), path)
+
+    @reported
+    def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> Match:
+        """Go on with the parameters and running statistics of a file, by name; a moving average begins anew at
+        them, what the optimiser keeps besides stays.
+
+        Args:
+            path: .safetensors (a checkpoint, too), or a PyTorch state dict (.pt, .pth, .bin; needs torch).
+            strict: refuse a file that lacks names or has others.
+
+        Returns:
+            the names that the file lacks, and those that only it has.
+
+        Raises:
+            InvalidInput: see `strict`; another shape; another value of a weight that is not trained. UsageError,
+            InvalidData: the file cannot be read. Nothing is taken over.
+        """
+        return load(self.state, self._start.model, Path(path), strict)
+
+    @reported
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all weights by name, those that are not trained too, as `load` reads them: .safetensors or .pt."""
+        save(self.state.values(), self._start.model, Path(path))
 
     def close(self) -> None:
         """End the instances."""

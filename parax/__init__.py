@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import onnx_backend as onnx_backend
     from . import torch_backend as torch_backend
     from .compiler.api import compile as compile
+    from .compiler.frontend.head import Head as Head
     from .compiler.options import CompileOptions as CompileOptions
     from .compiler.trainer import Trainer as Trainer
     from .compiler.training.groups import ParameterGroup as ParameterGroup
@@ -54,6 +55,7 @@ _HOMES = {
     "torch_backend": ".torch_backend",
     "CompileOptions": ".compiler.options",
     "Trainer": ".compiler.trainer",
+    "Head": ".compiler.frontend.head",
     "SGD": ".compiler.training.optimizers.sgd",
     "Adam": ".compiler.training.optimizers.adam",
     "AdamW": ".compiler.training.optimizers.adam",

@@ -64,6 +64,13 @@ class TrainingState:
             raise UsageError("no moving average is kept of the parameters", where="average", expected="ema=0.999")
         return self._views[AVERAGE if average else "weights"] | self.statistics
 
+    def take(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Parameters and running statistics of these names become these; a moving average begins anew at them."""
+        for values in (self.values(), self._views.get(AVERAGE, {})):
+            for name, array in arrays.items():
+                if name in values:
+                    values[name][...] = array
+
     def next_vectors(self) -> Arrays:
         """Where an update writes, by the names of its outputs."""
         return {f"{name}.new": vector for name, vector in self._next.items()}
