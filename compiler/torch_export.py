@@ -85,7 +85,7 @@ def export(module: fx.GraphModule, args: Sequence[Any], weights: Iterable[int]) 
     """
     is_open = all(map(_is_tensor, _results(module.graph)))
     try:
-        with _quiet(), torch.inference_mode(False), torch.no_grad():
+        with quietly(), torch.inference_mode(False), torch.no_grad():
             pure, kept = _pure(module, {at: args[at].detach() for at in weights}, is_open)
             sizes = [_open_sizes(node) if is_open else {} for node in _placeholders(pure.graph)]
             shapes = tuple({axis: torch.export.Dim.AUTO for axis in axes} or None for axes in sizes)
@@ -97,7 +97,7 @@ def export(module: fx.GraphModule, args: Sequence[Any], weights: Iterable[int]) 
     except UnsupportedOp:
         raise
     except Exception as error:  # those of torch's exporters have no common base
-        raise UnsupportedOp("torch cannot export it to ONNX", where=WHERE, found=_first_line(error)) from error
+        raise UnsupportedOp("torch cannot export it to ONNX", where=WHERE, found=first_line(error)) from error
     _require_no_dice(model)
     inputs = tuple(at for at in kept if isinstance(args[at], torch.Tensor))
     fixed = {at: args[at] for at in kept if not isinstance(args[at], torch.Tensor)}
@@ -105,7 +105,7 @@ def export(module: fx.GraphModule, args: Sequence[Any], weights: Iterable[int]) 
     return Exported(model, inputs, _sizes(program), ranges, fixed)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Of what began it: the exporters wrap it in advice on how to report it to them."""
     while error.__cause__ is not None:
         error = error.__cause__
@@ -213,7 +213,7 @@ def _require_no_dice(model: Any) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Keep what torch's exporters tell those who write them from those who compile."""
     loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in loggers]
@@ -228,4 +228,4 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-__all__ = ["WHERE", "Exported", "export", "weights_of"]
+__all__ = ["WHERE", "Exported", "export", "first_line", "quietly", "weights_of"]

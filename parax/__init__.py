@@ -12,6 +12,7 @@ from .lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from . import onnx_backend as onnx_backend
+    from . import torch as torch
     from . import torch_backend as torch_backend
     from .compiler.api import compile as compile
     from .compiler.frontend.head import Head as Head
@@ -52,6 +53,7 @@ if not os.path.isdir(os.path.join(__path__[0], "compiler")):
 _HOMES = {
     "compile": ".compiler.api",
     "onnx_backend": ".onnx_backend",
+    "torch": ".torch",
     "torch_backend": ".torch_backend",
     "CompileOptions": ".compiler.options",
     "Trainer": ".compiler.trainer",
@@ -77,7 +79,7 @@ _HOMES = {
     ),
 }  # fmt: skip
 
-__all__ = ["__version__", *(name for name in _HOMES if name != "torch_backend")]  # torch is optional
+__all__ = ["__version__", *(name for name in _HOMES if name not in ("torch", "torch_backend"))]  # torch is optional
 __getattr__ = lazy_attributes(__name__, _HOMES)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = ("parax", "compiler", "runtime")
 GROUNDS = (*ROOMS, "tests", "benchmarks", "examples")
-FACES = ("parax/__init__", "parax/__main__", "parax/onnx_backend", "parax/torch_backend")
+FACES = ("parax/__init__", "parax/__main__", "parax/onnx_backend", "parax/torch", "parax/torch_backend")
 """Public names of what lies in the rooms: they know everything, lazily."""
 
 

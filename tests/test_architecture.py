@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "parax/models": set(),
     "parax/__init__": {"parax", "compiler", "runtime"},  # the public face, all of it lazy
     "parax/onnx_backend": {"parax/lazy", "compiler/onnx_backend"},  # that module by its public name
+    "parax/torch": {"parax/lazy", "compiler/torch_training"},  # likewise
     "parax/torch_backend": {"parax/lazy", "compiler/torch_backend"},  # likewise
     "parax/__main__": {"compiler/cli"},
     "compiler/options": BASE,

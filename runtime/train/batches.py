@@ -28,6 +28,20 @@ class Batches(Protocol):
         """Batches of an epoch; 0 where it is not known."""
 
 
+def named(batch: Any, names: Sequence[str]) -> Batch:
+    """A batch as arrays by name: of a mapping, or of a tuple in the order of `names`; torch's tensors are taken, too.
+
+    Raises:
+        InvalidInput: neither.
+    """
+    if isinstance(batch, Mapping):
+        return {name: np.asarray(value) for name, value in batch.items()}
+    if not isinstance(batch, (tuple, list)) or len(batch) != len(names):
+        raise InvalidInput("not a batch", expected=f"a mapping, or a tuple of {', '.join(names)}",
+                           found=type(batch).__name__)  # fmt: skip
+    return {name: np.asarray(value) for name, value in zip(names, batch, strict=True)}
+
+
 class IteratedBatches:
     """Batches of anything that can be gone through again and again, a pass an epoch, such as a torch DataLoader.
 
@@ -49,16 +63,8 @@ class IteratedBatches:
         for i, batch in enumerate(self._source):
             if i >= self._position:
                 self._position += 1
-                yield self._named(batch)
+                yield named(batch, self._names)
         self._epoch, self._position = self._epoch + 1, 0
-
-    def _named(self, batch: Any) -> Batch:
-        if isinstance(batch, Mapping):
-            return {name: np.asarray(value) for name, value in batch.items()}
-        if not isinstance(batch, (tuple, list)) or len(batch) != len(self._names):
-            raise InvalidInput("not a batch", expected=f"a mapping, or a tuple of {', '.join(self._names)}",
-                               found=type(batch).__name__)  # fmt: skip
-        return {name: np.asarray(value) for name, value in zip(self._names, batch, strict=True)}
 
     def state(self) -> dict[str, Any]:
         """See Batches."""
