@@ -113,9 +113,9 @@ class ModuleTrainer(Trainer):
         return super().step(named(batch, self.program.data))
 
     @reported
-    def evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
+    def evaluate(self, batches: Iterable[Any], average: bool = False) -> dict[str, float]:
         """See Trainer.evaluate; batches as of `step`."""
-        return super().evaluate(named(batch, self.program.data) for batch in batches)
+        return super().evaluate((named(batch, self.program.data) for batch in batches), average)
 
     @reported
     def fit(self, *args: Any, **more: Any) -> Progress:

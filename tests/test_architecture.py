@@ -47,7 +47,10 @@ MAY_IMPORT = {
         "compiler/options", "compiler/ir", "compiler/costs", "compiler/kernel_ir", "compiler/targets",
         "compiler/backend", "runtime",
     },
-    "compiler/training": BASE | {"compiler/options", "compiler/ir", "compiler/passes", "compiler/training"},
+    "compiler/training": BASE | {
+        "compiler/options", "compiler/ir", "compiler/passes", "compiler/training",
+        "compiler/frontend/head", "runtime/train/schedules", "runtime/train/data/transforms",
+    },  # the last three are tables of a job file
     "compiler/planner": BASE | {
         "compiler/options", "compiler/ir", "compiler/targets", "compiler/passes", "compiler/costs", "compiler/backend",
         "compiler/planner", "compiler/contest", "compiler/samples", "compiler/sizes", "runtime",
@@ -65,13 +68,14 @@ ONLY = {
     "PIL": ("compiler/commands/pictures.py", "runtime/train"),
     "pyarrow": ("runtime/train/data",),
     "sklearn": ("runtime/train/data",),
-    "altair": ("runtime/profiling/page.py",),
-    "vl_convert": ("runtime/profiling/page.py",),
+    "altair": ("runtime/charts.py",),
+    "vl_convert": ("runtime/charts.py",),
+    "tensorboardX": ("runtime/train/events.py",),
 }
 # Imports inside a function: optional packages, and modules whose start must be quick.
 OPTIONAL = {
     "safetensors", "altair", "vl_convert", "onnxruntime", "openvino", "ml_dtypes", "mpi4py", "torch", "PIL", "pyarrow",
-    "sklearn",
+    "sklearn", "tensorboardX",
 }  # fmt: skip
 LAZY = {
     "compiler/commands": "a verb loads what does its work when it runs, so that --help is quick",

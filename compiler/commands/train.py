@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,9 @@ from ...files import check_writable, write_whole
 from .console import Console, Progress, Table
 
 if TYPE_CHECKING:
+    from ...runtime.train.batches import Batches
     from ...runtime.train.data.dataset import Dataset
+    from ...runtime.train.data.transforms import Transform
     from ..trainer import Trainer
     from ..training.job import Job
 
@@ -48,15 +49,19 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     job = read_job(args.job)
     output = job.place(job.model.output)
     check_writable(output)
+    check_log(job)
     train = open_dataset(job.data.train, job.folder)
     test = None if job.data.test is None else open_dataset(job.data.test, job.folder)
     with console.progress("compile") as progress:
         trainer = made(job, train, progress, args.dump)
     began = time.perf_counter()
-    with trainer, logged(job, args.resume == "never") as log:
+    resume = args.resume == "auto" and job.checkpoints is not None
+    with trainer, logged(job, resume) as log:
         _tell(console, trainer)
         with console.progress("train") as progress:
-            found = _fit(trainer, job, train, test, _watched(log, progress, trainer, job, train), args.resume == "auto")
+            batches = _batches(job, trainer, train, console)
+            noted = _watched(log, progress, trainer, job, train)
+            found = _fit(trainer, job, batches, _tests(job, trainer, test), noted, resume)
         trainer.export(output, average=job.train.ema is not None)
         console.note(str(trainer.memory()))
     _report(console, job, output, found, time.perf_counter() - began)
@@ -76,6 +81,7 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
     return Trainer(
         job.place(job.model.path), job.loss, job.optimizer, batch=job.train.batch, shards=job.train.shards,
         instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
+        weights=None if job.model.weights is None else job.place(job.model.weights), head=job.head,
         clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate,
         max_memory=job.train.max_memory, progress=progress,
         options=CompileOptions(dump=dump),
@@ -83,14 +89,47 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
     )  # fmt: skip
 
 
-def _fit(
-    trainer: Trainer, job: Job, train: Dataset, test: Dataset | None,
-    log: Callable[[dict[str, Any]], None], resume: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """The last evaluation, and how far it came."""
+def _batches(job: Job, trainer: Trainer, train: Dataset, console: Console) -> Batches:
+    """What an epoch goes through: the data set behind its transforms."""
+    from ...runtime.train.data.adaptive import AdaptiveLoader
     from ...runtime.train.data.dataset import fitted
     from ...runtime.train.data.loader import Loader
 
+    data, finds = job.data, job.data.workers == "auto"
+    loader = Loader(fitted(train, trainer.program.data), trainer.batch, seed=data.seed, shuffle=data.shuffle,
+                    workers=1 if finds else int(data.workers), kind=data.loaders,
+                    transforms=_transforms(job, trainer))  # fmt: skip
+    return AdaptiveLoader(loader, lambda balance: console.note(str(balance))) if finds else loader
+
+
+def _tests(job: Job, trainer: Trainer, test: Dataset | None) -> Dataset | None:
+    """The data set of evaluations behind its transforms."""
+    from ...runtime.train.data.dataset import fitted
+    from ...runtime.train.data.transforms import Transformed
+
+    if test is None:
+        return None
+    transforms = _transforms(job, trainer, of_tests=True)
+    return Transformed(fitted(test, trainer.program.data), transforms, job.data.seed) if transforms else test
+
+
+def _transforms(job: Job, trainer: Trainer, of_tests: bool = False) -> tuple[Transform, ...]:
+    """Those of a job, for the model's first input and the labels where they name no tensor."""
+    from ...runtime.train.program import LABELS
+    from ..training.transforms import transforms_of, without_random
+
+    first = trainer.program.data[0]
+    if of_tests and job.data.test_transforms is not None:
+        return transforms_of(job.data.test_transforms, "data.test_transforms", first, LABELS)
+    found = transforms_of(job.data.transforms, "data.transforms", first, LABELS)
+    return without_random(found) if of_tests else found
+
+
+def _fit(
+    trainer: Trainer, job: Job, batches: Batches, test: Dataset | None,
+    log: Callable[[dict[str, Any]], None], resume: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The last evaluation, and how far it came."""
     last: dict[str, Any] = {}
 
     def kept(record: dict[str, Any]) -> None:
@@ -98,14 +137,12 @@ def _fit(
             last.update(record["evaluation"], epoch=record["epoch"], step=record["step"])
         log(record)
 
-    data, own = job.data, job.checkpoints
-    loader = Loader(fitted(train, trainer.program.data), trainer.batch, seed=data.seed, shuffle=data.shuffle,
-                    workers=data.workers)  # fmt: skip
+    own = job.checkpoints
     place = None if own is None else job.place(own.folder)
     more: dict[str, Any] = {} if own is None else {"every": own.every, "keep": own.keep}
     done = trainer.fit(
-        loader, job.train.epochs, test=test, checkpoints=place, resume=resume and place is not None,
-        patience=job.train.patience, metric=job.train.metric, average=job.train.ema is not None, log=kept, **more,
+        batches, job.train.epochs, test=test, checkpoints=place, resume=resume, patience=job.train.patience,
+        metric=job.train.metric, average=job.train.ema is not None, log=kept, **more,
     )  # fmt: skip
     return {**last, "epochs": done.epochs, "steps": trainer.state.steps, **trainer.counters().per_step()}
 
@@ -127,19 +164,59 @@ def _watched(
     return note
 
 
+def check_log(job: Job) -> None:
+    """Refuse a log that cannot be before the work rather than after it. Raises UsageError."""
+    from ...runtime.charts import altair
+
+    for path in (job.log.file, job.log.report):
+        if path is not None:
+            check_writable(job.place(path))
+    if job.log.report is not None:
+        altair()
+
+
 @contextmanager
-def logged(job: Job, anew: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What writes records to the job's log, a line each; nowhere without one."""
-    if job.log.file is None:
-        yield lambda record: None
-        return
-    path = job.place(job.log.file)
-    try:
-        file = path.open("w" if anew else "a", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise UsageError("the log cannot be written", where=str(path), found=error.strerror) from error
-    with file:
-        yield lambda record: print(json.dumps(record), file=file)
+def logged(job: Job, resume: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What notes records wherever the job says: behind those of the last checkpoint, or anew. The report is at the end.
+
+    Raises:
+        UsageError: a place cannot be written.
+    """
+    from ...runtime.train.checkpoint import Checkpoints
+    from ...runtime.train.events import Events
+    from ...runtime.train.records import Records
+    from ...runtime.train.report import report
+
+    own, steps = job.log, 0
+    if resume and job.checkpoints is not None:
+        steps = Checkpoints(job.place(job.checkpoints.folder)).last_steps()
+    seen: list[dict[str, Any]] = []
+    sinks: list[Callable[[dict[str, Any]], None]] = [] if own.report is None else [seen.append]
+    with ExitStack() as stack:
+        if own.file is not None:
+            records = stack.enter_context(Records(job.place(own.file), steps))
+            seen += records.kept
+            sinks.append(records.write)
+        if own.tensorboard is not None:
+            events = Events(job.place(own.tensorboard), steps)
+            stack.callback(events.close)
+            sinks.append(events.write)
+
+        def write(record: dict[str, Any]) -> None:
+            for sink in sinks:
+                sink(record)
+
+        def close() -> None:
+            if own.report is not None:
+                write_whole(job.place(own.report), report(seen, f"parax train {job.model.path}"))
+
+        try:
+            yield write
+        except BaseException:
+            with suppress(UsageError):  # what ended the training is what is told
+                close()
+            raise
+        close()
 
 
 def _tell(console: Console, trainer: Trainer) -> None:

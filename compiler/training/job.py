@@ -14,6 +14,8 @@ else:
     import tomli as tomllib
 
 from ...errors import UsageError
+from ...runtime.train.schedules import Shape
+from ..frontend.head import Head
 from .groups import ParameterGroup
 from .losses import Loss, loss_named
 from .optimizers.adam import Adam, AdamW
@@ -22,6 +24,7 @@ from .optimizers.lamb import LAMB
 from .optimizers.rmsprop import Adagrad, RMSprop
 from .optimizers.sgd import SGD
 from .tables import check_key, read_table
+from .transforms import transforms_of
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {cls.name: cls for cls in (SGD, Adam, AdamW, LAMB, Adagrad, RMSprop)}
 TEMPLATE = """\
@@ -33,13 +36,23 @@ output = "trained.onnx"         # where the trained model goes, with all names a
 # result = "logits"             # the output that the loss is of; the first
 # trained = ["head.*"]          # patterns of names of the parameters to train; all that the loss depends on
 # frozen = ["embedding*"]       # patterns of those that stay as they are; none
+# weights = "start.safetensors" # weights to begin with, by name; or a PyTorch state dict (.pt)
+
+# [head]                        # a new last layer, drawn by a seed
+# classes = 10
+# init = "glorot"               # or he
+# seed = 0
+# alone = false                 # whether it alone is trained
 
 [data]
 train = { kind = "npz", path = "train.npz" }  # the model's inputs and labels; docs/data.md has the kinds of data
 # test = { kind = "npz", path = "test.npz" }  # evaluated after each epoch; none
 # seed = 0                      # of the order, a new one in each epoch
 # shuffle = true
-# workers = 0                   # threads that load ahead
+# workers = 0                   # that load ahead; "auto" finds the fewest that keep up
+# loaders = "threads"           # what they are; or processes
+# transforms = [{ kind = "normalise", mean = 0.5, std = 0.25 }]  # or crop, flip, resize, one-hot, mix-up: docs/data.md
+# test_transforms = []          # of the test; those that are not random
 
 [loss]
 name = "softmax_cross_entropy"  # or nll, mse, mae, binary_cross_entropy, own (the model computes it)
@@ -90,6 +103,8 @@ folder = "checkpoints"
 
 [log]
 file = "log.jsonl"              # a line of JSON per step and evaluation
+# report = "report.html"        # the curves, a page by itself; needs parax[report]
+# tensorboard = "runs"          # folder for TensorBoard's events; needs parax[tensorboard]
 """
 
 
@@ -102,17 +117,32 @@ class ModelTable:
     result: str | None = None
     trained: tuple[str, ...] | None = None
     frozen: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
 class DataTable:
-    """[data]."""
+    """[data]. test_transforms: None for those of `transforms` that are not random."""
 
     train: dict[str, Any]
     test: dict[str, Any] | None = None
     seed: int = 0
     shuffle: bool = True
-    workers: int = 0
+    workers: int | str = 0
+    loaders: str = "threads"
+    transforms: tuple[dict[str, Any], ...] = ()
+    test_transforms: tuple[dict[str, Any], ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: no such number or kind of workers, transforms that are none."""
+        if self.workers != "auto" and not isinstance(self.workers, int):
+            raise UsageError("no number of workers", where="data.workers", expected='a whole number, or "auto"',
+                             found=repr(self.workers)[:60])  # fmt: skip
+        if self.loaders not in ("threads", "processes"):
+            raise UsageError("no such workers", where="data.loaders", expected="threads or processes",
+                             found=repr(self.loaders)[:60])  # fmt: skip
+        transforms_of(self.transforms, "data.transforms")
+        transforms_of(self.test_transforms or (), "data.test_transforms")
 
 
 @dataclass(frozen=True)
@@ -142,18 +172,6 @@ class ExchangeTable:
 
 
 @dataclass(frozen=True)
-class ScheduleTable:
-    """[schedule]; runtime/train/schedules.py says what they are."""
-
-    shape: str = "constant"
-    warmup: int = 0
-    least: float = 0.0
-    factor: float = 0.1
-    period: int = 1
-    power: float = 1.0
-
-
-@dataclass(frozen=True)
 class CheckpointTable:
     """[checkpoints]."""
 
@@ -167,6 +185,8 @@ class LogTable:
     """[log]."""
 
     file: str | None = None
+    report: str | None = None
+    tensorboard: str | None = None
 
 
 @dataclass(frozen=True)
@@ -182,8 +202,9 @@ class Job:
     clip_norm: float | None = None
     clip_value: float | None = None
     groups: tuple[ParameterGroup, ...] = ()
-    schedule: ScheduleTable = field(default_factory=ScheduleTable)
+    schedule: Shape = field(default_factory=Shape)
     exchange: ExchangeTable = field(default_factory=ExchangeTable)
+    head: Head | None = None
     checkpoints: CheckpointTable | None = None
     log: LogTable = field(default_factory=LogTable)
 
@@ -192,7 +213,7 @@ class Job:
         return self.folder / path
 
 
-_TABLES = ["model", "data", "loss", "optimizer", "groups", "schedule", "train", "exchange", "checkpoints", "log"]
+_TABLES = ["model", "head", "data", "loss", "optimizer", "groups", "schedule", "train", "exchange", "checkpoints", "log"]
 
 
 def read_job(path: Path) -> Job:
@@ -222,10 +243,11 @@ def _job(document: Mapping[str, Any], folder: Path) -> Job:
         read_table(TrainTable, document.get("train", {}), "train"),
         loss_named(loss.pop("name", "softmax_cross_entropy"), **loss), optimizer, **clip,
         groups=_groups(document.get("groups", [])),
-        schedule=read_table(ScheduleTable, document.get("schedule", {}), "schedule"),
+        schedule=read_table(Shape, document.get("schedule", {}), "schedule"),
         exchange=read_table(ExchangeTable, document.get("exchange", {}), "exchange"),
         checkpoints=read_table(CheckpointTable, document["checkpoints"], "checkpoints")
         if "checkpoints" in document else None,
+        head=read_table(Head, document["head"], "head") if "head" in document else None,
         log=read_table(LogTable, document.get("log", {}), "log"),
     )  # fmt: skip
 

@@ -52,13 +52,22 @@ def _value(value: Any, type_: Any, where: str) -> Any:
             return value
         if get_origin(choice) is dict and isinstance(value, dict):
             return value
-        is_list = get_origin(choice) in (tuple, Sequence) and isinstance(value, list)
-        if is_list and all(isinstance(v, str) for v in value):
-            return tuple(value)
-    expected = " or ".join(_NAMES.get(get_origin(c) or c, str(c)) for c in choices if c is not NoneType)
+        if get_origin(choice) in (tuple, Sequence) and isinstance(value, list):
+            each = get_args(choice)
+            if Ellipsis in each or len(each) in (1, len(value)):
+                return tuple(_value(v, each[0], where) for v in value)
+    expected = " or ".join(_worded(c) for c in choices if c is not NoneType)
     raise UsageError("a value of another type", where=where, expected=expected, found=repr(value)[:60])
 
 
 _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
-                          tuple: "a list of texts", Sequence: "a list of texts",
                           dict: "a table"}  # fmt: skip
+
+
+def _worded(type_: Any) -> str:
+    """A type as messages call it."""
+    inner = get_args(type_)
+    if get_origin(type_) not in (tuple, Sequence):
+        return _NAMES.get(get_origin(type_) or type_, str(type_))
+    count = "a list" if Ellipsis in inner or len(inner) == 1 else f"{len(inner)}"
+    return f"{count}, each {_worded(inner[0])}"

@@ -1,39 +1,19 @@
 """A profile as one page of HTML that needs no network: timeline of the cores, roofline, operators, memory over time.
 
-Owns what is drawn. Altair describes the charts, vl-convert brings the scripts that draw them. Names are the model's:
-nothing of them may end the script that they stand in.
+Owns what is drawn.
 """
 
 from __future__ import annotations
 
-import json
-from html import escape
 from typing import Any
 
-from ...errors import UsageError
+from ..charts import altair, page_of_charts
 from .text import html, tables
 from .watch import NO_CORE
 
-SCRIPT = "window.vegaEmbed = vegaEmbed;"  # what the bundle does besides
 WIDTH = 1000  # pixels
 MOST_BARS, MOST_OPERATORS = 4000, 30
 LEAST_INTENSITY = 0.1  # flops a byte, where the roofline's axis begins at the latest
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 14px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; color: #222 }}
-h1 {{ font-size: 1.4em }} h2 {{ font-size: 1.1em; margin-top: 2em }}
-table {{ border-collapse: collapse; margin: 1em 0 }} caption {{ text-align: left; font-weight: bold }}
-th, td {{ padding: 2px 12px 2px 0; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }}
-p {{ max-width: 60em }}
-</style>
-<script>{script}</script></head>
-<body><h1>{title}</h1><p>{facts}</p>{charts}<h2>Tables</h2>{tables}
-<script>
-for (const [place, spec] of Object.entries({specs})) vegaEmbed("#" + place, spec, {{renderer: "svg", actions: false}});
-</script></body></html>
-"""
 
 
 def page(document: dict[str, Any]) -> str:
@@ -42,22 +22,10 @@ def page(document: dict[str, Any]) -> str:
     Raises:
         UsageError: altair or vl-convert is missing.
     """
-    try:
-        import altair as alt
-        import vl_convert
-    except ImportError as error:
-        raise UsageError("a page needs altair and vl-convert", found=error, hint="pip install 'parax[report]'; "
-                         "a .json file needs neither") from error  # fmt: skip
+    alt = altair()
     drawn = [(title, text, chart) for title, text, make in CHARTS if (chart := make(alt, document)) is not None]
-    specs = {f"chart{i}": chart.to_dict() for i, (_, _, chart) in enumerate(drawn)}
-    charts = "".join(f'<h2>{escape(title)}</h2><p>{escape(text)}</p><div id="chart{i}"></div>'
-                     for i, (title, text, _) in enumerate(drawn))  # fmt: skip
     facts = f"{document['cpu']}; code {document['target']}; {tables(document)[0].title}"
-    return _PAGE.format(
-        title=f"parax profile of {escape(document['plan'])}", facts=escape(facts), charts=charts,
-        tables=html(document), script=vl_convert.javascript_bundle(SCRIPT),
-        specs=json.dumps(specs).replace("<", "\\u003c"),
-    )  # fmt: skip
+    return page_of_charts(f"parax profile of {document['plan']}", facts, drawn, html(document))
 
 
 def _timeline(alt: Any, document: dict[str, Any]) -> Any:

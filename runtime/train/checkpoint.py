@@ -107,6 +107,11 @@ class Checkpoints:
         found = [(int(m[1]), p) for p in self.folder.iterdir() if (m := _NAME.fullmatch(p.name))]
         return [path for _, path in sorted(found)]
 
+    def last_steps(self) -> int:
+        """Steps that were done at the newest; 0 where there is none."""
+        paths = self.paths()
+        return int(_NAME.fullmatch(paths[-1].name)[1]) if paths else 0  # type: ignore[index]
+
     def last(self) -> Checkpoint | None:
         """The newest, or None."""
         paths = self.paths()

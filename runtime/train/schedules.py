@@ -12,19 +12,17 @@ RISE = 0.3  # share of a one-cycle's steps in which it rises; Smith and Topin, 2
 START, END = 25.0, 1e4  # what the greatest rate is divided by at its beginning; the first one, at its end
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The rate of step t, counted from 0, of `steps` in all.
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How the rate goes over the steps, whatever their number and its greatest are.
 
     Attributes:
-        lr: the greatest rate. shape: constant; step: times `factor` every `period` steps; cosine: to `least` by half a
-            cosine (Loshchilov and Hutter, 2017); polynomial: lr · (1 - t / steps)^power, not below `least`; one-cycle:
-            up by a cosine from lr / 25, then down to a ten-thousandth of that.
+        shape: constant; step: times `factor` every `period` steps; cosine: to `least` by half a cosine (Loshchilov and
+            Hutter, 2017); polynomial: lr · (1 - t / steps)^power, not below `least`; one-cycle: up by a cosine from
+            lr / 25, then down to a ten-thousandth of that.
         warmup: steps in which the rate rises from lr / warmup in equal parts, before the shape begins.
     """
 
-    lr: float
-    steps: int
     shape: str = "constant"
     warmup: int = 0
     least: float = 0.0
@@ -36,11 +34,29 @@ class Schedule:
         """Raises UsageError: a setting out of range."""
         if self.shape not in SHAPES:
             raise UsageError("no such schedule", where="schedule", expected=", ".join(SHAPES), found=self.shape[:60])
-        for name, ok in (("steps", self.steps >= 1), ("warmup", 0 <= self.warmup < max(self.steps, 1)),
-                         ("period", self.period >= 1), ("least", 0 <= self.least <= self.lr),
+        for name, ok in (("warmup", self.warmup >= 0), ("period", self.period >= 1), ("least", self.least >= 0),
                          ("factor", self.factor > 0), ("power", self.power > 0)):  # fmt: skip
-            if not ok:
-                raise UsageError("out of range", where=f"schedule: {name}", found=getattr(self, name))
+            self.require(ok, name)
+
+    def require(self, ok: bool, name: str) -> None:
+        """Refuse a setting. Raises UsageError."""
+        if not ok:
+            raise UsageError("out of range", where=f"schedule: {name}", found=getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Schedule(Shape):
+    """The rate of step t, counted from 0, of `steps` in all. lr: the greatest rate."""
+
+    lr: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: a setting out of range."""
+        super().__post_init__()
+        for name, ok in (("steps", self.steps >= 1), ("warmup", self.warmup < max(self.steps, 1)),
+                         ("least", self.least <= self.lr)):  # fmt: skip
+            self.require(ok, name)
 
     def __call__(self, step: int) -> float:
         """The rate of a step."""

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+import parax
 from commanding import run_here
 from parax.compiler.training.groups import ParameterGroup
 from parax.compiler.training.job import TEMPLATE, read_job
@@ -91,12 +92,12 @@ def test_too_little_memory_is_refused(folder: Path) -> None:
 def test_the_template_is_a_job(folder: Path) -> None:
     job = read_job(folder / "job.toml")
     assert job.optimizer.lr == 0.1 and job.train.batch == 20 and job.checkpoints is not None
-    keys = (" = ", "[[")
-    uncommented = "\n".join(line.removeprefix("# ") if any(k in line for k in keys) else line
-                            for line in TEMPLATE.splitlines())  # fmt: skip
+    lines = TEMPLATE.splitlines()
+    uncommented = "\n".join(s.removeprefix("# ") if " = " in s or s.startswith("# [") else s for s in lines)
     (folder / "all.toml").write_text(uncommented)
     every = read_job(folder / "all.toml")
     assert every.clip_norm == 1.0 and every.schedule.warmup == 0 and every.model.frozen == ("embedding*",)
+    assert every.head == parax.Head(10) and every.data.transforms[0]["kind"] == "normalise"
     assert every.groups == (ParameterGroup(max_rank=1, weight_decay=0.0),) and every.train.ema == 0.999
 
 
@@ -133,6 +134,16 @@ def test_a_job_may_have_groups_and_an_average(folder: Path) -> None:
         ("[model]", "[model", 2, "no TOML"),
         ("[schedule]", "[[groups]]\nlr_scale = -1\n[schedule]", 2, "out of range"),
         ("[schedule]", "[groups]\nlr_scale = 1\n[schedule]", 2, "not a list of tables"),
+        ("# workers = 0", 'workers = "many"', 2, '"auto"'),
+        ("# loaders =", 'loaders = "fibres" #', 2, "threads or processes"),
+        ("# transforms = [{", 'transforms = [{ kind = "blur" }] # [{', 2, "crop"),
+        ("# transforms = [{", 'transforms = [{ kind = "flip", probabilty = 1 }] # [{', 2, "did you mean probability?"),
+        ("# transforms = [{", 'transforms = [{ kind = "crop", size = [1, 2, 3] }] # [{', 2, "transforms[0].size"),
+        ("# transforms = [{", 'transforms = [{ kind = "crop", size = 4 }] # [{', 2, "a transform of images"),
+        ("# weights =", 'weights = "none.safetensors" #', 2, "no such file"),
+        ("# [head]", "[head]\nclasses = 0 #", 2, "head.classes"),
+        ("# [head]", '[head]\nclasses = 3\ninit = "zeros" #', 2, "head.init"),
+        ("# report =", 'report = "no/report.html" #', 2, "no such folder"),
         ('# frozen = ["embedding*"]', 'frozen = ["*"]', 4, "nothing can be trained"),
     ],
 )
@@ -153,3 +164,100 @@ def test_files_that_do_not_fit(folder: Path) -> None:
     (folder / "train.npz").write_bytes(b"PK nonsense")
     assert run_here("main", ["train", job]).returncode == 4
     assert run_here("main", ["train", str(folder / "none.toml")]).returncode == 2
+
+
+def records(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_what_a_killed_training_noted_is_noted_once(folder: Path) -> None:
+    change(folder, "# every = 0", "every = 3")
+    train(folder)
+    whole = [{**record, "rows_per_second": 0} for record in records(folder)]
+    last, *_ = sorted((folder / "checkpoints").glob("step-*"))  # as if it had been killed a little later
+    for path in (folder / "checkpoints").glob("step-*"):
+        if path != last:
+            path.unlink()
+    with (folder / "log.jsonl").open("a") as file:
+        file.write('{"step": 101, "lo')
+    train(folder)
+    assert [{**record, "rows_per_second": 0} for record in records(folder)] == whole
+    (folder / "log.jsonl").write_text("no log\n")
+    done = run_here("main", ["train", str(folder / "job.toml")])
+    assert done.returncode == 2 and "not the log of a training" in done.stderr
+
+
+def test_without_checkpoints_it_begins_again(folder: Path) -> None:
+    change(folder, '[checkpoints]\nfolder = "checkpoints"', "")
+    assert train(folder)["steps"] == train(folder)["steps"] == 100
+    assert len(records(folder)) == 110
+
+
+def test_a_report_and_events_have_the_curves(folder: Path) -> None:
+    pytest.importorskip("altair", reason="altair is an extra: pip install 'parax[report]'")
+    pytest.importorskip("tensorboardX", reason="tensorboardX is an extra: pip install 'parax[tensorboard]'")
+    change(folder, "# report =", "report =")
+    change(folder, "# tensorboard =", "tensorboard =")
+    found = train(folder)
+    page = (folder / "report.html").read_text()
+    assert "100 steps, 10 evaluations" in page and f"{found['accuracy']:.6g}" in page
+    assert all(f"<h2>{name}</h2>" in page for name in ("Loss", "Accuracy", "Learning rate", "Gradient", "Speed"))
+    body = page.rsplit("</head>", 1)[1]
+    assert "src=" not in body and "href=" not in body  # it needs no network
+    curves = events(folder / "runs")
+    noted = records(folder)
+    assert curves["train/loss"] == [(r["step"], pytest.approx(r["loss"])) for r in noted if "loss" in r]
+    tests = [(r["step"], pytest.approx(r["evaluation"]["accuracy"])) for r in noted if "evaluation" in r]
+    assert curves["test/accuracy"] == tests and set(curves) >= {"train/rate", "train/norm", "test/loss"}
+
+
+def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Curves of the event files of a folder: records of a length, its checksum, an Event and its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        while content:
+            length = int.from_bytes(content[:8], "little")
+            event, content = Event.FromString(content[12 : 12 + length]), content[16 + length :]
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_a_training_that_fails_leaves_its_report(folder: Path) -> None:
+    pytest.importorskip("altair", reason="altair is an extra: pip install 'parax[report]'")
+    change(folder, "# report =", "report =")
+    change(folder, "lr = 0.1", "lr = 1e30")
+    assert run_here("main", ["train", str(folder / "job.toml")]).returncode == 5
+    assert "steps, 0 evaluations" in (folder / "report.html").read_text()
+
+
+def test_a_new_head_and_weights_of_a_file(folder: Path) -> None:
+    with parax.Trainer(folder / "model.onnx") as trainer:
+        trainer.save(folder / "start.safetensors")
+    change(folder, "# weights =", "weights =")
+    change(folder, "# [head]", "[head]")
+    change(folder, "# classes = 10", "classes = 5")
+    change(folder, "# alone = false", "alone = true")
+    train(folder)
+    old, new = (
+        {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(folder / name).graph.initializer}
+        for name in ("model.onnx", "trained.onnx")
+    )
+    assert new["w2"].shape == (5, 8) and new["b2"].shape == (5,)
+    for name in ("w1", "b1"):
+        np.testing.assert_array_equal(new[name], old[name])
+
+
+def test_transforms_and_workers_that_are_found(folder: Path) -> None:
+    change(folder, "# workers = 0", 'workers = "auto" # 0')
+    change(folder, "# transforms =", "transforms =")
+    change(folder, "mean = 0.5, std = 0.25", "mean = 0.0, std = 1.0")
+    done = run_here("main", ["train", str(folder / "job.toml"), "--format", "json"])
+    assert done.returncode == 0 and "loader workers (was 1)" in done.stderr, done.stderr
+    assert json.loads(done.stdout)["accuracy"] > 0.9
+    change(folder, "std = 1.0", "std = 1e6")  # of the test, too
+    change(folder, "epochs = 10", "epochs = 1")
+    assert train(folder, "--resume", "never")["accuracy"] < 0.9

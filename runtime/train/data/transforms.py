@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ....errors import InvalidData, UsageError
-from .dataset import Batch, Specs, worded
+from .dataset import Batch, Dataset, Specs, worded
 
 
 @dataclass(frozen=True)
@@ -226,3 +226,27 @@ def transformed(batch: Batch, transforms: Sequence[Transform], seed: int, epoch:
     for stage, transform in enumerate(transforms):
         batch = transform(batch, Draw(seed, epoch, indices, stage))
     return {name: np.ascontiguousarray(values) for name, values in batch.items()}
+
+
+class Transformed:
+    """A data set whose samples are treated alike in every epoch, such as those of a test.
+
+    Raises:
+        UsageError: a transform does not fit the data.
+    """
+
+    def __init__(self, whole: Dataset, transforms: Sequence[Transform], seed: int = 0) -> None:
+        self._whole, self._transforms, self._seed = whole, tuple(transforms), seed
+        self._specs = transformed_specs(whole.specs, self._transforms)
+
+    @property
+    def specs(self) -> Specs:
+        """See Dataset."""
+        return dict(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def take(self, indices: np.ndarray) -> Batch:
+        """See Dataset."""
+        return transformed(self._whole.take(indices), self._transforms, self._seed, 0, indices)
