@@ -70,13 +70,13 @@ class Records:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a log, but a last line that was cut off; none where there is no file.
+    """The records of a log, but a last line that was cut off; none where there is no file, or a device.
 
     Raises:
         UsageError: it cannot be read, or is no log.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         records = [json.loads(line) for line in lines if line.endswith("\n")]
         if not all(isinstance(record, dict) and isinstance(record.get("step"), int) for record in records):
             raise ValueError("a line that is no record of a step")
