@@ -213,7 +213,8 @@ class Job:
         return self.folder / path
 
 
-_TABLES = ["model", "head", "data", "loss", "optimizer", "groups", "schedule", "train", "exchange", "checkpoints", "log"]
+_TABLES = ["model", "head", "data", "loss", "optimizer", "groups", "schedule", "train", "exchange", "checkpoints",
+           "log"]  # fmt: skip
 
 
 def read_job(path: Path) -> Job:
