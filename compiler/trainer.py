@@ -22,7 +22,7 @@ from ..runtime.train.checkpoint import Checkpoints
 from ..runtime.train.data.dataset import ArrayDataset, Dataset, fitted
 from ..runtime.train.data.loader import Loader
 from ..runtime.train.evaluation import evaluate
-from ..runtime.train.exchange.division import divided
+from ..runtime.train.exchange.division import Division, divided
 from ..runtime.train.exchange.settings import Exchange, exchange_named
 from ..runtime.train.exchange.traffic import Counters
 from ..runtime.train.loop import Plan, Progress, Record, fit
@@ -118,9 +118,7 @@ class Trainer:
         """
         limit = MemoryLimit.of(max_memory)
         usable = choose_cores(cores)
-        self.optimizer = optimizer if optimizer is not None else SGD(lr=0.01)
-        if not isinstance(self.optimizer, Optimizer):
-            raise UsageError("no optimiser", where="optimizer", found=repr(optimizer)[:100])
+        self.optimizer = _optimizer(optimizer)
         division = divided(exchange_named(exchange), usable, batch, accumulate, shards, instances)
         self.instances = len(division.placement.instances)
         self._rate = rate if rate is not None else lambda step: self.optimizer.lr
@@ -133,6 +131,10 @@ class Trainer:
         setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
         self.program, initial, self.left_out = training_program(self._read, recipe, setting)
         self._start.require(set(initial))
+        self._begin(initial, division, usable)
+
+    def _begin(self, initial: Mapping[str, np.ndarray], division: Division, usable: Sequence[int]) -> None:
+        """The state before the first step, and the instances."""
         self._parts, self._resident = predicted(self.program, division), resident_nbytes()
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, division)
@@ -318,6 +320,14 @@ def _share(name: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise UsageError("out of range", where=name, expected="0 or more, below 1", found=repr(value)[:60])
     return float(value)
+
+
+def _optimizer(given: Optimizer | None) -> Optimizer:
+    """The given one, or the default. Raises UsageError for what is none."""
+    found = given if given is not None else SGD(lr=0.01)
+    if not isinstance(found, Optimizer):
+        raise UsageError("no optimiser", where="optimizer", found=repr(given)[:100])
+    return found
 
 
 __all__ = ["Trainer"]
