@@ -70,6 +70,7 @@ class TrainingState:
             for name, array in arrays.items():
                 if name in values:
                     values[name][...] = array
+        self.restored += 1
 
     def next_vectors(self) -> Arrays:
         """Where an update writes, by the names of its outputs."""

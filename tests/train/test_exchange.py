@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,22 @@ def test_every_instance_of_a_ring_has_the_same_weights() -> None:
         again = trained(own)
         restarted(own, start)  # as from a checkpoint: the others follow
         assert_same_bits(trained(own), again)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_weights_of_a_file_are_every_instances(name: str, tmp_path: Path) -> None:
+    with trainer() as one, trainer(name, 2) as own:
+        one.save(tmp_path / "start.safetensors")
+        trained(one)
+        trained(own)
+        for each in (one, own):
+            each.load(tmp_path / "start.safetensors")
+        start = one.parameters
+        assert_same_bits(own.parameters, start)
+        scheme: Any = own._stepper.scheme
+        scheme.begin(0.1)
+        for instance in range(2):
+            assert_same_bits(dict(scheme.parameters(instance)), start)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
