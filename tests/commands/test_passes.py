@@ -74,7 +74,7 @@ def test_the_passes_of_a_level_can_be_given_back_and_make_the_same_plan(model: P
 
 def test_only_what_is_named_runs_and_the_plan_says_so(model: Path) -> None:
     plain = parax.compile(model, options=CompileOptions(passes="assign-layouts,fuse-elementwise{max_nodes=2}"))
-    steps = "steps(separate-outputs,write-in-place,read-in-place)"
+    steps = "steps(separate-outputs,write-in-place,read-in-place,overwrite-inputs)"
     assert plain.manifest.provenance["passes"] == f"assign-layouts,fuse-elementwise{{max_nodes=2}},{steps}"
     assert "Identity" in plain.graph and "DepthwisePointwise" not in plain.graph
     usual = parax.compile(model)
