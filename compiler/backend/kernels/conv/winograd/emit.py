@@ -23,6 +23,7 @@ from ...tail import tail_of
 from ..weights import ConvShape
 from .axes import Phase, emit_product
 from .plan import LINE, UNROLL, Plan
+from .rows import emit_row_tiles
 from .weights import ComputedWeights
 from .windows import WindowAxis, Windows
 
@@ -67,15 +68,7 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> 
             for j in range(vectors):
                 k.store(k["c"], at + j * lanes, acc[i * vectors + j], align=4 * lanes)
 
-    n_tiles = k.udiv(k["count"] + (rows - 1), rows)  # as equal as they can be: one of a row or two waits for B
-    short = k.udiv(k["count"], n_tiles)
-    n_taller = k["count"] - short * n_tiles
-    for n in range(1, rows + 1):
-        tall = short + 1 == n
-        begin = k.select(tall, k.index(0), n_taller)
-        end = k.select(tall, n_taller, k.select(short == n, n_tiles, n_taller))
-        before = n_taller * (short + 1 - n)  # rows of taller tiles, less those of as many of this height
-        k.for_(begin, end, 1, [], lambda i, _, n=n, before=before: tile(before + i * n, i, n))
+    emit_row_tiles(k, k["count"], rows, tile)
     ctx.functions[key] = k.func
     return k.func
 

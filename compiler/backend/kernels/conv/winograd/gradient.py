@@ -38,6 +38,7 @@ from ...nest import decode
 from ..weight_gradient_sizes import Sizes, place
 from .axes import Phase, emit_product
 from .gradient_plan import GradientPlan
+from .rows import emit_row_tiles
 from .windows import WindowAxis, Windows
 
 UNIT_ROUNDOFF = 2.0**-24
@@ -92,15 +93,7 @@ def sums_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
 
         k.if_(k["fresh"] == 0, add, put)
 
-    n_tiles = k.udiv(k["count"] + (rows - 1), rows)  # as equal as they can be
-    short = k.udiv(k["count"], n_tiles)
-    n_taller = k["count"] - short * n_tiles
-    for n in range(1, rows + 1):
-        tall = short + 1 == n
-        begin = k.select(tall, k.index(0), n_taller)
-        end = k.select(tall, n_taller, k.select(short == n, n_tiles, n_taller))
-        before = n_taller * (short + 1 - n)
-        k.for_(begin, end, 1, [], lambda i, _, n=n, before=before: tile(before + i * n, n))
+    emit_row_tiles(k, k["count"], rows, lambda first, _, n: tile(first, n))
     ctx.functions[key] = k.func
     return k.func
 
