@@ -52,6 +52,8 @@ def _products() -> list[Case]:
     a, b = _q((3, 40), U8), _q((40, 5), I8)
     long_a, long_b = _q((2, 700), U8), _q((700, 3), U8)
     x, w = _q((2, 3, 7, 8), U8), _q((4, 3, 3, 3), I8)
+    # ONNX Runtime adds pairs of u8 x i8 in 16 bits, saturating, where a CPU has no VNNI: 7 bits of weight always fit.
+    narrow_w = const((w // 2).astype(np.int8))
     deep_x, deep_w = _q((1, 40, 5, 5), U8), _q((2, 40, 3, 3), U8)
     group_x, group_w = _q((1, 64, 4, 4), U8), _q((6, 32, 3, 3), U8)
     q = [_scale(0.02), const(128, U8)]
@@ -69,7 +71,7 @@ def _products() -> list[Case]:
         case("QLinearMatMul", [long_a, _scale(0.01), const(7, U8), long_b, _scale(0.002), const(9, U8), *q]),
         case("QLinearConv", [x, _scale(0.02), const(5, U8), const(_q((4, 3, 3, 3), U8)), _scale(0.03), const(77, U8),
                              *q], {"pads": [1, 0, 1, 0]}),
-        case("QLinearConv", [x, _scale(0.02), const(5, U8), const(w), _scale(0.03, 0.1, 0.2, 0.01),
+        case("QLinearConv", [x, _scale(0.02), const(5, U8), narrow_w, _scale(0.03, 0.1, 0.2, 0.01),
                              const([0, 0, 0, 0], I8), *q, const([1, -2, 3000, 4], I32)], oracle="onnxruntime"),
         case("QLinearConv", [deep_x, _scale(0.02), const(5, U8), deep_w, _scale(0.03), const(0, U8), *q,
                              np.array([1, -2], I32)], oracle="onnxruntime"),
