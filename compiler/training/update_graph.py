@@ -1,12 +1,13 @@
 """The graph of an optimiser's step: the gradients of all shards become one, and that moves the parameters.
 
     inputs   <group>.weights, <group>.gradient.<i>, <group>.<slot>, rate, step, scale
-    outputs  <group>.weights.new, <group>.<slot>.new, norm
+    outputs  <group>.weights.new, <group>.<slot>.new, <group>.gradient (of several shards: their sum), norm
 
 Parameters of a group lie in one flat vector, so that a model of hundreds of tensors has an update of a few operators.
 Gradients are added in a fixed tree: no bit depends on who was first.
 
-Weights and slots may be written where they lie. With a norm that is not finite, all of them stay as they are.
+Weights and slots may be written where they lie, sums over the first shard's gradient. With a norm that is not finite,
+weights and slots stay as they are.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ def update_graph(
         new, kept = optimizer.write(g, weights, gradient, old, Terms(own, step, decay, group.sizes))
         if average is not None:
             kept[AVERAGE] = g.Add(old[AVERAGE], g.Mul(g.Sub(new, old[AVERAGE]), 1.0 - average))
+        if n_shards > 1:
+            outputs[f"{group.name}.gradient"] = sums[group.name]
+            graph.donated[f"{group.name}.gradient"] = given[group.name][1].name
         for slot, before, after in (("weights", weights, new), *((slot, old[slot], kept[slot]) for slot in slots)):
             outputs[f"{group.name}.{slot}.new"] = g.Where(is_finite, after, before)
             graph.donated[f"{group.name}.{slot}.new"] = before.name

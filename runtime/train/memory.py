@@ -24,9 +24,8 @@ class TrainingMemory:
     """Bytes that a training takes beside the interpreter and the compiler.
 
     Attributes:
-        parts: what for → bytes. `weights` and each slot of the optimiser are there twice, before and after an update;
-            `gradients` once per shard; `arenas` hold the tensors of a step, one per instance; `evaluation` is taken
-            once something is evaluated.
+        parts: what for → bytes: `weights` and each slot of the optimiser; `gradients`, once per shard; `arenas`, which
+            hold the tensors of a step, one per instance; `evaluation`, which is taken once something is evaluated.
         measured: how much more the process holds now than before it had any of them; None: the system does not say.
     """
 
@@ -58,7 +57,7 @@ def predicted(program: TrainingProgram, division: Division) -> dict[str, int]:
     n_gradients += instances if division.accumulate > 1 else 0
     fixed = [spec for spec in program.step.inputs if spec.name in program.statistics]
     return {
-        **{name: 2 * vectors for name in ("weights", *program.slots)}, "gradients": n_gradients * vectors,
+        **{name: vectors for name in ("weights", *program.slots)}, "gradients": n_gradients * vectors,
         "statistics": sum(map(_nbytes, fixed)) * (1 + program.n_shards),
         "constants": sum(len(p.weights) for p in (program.step, program.update, program.evaluation)),
         "data": sum(_nbytes(spec, 1) for spec in program.inputs()) * program.batch,

@@ -1,6 +1,6 @@
 """The state of a training: parameters, what the optimiser keeps of them, running statistics, how many steps were done.
 
-Every vector is there twice: an update reads one set and writes the other, then they change places.
+An update writes its results where its operands lie (`donated` of its plan): every vector is there once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class TrainingState:
         """A state before the first step: `initial` has every parameter and statistic."""
         self.layouts = {group: Layout.of(shapes) for group, shapes in program.groups.items()}
         self._slots = ("weights", *program.slots)
-        self.vectors, self._next = self._made(), self._made()
-        self._views, self._next_views = self._viewed(self.vectors), self._viewed(self._next)
+        self.vectors = {f"{group}.{slot}": layout.vector()
+                        for group, layout in self.layouts.items() for slot in self._slots}  # fmt: skip
+        self._views = self._viewed()
         self.statistics = {name: np.array(initial[name], np.float32) for name in program.statistics}
         self.steps = self.restored = 0
         for name, view in self.parameters.items():
@@ -38,20 +39,17 @@ class TrainingState:
         for name, view in self._views.get(AVERAGE, {}).items():
             view[...] = initial[name]
 
-    def _made(self) -> Arrays:
-        return {f"{group}.{slot}": layout.vector() for group, layout in self.layouts.items() for slot in self._slots}
-
-    def _viewed(self, vectors: Arrays) -> dict[str, Arrays]:
+    def _viewed(self) -> dict[str, Arrays]:
         """slot → tensor → view."""
         views: dict[str, Arrays] = {slot: {} for slot in self._slots}
         for group, layout in self.layouts.items():
             for slot in self._slots:
-                views[slot].update(layout.views(vectors[f"{group}.{slot}"]))
+                views[slot].update(layout.views(self.vectors[f"{group}.{slot}"]))
         return views
 
     @property
     def parameters(self) -> Arrays:
-        """The weights, by name: views, valid until the next step."""
+        """The weights, by name: views, which the next step changes."""
         return self._views["weights"]
 
     def values(self, average: bool = False) -> Arrays:
@@ -72,19 +70,9 @@ class TrainingState:
                     values[name][...] = array
         self.restored += 1
 
-    def next_vectors(self) -> Arrays:
+    def results(self) -> Arrays:
         """Where an update writes, by the names of its outputs."""
-        return {f"{name}.new": vector for name, vector in self._next.items()}
-
-    def change_over(self) -> None:
-        """What was written becomes the state."""
-        self.vectors, self._next = self._next, self.vectors
-        self._views, self._next_views = self._next_views, self._views
-
-    def advance(self) -> None:
-        """What was written becomes the state; one more step is done."""
-        self.change_over()
-        self.steps += 1
+        return {f"{name}.new": vector for name, vector in self.vectors.items()}
 
     def tensors(self) -> Arrays:
         """All but the number of steps, by name: `weights/<parameter>`, `<slot>/<parameter>`, `statistics/<name>`."""

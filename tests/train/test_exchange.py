@@ -106,9 +106,9 @@ def test_weights_of_a_file_are_every_instances(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_bytes_are_those_of_the_formulas(n: int) -> None:
-    """One shard an instance. Momentum is one more vector that the update reads and writes."""
+    """One shard an instance. Momentum is one more vector that the update reads and writes; several gradients' sum is."""
     exchanged = {"fixed": 0, "gradient-server": 3 * n - 1, "parameter-server": 5 * n - 1, "ring": 5 * (n - 1)}
-    updated = {"fixed": n + 2 + 2, "gradient-server": 5, "parameter-server": 5, "ring": 5 * n}
+    updated = {"fixed": n + 2 + 2 + (n > 1), "gradient-server": 5, "parameter-server": 5, "ring": 5 * n}
     total = {}
     for name in SYNCHRONOUS:
         given = {"optimizer": parax.SGD(lr=0.1, momentum=0.9), "shards": n}

@@ -44,7 +44,7 @@ class AsynchronousServer(Scheme):
         self._norms, self._read = [], {}
 
     def parameters(self, instance: int) -> Mapping[str, np.ndarray]:
-        with self._changed:  # an update takes the memory of the weights before the last
+        with self._changed:  # an update changes the weights where they lie
             self._wait(instance, lambda: len(self._read) <= self.site.staleness)
             self._read[instance] = len(self._norms)
             self._copies[instance].read(self.site.state, self.site.traffic[instance])
@@ -60,7 +60,6 @@ class AsynchronousServer(Scheme):
             number = state.steps * self.site.program.n_shards + len(self._norms) + 1
             norm = self.updates[instance].run([self._own[instance]], self.rate, number)
             require_finite("gradient's norm", state.steps, norm)
-            state.change_over()
             self._staleness = max(self._staleness, len(self._norms) - self._read.pop(instance))
             self._norms.append(norm)
             self._changed.notify_all()

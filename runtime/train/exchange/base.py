@@ -86,12 +86,12 @@ class Scheme:
         """An instance gives nothing more in this step: nobody waits for it."""
 
     def update(self) -> float:
-        """Make new weights, once all instances are done; the state is as it was. Returns the gradient's norm."""
+        """Move the weights, once all instances are done, where the gradient is finite. Returns its norm."""
         raise NotImplementedError
 
     def advance(self) -> None:
-        """The new weights are the state."""
-        self.site.state.advance()
+        """One more step is done."""
+        self.site.state.steps += 1
 
     def moved(self) -> list[Traffic]:
         """What was moved in this step."""

@@ -56,7 +56,7 @@ class Copy:
 
 
 class Update:
-    """The optimiser's step: reads a state and gradients, writes the state's next vectors.
+    """The optimiser's step: reads gradients and moves a state.
 
     Attributes:
         traffic: operands and results of what was run.
@@ -69,7 +69,7 @@ class Update:
         self._session = program.update.session(1, cores, len(cores), adapt=False)
 
     def run(self, gradients: Sequence[Gradient], rate: float, number: int) -> float:
-        """Write what comes next; the state is as it was until it changes over.
+        """Move the state, which stays as it was where the norm is not finite; the first gradient becomes the sum.
 
         Args:
             rate: the learning rate. number: of the update, 1 for the first.
@@ -82,7 +82,9 @@ class Update:
         feeds.update(self.state.vectors)
         for i, gradient in enumerate(gradients):
             feeds.update({f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()})
-        given, results = {spec.name: feeds[spec.name] for spec in self._inputs}, self.state.next_vectors()
+        given, results = {spec.name: feeds[spec.name] for spec in self._inputs}, self.state.results()
+        if len(gradients) > 1:
+            results.update({f"{group}.gradient": vector for group, vector in gradients[0].vectors.items()})
         found = self._session.run(given, out=results)
         self.traffic.read += sum(array.nbytes for array in given.values() if array.ndim)
         self.traffic.written += sum(array.nbytes for array in results.values())
