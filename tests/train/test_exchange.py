@@ -106,7 +106,7 @@ def test_weights_of_a_file_are_every_instances(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_bytes_are_those_of_the_formulas(n: int) -> None:
-    """One shard an instance. Momentum is one more vector that the update reads and writes; several gradients' sum is."""
+    """One shard an instance. The update reads and writes momentum, too, and writes the sum of several gradients."""
     exchanged = {"fixed": 0, "gradient-server": 3 * n - 1, "parameter-server": 5 * n - 1, "ring": 5 * (n - 1)}
     updated = {"fixed": n + 2 + 2 + (n > 1), "gradient-server": 5, "parameter-server": 5, "ring": 5 * n}
     total = {}
