@@ -21,28 +21,25 @@ from .tile import MOST_ROWS
 CHUNK_ROWS = 96  # rows of the input product that are computed at a time; chosen, not measured
 ITEM_ROWS = 4  # batch rows of an item, where the cores do not share them: few, so that several can share a batch
 FEWEST_SHARED = 4  # blocks of units, over the directions, that are worth sharing
+KEPT = ("gates", "cells", "dgates", "before", "beside")  # [direction, step, row, unit]; see ir/ops/recurrent_training.py
 SET_FLOATS = 512  # rows that many f32 apart would crowd a few sets of the first cache
 
 
 @dataclass(frozen=True)
-class RecurrentPlan:
-    """Sizes and operands of one recurrent operator.
+class Cut:
+    """Which part of a recurrent operator is whose.
 
     Attributes:
-        types: of the operands and outputs by name, those that are given or used. rows: batch rows that run together.
-        steps: time steps whose inputs are multiplied at once. packed: whether the weights were packed when compiling.
-        copied: x must be brought into rows of f32 first. shared: the cores share the hidden units of all rows.
+        types: of the operands and outputs by name, those that are given or used. lanes: of a vector. vectors: of hidden
+            units in a block. rows: batch rows that run together. shared: the cores share the hidden units of all rows.
     """
 
     op: Recurrent
-    cell: Cell
     shape: RecurrentShape
     types: dict[str, TensorType]
     lanes: int
+    vectors: int
     rows: int
-    steps: int
-    packed: bool
-    copied: bool
     shared: bool
 
     @property
@@ -51,14 +48,19 @@ class RecurrentPlan:
         return self.shape.directions * self.blocks if self.shared else ceil_div(self.shape.batch, ITEM_ROWS)
 
     @property
+    def block(self) -> int:
+        """Hidden units of a block."""
+        return self.vectors * self.lanes
+
+    @property
     def blocks(self) -> int:
-        """Vectors of hidden units."""
-        return ceil_div(self.shape.hidden, self.lanes)
+        """Blocks of hidden units."""
+        return ceil_div(self.shape.hidden, self.block)
 
     @property
     def padded(self) -> int:
-        """Hidden units in whole vectors."""
-        return self.blocks * self.lanes
+        """Hidden units in whole blocks."""
+        return self.blocks * self.block
 
     @property
     def pitch(self) -> int:
@@ -66,30 +68,55 @@ class RecurrentPlan:
         return self.padded + (self.lanes if self.padded % SET_FLOATS == 0 else 0)
 
     @property
+    def state_floats(self) -> int:
+        """f32 elements of one state of all rows."""
+        return self.shape.directions * self.rows * self.pitch
+
+    def axes(self, name: str) -> tuple[Dim, ...]:
+        """Strides of an operand as (step, direction, batch, unit); 0 for an axis that it has not."""
+        s = self.types[name].strides
+        if name in KEPT:
+            return (s[1], s[0], s[2], s[3])
+        batch_first = self.op.layout == 1
+        if name == "x":
+            return (s[1], 0, s[0], s[2]) if batch_first else (s[0], 0, s[1], s[2])
+        if name in ("y", "dy"):
+            return (s[1], s[2], s[0], s[3]) if batch_first else (s[0], s[1], s[2], s[3])
+        return (0, s[1], s[0], s[2]) if batch_first else (0, s[0], s[1], s[2])
+
+    def divided(self, memory: dict[str, Dim]) -> list[tuple[str, PtrType, Operand]]:
+        """Working memory of f32 elements that the cores share where they share the units."""
+        return [(n, F32PTR, SharedScratch(d * 4) if self.shared else Scratch(d * 4)) for n, d in memory.items()]
+
+    def meeting(self) -> list[tuple[str, PtrType, Operand]]:
+        """The word where the cores meet."""
+        return [("meeting", I64PTR, BarrierSlot())] if self.shared else []
+
+
+@dataclass(frozen=True)
+class RecurrentPlan(Cut):
+    """Sizes and operands of one recurrent operator.
+
+    Attributes:
+        steps: time steps whose inputs are multiplied at once. packed: whether the weights were packed when compiling.
+        copied: x must be brought into rows of f32 first.
+    """
+
+    cell: Cell
+    steps: int
+    packed: bool
+    copied: bool
+
+    @property
     def slot_floats(self) -> int:
         """f32 elements of the sums of one row and block."""
         return self.cell.slots * self.lanes
-
-    @property
-    def state_floats(self) -> int:
-        """f32 elements of the states of all rows before one step."""
-        return self.shape.directions * self.rows * self.pitch
 
     def weight_floats(self, name: str) -> Dim:
         """f32 elements of the packed W or R of one direction."""
         if name == "w":
             return self.shape.inputs * (self.padded * len(self.cell.inputs))
         return self.shape.hidden * self.padded * self.op.n_gates
-
-    def axes(self, name: str) -> tuple[Dim, ...]:
-        """Strides of an operand as (step, direction, batch, unit); 0 for an axis that it has not."""
-        s = self.types[name].strides
-        batch_first = self.op.layout == 1
-        if name == "x":
-            return (s[1], 0, s[0], s[2]) if batch_first else (s[0], 0, s[1], s[2])
-        if name == "y":
-            return (s[1], s[2], s[0], s[3]) if batch_first else (s[0], s[1], s[2], s[3])
-        return (0, s[1], s[0], s[2]) if batch_first else (0, s[0], s[1], s[2])
 
     def memory(self) -> list[tuple[str, PtrType, Operand]]:
         """Working memory, and the word where the cores meet."""
@@ -109,15 +136,15 @@ class RecurrentPlan:
         if any(phase.scaled for phase in p.cell.phases):
             common["scaled"] = p.state_floats
         found: list[tuple[str, PtrType, Operand]] = [(n, F32PTR, Scratch(d * 4)) for n, d in own.items()]
-        found += [(n, F32PTR, SharedScratch(d * 4) if p.shared else Scratch(d * 4)) for n, d in common.items()]
+        found += p.divided(common)
         found += [(n, I64PTR, Scratch(d * 8)) for n, d in (("x_table", chunk), ("lengths", rows))]
-        return found + ([("meeting", I64PTR, BarrierSlot())] if p.shared else [])
+        return found + p.meeting()
 
 
-def cut(shape: RecurrentShape, lanes: int) -> tuple[int, int, bool]:
-    """(rows that run together, steps of a chunk, whether the cores share the hidden units)."""
+def cut(shape: RecurrentShape, block: int) -> tuple[int, int, bool]:
+    """(rows that run together, steps of a chunk, whether the cores share the hidden units, which come in blocks)."""
     batch, steps = shape.batch, shape.steps
-    blocks = shape.directions * ceil_div(shape.hidden, lanes)
+    blocks = shape.directions * ceil_div(shape.hidden, block)
     shared = blocks >= FEWEST_SHARED or (blocks > 1 and isinstance(batch, int) and batch <= ITEM_ROWS)
     rows = MOST_ROWS
     if isinstance(batch, int):

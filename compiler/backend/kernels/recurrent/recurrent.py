@@ -49,7 +49,7 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
     packed = all(given[n].data is not None and given[n].producer is None for n in ("w", "r"))
     rows, steps, shared = cut(shape, lanes)
     copied = x.dtype != F32 or x.strides[-1] != 1
-    plan = RecurrentPlan(op, cell, shape, types, lanes, rows, steps, packed, copied, shared)
+    plan = RecurrentPlan(op, shape, types, lanes, 1, rows, shared, cell, steps, packed, copied)
 
     operands: list[tuple[str, PtrType, Operand]] = []
     for name, v in given.items():

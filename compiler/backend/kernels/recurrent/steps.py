@@ -6,61 +6,28 @@ Owns the loops over rows, steps, directions and blocks of units, and the address
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....ir.ops.recurrent import LSTM
-from ....ir.types import F32, I64, Dim
-from ....kernel_ir.builder import Builder, KValue
-from ....kernel_ir.synchronisation import meet
-from ...fusion import store, widen
-from ..nest import strided_index
+from ....ir.types import F32, Dim
+from ....kernel_ir.builder import KValue
+from ...fusion import widen
 from ..plain import strided_load
 from .cells import Phase, Step, finish
-from .plan import ITEM_ROWS, RecurrentPlan
-from .tile import SmallProduct, SmallProducts
+from .plan import RecurrentPlan
+from .tile import SmallProduct
+from .walk import Walk
 from .weights import fill_bias, pack_blocks, read_row
 
 
-class RecurrentEmitter:
+class RecurrentEmitter(Walk[RecurrentPlan]):
     """Writes the work items [begin, end) of a kernel."""
-
-    def __init__(self, k: Builder, plan: RecurrentPlan, products: SmallProducts, site: int) -> None:
-        self.k, self.p, self.products, self.site = k, plan, products, site
-        self.steps, self.lanes = k.index(plan.shape.steps), plan.lanes
-
-    def emit(self) -> None:
-        """All rows, as many at a time as fit the working memory."""
-        k, p = self.k, self.p
-        batch = k.index(p.shape.batch)
-
-        def shared() -> None:
-            def group(row: KValue, _: list[KValue]) -> None:
-                whole = isinstance(p.shape.batch, int) and p.shape.batch % p.rows == 0
-                self._rows_together(row, k.index(p.rows) if whole else k.min(batch - row, p.rows))
-
-            k.for_(0, batch, p.rows, [], group)
-
-        def alone(item: KValue, _: list[KValue]) -> None:
-            row, together = item * ITEM_ROWS, p.rows // ITEM_ROWS
-            end = k.min(k.min(item + together, k["end"]) * ITEM_ROWS, batch)
-            self._rows_together(row, end - row)
-
-        self._directions(self._prepare)
-        if p.shared:
-            k.if_(k["begin"] < k["end"], shared)
-        else:
-            k.for_(k["begin"], k["end"], p.rows // ITEM_ROWS, [], alone)
 
     def _prepare(self, direction: KValue, first: KValue, last: KValue) -> None:
         fill_bias(self.k, self.p, direction, first, last)
         if not self.p.packed:
             pack_blocks(self.k, self.p, direction, first, last)
 
-    def _rows_together(self, row0: KValue, count: KValue) -> None:
-        """All steps of `count` batch rows."""
+    def _rows_together(self) -> None:
         k, p = self.k, self.p
-        self.row0, self.count = row0, count
-        self._lengths()
         self._directions(self._start)
         self._meet()
 
@@ -88,44 +55,7 @@ class RecurrentEmitter:
             self._meet()
             before += len(phase.gates)
 
-    # -- what is whose -------------------------------------------------------------------------------------
-    def _directions(self, body: Callable[[KValue, KValue, KValue], None]) -> None:
-        """body(direction, first block, last block) for each direction that this core has blocks of."""
-        k, p = self.k, self.p
-        blocks = p.blocks
-
-        def one(d: KValue, _: list[KValue]) -> None:
-            if not p.shared:
-                body(d, k.index(0), k.index(blocks))
-                return
-            low, high = k.max(k["begin"] - d * blocks, 0), k.min(k["end"] - d * blocks, blocks)
-            if p.shape.directions == 1:
-                body(d, low, high)
-            else:
-                k.if_(low < high, lambda: body(d, low, high))
-
-        k.for_(0, p.shape.directions, 1, [], one)
-
-    def _meet(self) -> None:
-        k = self.k
-        if self.p.shared:
-            meet(k, k["meeting"], k["end"] - k["begin"], self.p.work)
-
-    def _rows(self, body: Callable[[KValue], None]) -> None:
-        self.k.for_(0, self.count, 1, [], lambda row, _: body(row))
-
-    def _units(self, low: KValue, high: KValue, body: Callable[[KValue, KValue], None]) -> None:
-        """body(first unit, mask of existing units) for each of the blocks [low, high)."""
-        self.k.for_(low, high, 1, [], lambda u, _: body(u * self.lanes, self._mask(u * self.lanes)))
-
-    def _mask(self, unit: KValue) -> KValue:
-        return self.k.tail_mask(self.k.index(self.p.shape.hidden) - unit, self.lanes)
-
     # -- addresses -----------------------------------------------------------------------------------------
-    def _cells(self, direction: KValue) -> KValue:
-        """Where the rows of a direction begin in `cells`, `scaled` and each half of `state`."""
-        return direction * (self.p.rows * self.p.pitch)
-
     def _state(self, step: KValue, direction: KValue) -> KValue:
         """The state before `step`: two buffers take turns."""
         return self.k.gep(self.k["state"], (step & 1) * self.p.state_floats + self._cells(direction))
@@ -140,39 +70,7 @@ class RecurrentEmitter:
         base = k[name if p.packed else f"{name}_packed"]
         return k.gep(base, direction * k.index(p.weight_floats(name)) + offset)
 
-    def _read(self, name: str, direction: KValue, row: KValue, unit: KValue, mask: KValue) -> KValue:
-        """A vector of an operand that has (direction, batch, unit)."""
-        k = self.k
-        _, d, b, u = self.p.axes(name)
-        at = direction * k.index(d) + (self.row0 + row) * k.index(b) + unit * k.index(u)
-        return widen(k, strided_load(k, k[name], at, u, self.lanes, mask))
-
-    def _write(self, name: str, step: KValue, direction: KValue, row: KValue, unit: KValue, value: KValue,
-               mask: KValue) -> None:  # fmt: skip
-        k = self.k
-        t, d, b, u = self.p.axes(name)
-        at = step * k.index(t) + direction * k.index(d) + (self.row0 + row) * k.index(b) + unit * k.index(u)
-        if u == 1:
-            store(k, k[name], at, value, mask)
-        else:
-            k.scatter(k[name], strided_index(k, at, u, self.lanes), k.cast(value, k[name].dtype), mask)
-
     # -- before and after the steps ------------------------------------------------------------------------
-    def _lengths(self) -> None:
-        k, p = self.k, self.p
-        if "lens" not in p.types:
-            return
-
-        def row(i: KValue) -> None:
-            given = k.cast(k.load(k["lens"], self.row0 + i), I64)
-            k.if_((given < 0) | (given > self.steps), lambda: k.fail(self.site))
-            k.store(k["lengths"], i, k.clip(given, 0, self.steps))
-
-        self._rows(row)
-
-    def _length(self, row: KValue) -> KValue:
-        return self.k.load(self.k["lengths"], row) if "lens" in self.p.types else self.steps
-
     def _start(self, direction: KValue, low: KValue, high: KValue) -> None:
         """The states before the first step."""
         k, p = self.k, self.p
@@ -204,14 +102,6 @@ class RecurrentEmitter:
             self._units(low, high, unit)
 
         self._rows(row)
-
-    def _time(self, direction: KValue, step: KValue, length: KValue) -> KValue:
-        """The time that is the `step`-th of a sequence; beyond its end, the step itself."""
-        k = self.k
-        reverse = {"forward": k.index(0), "reverse": k.index(1)}.get(self.p.op.direction, direction)
-        if reverse.const == 0:
-            return step
-        return k.select((reverse != 0) & (step < length), length - 1 - step, step)
 
     # -- the inputs of a chunk of steps ---------------------------------------------------------------------
     def _inputs(self, first: KValue, n: KValue, direction: KValue, low: KValue, high: KValue) -> None:
