@@ -13,6 +13,7 @@ import pytest
 from backend.harness import Program, expand_composites
 from backend.ways import EVERY
 from catalogue.running import build
+from contract import recurrent
 from contract.checking import NoVariant, check, lowered
 from contract.variants import Variant, cases_of, drawn, dtypes, edge_sizes, has_lowering, targets
 from parax.compiler.ir.ops import CATALOGUE
@@ -52,6 +53,7 @@ INTERNAL = {
             : f32[20,1,3]{2,1,0}
         return %dw
         }""",
+    **recurrent.TEXTS,
 }
 
 
@@ -79,6 +81,7 @@ def weights_of_each(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
 INTERNAL_RESULTS: dict[str, Any] = {
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
+    **recurrent.RESULTS,
 }  # fmt: skip
 
 

@@ -56,6 +56,12 @@ class Interfaces:
         """Which operand is an index into another one's axis, None if none is; ranks are known."""
         return None
 
+    def training_form(self, ctx: InferContext) -> Any:
+        """The operator that is computed where a gradient is asked for: of the same operands and results, and behind
+        these what its gradient reads. None: the operator itself.
+        """
+        return None
+
     def gradient(self, back: Backward) -> Sequence[Any] | None:
         """Gradients of the operands, in order (None where one has none or none is wanted); None: not declared.
 

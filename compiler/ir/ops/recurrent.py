@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any as PyAny
 from typing import ClassVar
 
-from ..types import I32, Dim, TensorType, Type
+from ..types import F32, I32, Dim, TensorType, Type
 from . import layout_policies
 from .backward import Backward
-from .base import Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Shapes, Strs, Work, op
+from .base import CATALOGUE, Attr, Float, Floats, In, InferContext, Operator, Opt, OptOut, Rows, Shapes, Strs, Work, op
 from .interfaces import IndexRange
 from .recurrent_cells import gru_steps, gru_steps_reset_after, lstm_steps, lstm_steps_coupled, rnn_steps
 from .recurrent_gradient import Cell, Sequences, recurrent_gradient
@@ -200,6 +200,12 @@ class Recurrent(Operator):
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         """sequence_lens count steps."""
         return IndexRange(4, 1, ctx.shape(0)[self.layout])
+
+    def training_form(self, ctx: InferContext) -> Operator | None:
+        """See recurrent_training.py: for f32."""
+        form = CATALOGUE.get(("parax", f"Training{self.name}"))
+        is_known = form is not None and ctx.tensor(0).dtype == F32
+        return form(**self.explicit_attributes()) if form is not None and is_known else None
 
     def _steps_back(self) -> Cell:
         """The cell's steps from the last to the first."""

@@ -25,17 +25,17 @@ from .kinds import gradients_of
 
 def gradients(
     graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None,
-    held: Collection[Value] = (),
+    held: Collection[Value] = (), again: bool = False,
 ) -> list[Value]:  # fmt: skip
     """dy / dx for each x, of x's shape; zeros where y does not depend on it. As `reached_gradients`."""
     g = GraphBuilder(graph, before=before, name="gradient")
-    found = reached_gradients(graph, y, xs, seed, before, held)
+    found = reached_gradients(graph, y, xs, seed, before, held, again)
     return [filled(g, x, 0.0) if dx is None else dx for x, dx in zip(xs, found, strict=True)]
 
 
 def reached_gradients(
     graph: Graph, y: Value, xs: Sequence[Value], seed: Value | None = None, before: Node | None = None,
-    held: Collection[Value] = (),
+    held: Collection[Value] = (), again: bool = False,
 ) -> list[Value | None]:  # fmt: skip
     """dy / dx for each x, of x's shape; None where y does not depend on it or has slope 0 everywhere.
 
@@ -44,6 +44,7 @@ def reached_gradients(
         seed: the gradient of y, of y's shape; ones without it: the gradients of the sum of y's elements.
         before: where the new nodes go, behind y; default the end.
         held: values that count as constants, though they may depend on xs.
+        again: whether the gradients are differentiated themselves, so that they must be of operators that have some.
 
     Raises:
         UnsupportedOp: a node between has no gradient, or y or an x is no float; names every operator in the way.
@@ -53,7 +54,8 @@ def reached_gradients(
             raise UnsupportedOp("only floats have gradients", where=str(v), found=v.type)
     held = set(held) - set(xs)
     reached = _depending_on(graph, xs, held)
-    new = _expand(graph, [n for n in _leading_to(y) if n in reached])
+    leading = [n for n in _leading_to(y) if n in reached]
+    new = _expand(graph, leading) | ({} if again else _in_training_form(graph, leading))
     y, xs, held = new.get(y, y), [new.get(x, x) for x in xs], {new.get(v, v) for v in held}
     reached = _depending_on(graph, xs, held)
     between = [n for n in _leading_to(y) if n in reached]
@@ -140,6 +142,19 @@ def _expand(graph: Graph, nodes: Sequence[Node]) -> dict[Value, Value]:
         replaced.update(zip(outputs, values))
         pending += filter(_is_expanded, made)
     return {old: _last(replaced, old) for old in replaced}
+
+
+def _in_training_form(graph: Graph, nodes: Sequence[Node]) -> dict[Value, Value]:
+    """Let the nodes that are still there keep what their gradients read; old values → new."""
+    replaced: dict[Value, Value] = {}
+    for node in nodes:
+        if node.graph is not graph or (form := node.op.training_form(node.context())) is None:
+            continue
+        outputs = list(node.outputs)
+        new = graph.add_node(form, node.inputs, before=node, name=node.name, n_outputs=form.signature.max_outputs)
+        Rewriter(graph).replace(node, new.outputs)
+        replaced.update(zip(outputs, new.outputs))
+    return replaced
 
 
 def _last(replaced: dict[Value, Value], v: Value) -> Value:

@@ -34,8 +34,20 @@ class Autodiff(DataflowPass):
                 y = _made_from(graph, node, y, given)
             inputs = [given[v] for v in named]
             count = len(node.op.xs)
-            rw.replace(node, gradients(graph, y, inputs[:count], before=node, held=inputs[count:]))
+            found = gradients(graph, y, inputs[:count], before=node, held=inputs[count:],
+                              again=_is_differentiated(graph, node))  # fmt: skip
+            rw.replace(node, found)
         return bool(nodes)
+
+
+def _is_differentiated(graph: Graph, node: Node) -> bool:
+    """Whether another Gradient node differentiates what depends on this one's results."""
+    flows = set(node.outputs)
+    for n in graph:
+        if any(v in flows for v in n.operands):
+            flows.update(n.outputs)
+    others = [n for n in graph if isinstance(n.op, Gradient) and n is not node]
+    return any(_named(graph, n, n.op.y) in flows for n in others if isinstance(n.op, Gradient))
 
 
 def _named(graph: Graph, node: Node, name: str) -> Value:

@@ -21,7 +21,7 @@ from .tile import MOST_ROWS
 CHUNK_ROWS = 96  # rows of the input product that are computed at a time; chosen, not measured
 ITEM_ROWS = 4  # batch rows of an item, where the cores do not share them: few, so that several can share a batch
 FEWEST_SHARED = 4  # blocks of units, over the directions, that are worth sharing
-KEPT = ("gates", "cells", "dgates", "before", "beside")  # [direction, step, row, unit]; see ir/ops/recurrent_training.py
+KEPT = ("kept_gates", "kept_cells", "dgates", "before", "beside")  # [direction, step, row, unit]
 SET_FLOATS = 512  # rows that many f32 apart would crowd a few sets of the first cache
 
 
@@ -139,6 +139,38 @@ class RecurrentPlan(Cut):
         found += p.divided(common)
         found += [(n, I64PTR, Scratch(d * 8)) for n, d in (("x_table", chunk), ("lengths", rows))]
         return found + p.meeting()
+
+
+@dataclass(frozen=True)
+class GradientPlan(Cut):
+    """Sizes and operands of one way back."""
+
+    @property
+    def row_floats(self) -> int:
+        """f32 elements of the gates' gradients of one row at one step."""
+        return self.op.n_gates * self.pitch
+
+    @property
+    def state_floats_of_gates(self) -> int:
+        """f32 elements of the gates' gradients of all rows at one step."""
+        return self.shape.directions * self.rows * self.row_floats
+
+    @property
+    def weight_floats(self) -> int:
+        """f32 elements of the packed R of one direction."""
+        return self.op.n_gates * self.shape.hidden * self.padded
+
+    def memory(self) -> list[tuple[str, PtrType, Operand]]:
+        """Working memory, and the word where the cores meet."""
+        own: dict[str, Dim] = {
+            "packed": self.shape.directions * self.weight_floats, "dh": self.state_floats,
+            "product": 2 * self.rows * self.block,
+        }  # fmt: skip
+        if self.op.n_states == 2:
+            own["dc"] = self.state_floats
+        found: list[tuple[str, PtrType, Operand]] = [(n, F32PTR, Scratch(d * 4)) for n, d in own.items()]
+        found += self.divided({"state": 2 * self.state_floats_of_gates})
+        return [*found, ("lengths", I64PTR, Scratch(self.rows * 8)), *self.meeting()]
 
 
 def cut(shape: RecurrentShape, block: int) -> tuple[int, int, bool]:

@@ -30,7 +30,8 @@ from .tile import SmallProducts
 from .weights import packed_weights
 
 NAMES = ("x", "w", "r", "b", "lens", "h0", "c0", "p")
-OUTPUTS = ("y", "y_h", "y_c")
+OUTPUTS = {1: ("y", "y_h", "kept_gates"), 2: ("y", "y_h", "y_c", "kept_gates", "kept_cells")}
+"""By the number of states; what is kept are the results of training forms (ir/ops/recurrent_training.py)."""
 
 
 @lowers(Recurrent)
@@ -43,7 +44,7 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
         raise unsupported(node, "nothing can be fused behind a recurrent operator")
     shape = op.shape(root_context(fusion))
     given = {n: v for n, v in zip(NAMES, fusion.root_inputs) if v is not None}
-    used = {n: v for n, v in zip(OUTPUTS, node.outputs)}
+    used = {n: v for n, v in zip(OUTPUTS[op.n_states], node.outputs)}
     types = {n: v.tensor for n, v in (*given.items(), *used.items())}
     cell, lanes, x = cell_of(op), ctx.lanes, types["x"]
     packed = all(given[n].data is not None and given[n].producer is None for n in ("w", "r"))

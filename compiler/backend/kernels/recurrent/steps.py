@@ -6,6 +6,8 @@ Owns the loops over rows, steps, directions and blocks of units, and the address
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....ir.ops.recurrent import LSTM
 from ....ir.types import F32, Dim
 from ....kernel_ir.builder import KValue
@@ -188,6 +190,9 @@ class RecurrentEmitter(Walk[RecurrentPlan]):
         values = Step(gates, lambda slot: k.load(slots, slot * lanes, lanes), h, c,
                       peephole if "p" in p.types else None, keep)
 
+        if "kept_gates" in p.types:
+            self._keep_gates(step, direction, row, unit, mask, p.cell.phases[number].gates, gates, values.stored)
+
         def by(functions) -> list[KValue]:  # type: ignore[no-untyped-def]
             return finish(k, p.op, functions, number, values) or []
 
@@ -198,6 +203,16 @@ class RecurrentEmitter(Walk[RecurrentPlan]):
             new = by(functions[0])
         if new:
             self._advance(step, direction, row, unit, mask, [h] if c is None else [h, c], new)
+
+    def _keep_gates(self, step: KValue, direction: KValue, row: KValue, unit: KValue, mask: KValue,
+                    numbers: tuple[int, ...], gates: list[KValue], stored: Callable[[int], KValue],
+                    ) -> None:  # fmt: skip
+        time = self._time(direction, step, self._length(row))
+        lone = self.p.cell.lone_slot
+        if lone is not None:  # the input's part of the gate whose other sum stands alone
+            numbers, gates = (*numbers, len(numbers)), [*gates, stored(len(numbers))]
+        for number, value in zip(numbers, gates, strict=True):
+            self._write("kept_gates", time, direction, row, unit + number * self.p.shape.hidden, value, mask)
 
     def _advance(self, step: KValue, direction: KValue, row: KValue, unit: KValue, mask: KValue, old: list[KValue],
                  new: list[KValue]) -> None:  # fmt: skip
@@ -212,5 +227,7 @@ class RecurrentEmitter(Walk[RecurrentPlan]):
         k.store(self._state(step + 1, direction), at, new[0])
         if len(new) > 1:
             k.store(k["cells"], self._cells(direction) + at, new[1])
+        if "kept_cells" in p.types:
+            self._write("kept_cells", self._time(direction, step, length), direction, row, unit, new[1], mask)
         if "y" in p.types:
             self._write("y", self._time(direction, step, length), direction, row, unit, out, mask)

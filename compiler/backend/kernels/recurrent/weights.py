@@ -24,7 +24,7 @@ from .cells import Cell
 from .tile import part_vectors
 
 if TYPE_CHECKING:
-    from .plan import RecurrentPlan
+    from .plan import Cut, RecurrentPlan
 
 
 def gate_groups(name: str, cell: Cell) -> list[tuple[int, ...]]:
@@ -104,7 +104,7 @@ def _pack(k: Builder, p: RecurrentPlan, name: str, depth: Dim, direction: KValue
         before = before + depth * (p.padded * len(group))
 
 
-def read_row(k: Builder, p: RecurrentPlan, name: str, direction: KValue, column: KValue, mask: KValue) -> KValue:
+def read_row(k: Builder, p: Cut, name: str, direction: KValue, column: KValue, mask: KValue) -> KValue:
     """A vector of B or P, [direction, column] in any order, from a column on."""
     by_direction, by_column = p.types[name].strides
     at = direction * k.index(by_direction) + column * k.index(by_column)
