@@ -37,13 +37,16 @@ def operands(kind: str, steps: int, batch: int, inputs: int, hidden: int, direct
 
 
 def program(kind: str, arrays: dict[str, np.ndarray], target: Target | None = None, lengths: np.ndarray | None = None,
-            open_batch: bool = False) -> tuple[Program, dict[str, np.ndarray], dict[str, int]]:  # fmt: skip
+            open_batch: bool = False, open_steps: bool = False,
+            ) -> tuple[Program, dict[str, np.ndarray], dict[str, int]]:  # fmt: skip
     """Gradients of the sum of Y · seed by all operands, its inputs, and the sizes of its symbols."""
-    graph, values, rows = Graph("back"), {}, {"x": 1, "h0": 1, "c0": 1}
+    graph, values, lens = Graph("back"), {}, None
+    rows = {"x": 1, "h0": 1, "c0": 1}
     for name, array in arrays.items():
-        dims = tuple(symbol("N") if open_batch and rows.get(name) == a else d for a, d in enumerate(array.shape))
+        opened = {rows.get(name): "N"} if open_batch else {0: "T"} if open_steps and name == "x" else {}
+        dims = tuple(symbol(opened[a]) if a in opened else d for a, d in enumerate(array.shape))
         values[name] = graph.add_input(name, TensorType(DType.from_numpy(array.dtype), dims))
-    feeds, lens = dict(arrays), None
+    feeds = dict(arrays)
     if lengths is not None:
         lens = graph.add_input("lens", TensorType(DType.from_numpy(lengths.dtype), values["x"].tensor.dims[1:2]))
         feeds["lens"] = lengths
@@ -61,7 +64,7 @@ def program(kind: str, arrays: dict[str, np.ndarray], target: Target | None = No
     g = GraphBuilder(graph)
     loss = g.ReduceSum(g.Mul(node.outputs[0], seed), keepdims=0)
     graph.set_outputs(gradients(graph, loss, list(values.values())))
-    symbols = {"N": batch} if open_batch else {}
+    symbols = {"N": batch} if open_batch else {"T": steps} if open_steps else {}
     return Program(graph, target, tuple(symbols)), feeds, symbols
 
 
@@ -146,3 +149,14 @@ def test_what_lies_behind_the_end_of_a_sequence_is_not_read(kind: str) -> None:
     for a, b in zip(clean, made.run(feeds, symbols), strict=True):
         np.testing.assert_array_equal(a, b)
     assert not clean[0][2:, 1].any() and not clean[0][:, 2].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_steps(kind: str) -> None:
+    arrays = operands(kind, 6, 3, 4, 20, 2)
+    made, feeds, symbols = program(kind, arrays, open_steps=True)
+    fixed, _, _ = program(kind, arrays)
+    for name, found, expected in zip(arrays, made.run(feeds, symbols), fixed.run(feeds, {}), strict=True):
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-6 * np.abs(expected).max(), name)
+    none = made.run({**feeds, "x": feeds["x"][:0], "seed": feeds["seed"][:0]}, {"T": 0})
+    assert none[0].shape == (0, 3, 4) and not any(gradient.any() for gradient in none)
