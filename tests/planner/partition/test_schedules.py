@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,9 @@ from parax.compiler.ir.schedule import Schedule, check_schedule, print_schedule
 from parax.compiler.ir.text import parse_graph, print_graph
 from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.ir.verify import verify
+from parax.compiler.planner.partition.branches import Arrangement, Branches
 from parax.compiler.planner.partition.dag import contract_views
+from parax.compiler.planner.partition.layers import LayerOptions
 from parax.compiler.planner.partition.merging import merge_where_it_pays
 from parax.compiler.planner.partition.micro_batches import micro_batch_sizes
 from parax.compiler.planner.partition.schedules import (
@@ -195,7 +196,16 @@ def test_random_graphs_keep_their_results_bit_for_bit(data: st.DataObject, n_cor
 
 
 @pytest.mark.parametrize("n_cores", [2, 8])
-def test_a_graph_of_wide_cells_is_planned_in_seconds(n_cores: int) -> None:
+def test_a_graph_of_wide_cells_is_planned_by_a_bounded_search(n_cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted are sets that are arranged, nearly all of the time: seconds are the machine's and its load's."""
+    arranged: list[int] = []
+    arrange = Branches.arrange
+
+    def counted(branches: Branches, part: int) -> Arrangement:
+        arranged.append(part)
+        return arrange(branches, part)
+
+    monkeypatch.setattr(Branches, "arrange", counted)
     graph = Graph()
     g = GraphBuilder(graph)
     previous = current = graph.add_input("x", TensorType(F32, (8, 64)))
@@ -203,7 +213,6 @@ def test_a_graph_of_wide_cells_is_planned_in_seconds(n_cores: int) -> None:
         sums = [g.Add(g.Exp(g.Sin(current)), g.Exp(g.Sin(previous))) for _ in range(5)]
         previous, current = current, g.Slice(g.Concat(*sums, previous, axis=1), [0], [64], [1])
     graph.set_outputs([current])
-    start = time.process_time()
     schedule = plan_layers(graph, replace(SLOW, cores_per_socket=8, barrier_seconds=0.02), n_cores, {})
-    assert time.process_time() - start < 5
+    assert len(arranged) <= LayerOptions().most_evaluations + len(set(arranged)) // 100
     assert schedule.mode == "layered" and len(scheduled_graph(graph, schedule)) > 300
