@@ -38,6 +38,7 @@ from .frontend.parse import settled
 from .ir.graph import Graph
 from .memory_limit import MemoryLimit
 from .options import CompileOptions
+from .trainer_arguments import checked_rate, require_kinds, require_metric
 from .training.compiled import Recipe
 from .training.groups import ParameterGroup
 from .training.losses import Loss, loss_named
@@ -116,6 +117,7 @@ class Trainer:
             as parax.compile; UnsupportedOp where an operator has no gradient, or no new head fits; InvalidInput where
             the weights do not; ResourceLimit: max_memory is too little.
         """
+        require_kinds(weights=weights, head=head, clip=clip, groups=groups, rate=rate, options=options)
         limit = MemoryLimit.of(max_memory)
         usable = choose_cores(cores)
         self.optimizer = _optimizer(optimizer)
@@ -126,7 +128,7 @@ class Trainer:
         if head is not None and head.alone and trained is None:
             trained = [escape(name) for name in self._start.head]
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
-        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, tuple(frozen)), division.rows,
+        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, frozen), division.rows,
                         division.n_gradients, result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
         setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
         self.program, initial, self.left_out = training_program(self._read, recipe, setting)
@@ -165,9 +167,9 @@ class Trainer:
             loss and metrics before the step, means over the batch; the gradient's `norm`; the `rate`.
 
         Raises:
-            InvalidInput: a wrong batch. The parameters are as before.
+            InvalidInput: a wrong batch. UsageError: no rate. The parameters are as before.
         """
-        rate = float(self._rate(self.state.steps))
+        rate = checked_rate(self._rate, self.state.steps)
         return {**self._stepper.step(batch, rate), "rate": rate}
 
     def counters(self) -> Counters:
@@ -221,6 +223,7 @@ class Trainer:
         """
         if resume and checkpoints is None:
             raise UsageError("a training is resumed from checkpoints", where="resume", expected="checkpoints=folder")
+        require_metric(metric, () if test is None else self.program.metrics)
         self.state.values(average)  # refuses before the work
         batches = self._batches(data, seed, shuffle)
         kept = None if checkpoints is None else Checkpoints(Path(checkpoints), keep)

@@ -65,7 +65,7 @@ def training_program(
         TrainingProgram, update=update, evaluation=evaluation, groups=graphs.groups, gradients=step.gradients,
         data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots, metrics=step.metrics,
         statistics=step.updates, rows=division.rows, n_shards=division.n_shards, counter=step.counter,
-        accumulate=division.accumulate,
+        accumulate=division.accumulate, ignored=recipe.loss.ignore_index,
     )  # fmt: skip
 
     def total(plan: Plan) -> int:

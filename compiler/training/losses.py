@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -24,10 +24,12 @@ class Loss:
     """One loss: the mean over all items and places of what `each` gives.
 
     Attributes:
-        name: as users write it.
+        name: as users write it. ignore_index: the label that does not count, of losses that have one. Then `write` and
+            `metrics` give sums over those that count, as the batch that knows how many they are may be cut in pieces.
     """
 
     name: ClassVar[str] = ""
+    ignore_index: int | None = field(default=None, init=False, repr=False)
 
     def labels(self, result: TensorType) -> TensorType:
         """The type of the labels for the model's result."""
@@ -48,9 +50,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class ClassLoss(Loss):
-    """A loss of classes: result [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels.
+    """A loss of classes: result [N, C, ...], labels i64 [N, ...]; the mean over all but ignored labels of a batch.
 
-    Metric: accuracy, the share of labels whose class has the largest result (ignored labels never have).
+    Metric: accuracy, the share of these labels whose class has the largest result.
 
     Attributes:
         axis: of the classes; -1 for a model of sequences whose result is [N, T, C].
@@ -58,6 +60,12 @@ class ClassLoss(Loss):
 
     ignore_index: int | None = None
     axis: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: no whole numbers."""
+        for name, value in (("ignore_index", self.ignore_index), ("axis", self.axis)):
+            if type(value) is not int and not (value is None and name == "ignore_index"):
+                raise UsageError("must be a whole number", where=f"loss {self.name}: {name}", found=repr(value)[:60])
 
     def labels(self, result: TensorType) -> TensorType:
         """i64, without the axis of the classes."""
@@ -91,13 +99,18 @@ class ClassLoss(Loss):
                                found=result)  # fmt: skip
         return axis
 
-    def ignoring(self) -> dict[str, int]:
-        """The attribute of the operator that says which label does not count."""
-        return {} if self.ignore_index is None else {"ignore_index": self.ignore_index}
+    def ignoring(self) -> dict[str, Any]:
+        """The attributes of the operator that say which label does not count."""
+        return {} if self.ignore_index is None else {"ignore_index": self.ignore_index, "reduction": "sum"}
 
     def metrics(self, g: GraphBuilder, result: Value, labels: Value) -> dict[str, Value]:
-        found = g.ArgMax(result, axis=self._axis(result.tensor), keepdims=0)
-        return {"accuracy": _share(g, g.Equal(found, labels))}
+        same = g.Equal(g.ArgMax(result, axis=self._axis(result.tensor), keepdims=0), labels)
+        return {"accuracy": _share(g, same) if self.ignore_index is None else self._n_same(g, same, labels)}
+
+    def _n_same(self, g: GraphBuilder, same: Value, labels: Value) -> Value:
+        """How many labels are met; an ignored one may be a class's number as well."""
+        counts = g.Not(g.Equal(labels, self.ignore_index))
+        return g.ReduceSum(g.Cast(g.And(same, counts), to=F32), keepdims=0)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,12 @@ class Wanted:
     trained: Sequence[str] | None = None
     frozen: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Raises UsageError: no lists of texts."""
+        for name, patterns in (("trained", self.trained), ("frozen", self.frozen)):
+            if patterns is not None and (isinstance(patterns, str) or not all(isinstance(p, str) for p in patterns)):
+                raise UsageError("patterns are a list of texts", where=name, found=repr(patterns)[:60])
+
     def covers(self, name: str) -> bool:
         """Whether a tensor is wanted."""
         kept = self.trained is None or any(fnmatchcase(name, pattern) for pattern in self.trained)

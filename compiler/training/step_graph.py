@@ -1,6 +1,7 @@
 """The graph of one training step: forward, loss and backward in one; also the forward that an evaluation runs.
 
-    inputs   the model's inputs, parameters and running statistics, labels; a counter where elements are dropped
+    inputs   the model's inputs, parameters and running statistics, labels; a counter where elements are dropped; where
+             labels may be ignored, what the sum over the others is multiplied by (the runtime counts them)
     outputs  loss, metrics, new statistics, then the gradient of every parameter: a mean over the rows of the step
 
 Reading the model is handed in: it is read once to see what the loss depends on, and again with that as inputs.
@@ -17,12 +18,13 @@ from ...errors import InvalidModel, UsageError
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
 from ..ir.ops.backward import filled
+from ..ir.types import F32, TensorType
 from ..passes.autodiff.reverse import reached_gradients
 from .losses import LABELS, Loss, OwnLoss
 from .modes import TrainingMode, to_training
 from .parameters import Wanted, candidates, chosen
 
-LOSS = "loss"
+LOSS, SHARE = "loss", "training.share"
 Read = Callable[[Collection[str]], Graph]
 """Imports the model with these initializers as inputs."""
 
@@ -92,7 +94,7 @@ def _made(
     graph = read((*names, *running))
     results = dict(zip(graph.output_names, graph.outputs, strict=True))
     first = {v.name: graph.defaults.pop(v.name) for v in graph.inputs if v.name in {*names, *running}}
-    data = tuple(v.name for v in graph.inputs if v.name not in first)
+    data = tuple(v.name for v in graph.inputs if v.name not in first)  # before other inputs are added
     mode = to_training(graph) if backward else TrainingMode()
     _, outputs = _with_loss(graph, loss, result)
     metrics = tuple(name for name in outputs if name != LOSS)
@@ -134,8 +136,18 @@ def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dic
         if graph.has_value(LABELS):
             raise InvalidModel("the model has a tensor of the name that labels get", found=LABELS)
         labels = graph.add_input(LABELS, loss.labels(of.tensor))
-    y = loss.write(g, of, labels)
-    return y, {LOSS: y, **loss.metrics(g, of, labels)}
+    found = {LOSS: loss.write(g, of, labels), **loss.metrics(g, of, labels)}
+    if loss.ignore_index is not None:
+        found = _shared(graph, g, found)
+    return found[LOSS], found
+
+
+def _shared(graph: Graph, g: GraphBuilder, sums: dict[str, Value]) -> dict[str, Value]:
+    """Sums over labels that count, in the share that one has of the batch."""
+    if graph.has_value(SHARE):
+        raise InvalidModel("the model has a tensor of the name that the labels' share gets", found=SHARE)
+    share = graph.add_input(SHARE, TensorType(F32, ()))
+    return {name: g.Mul(v, g.Cast(share, to=v.tensor.dtype)) for name, v in sums.items()}
 
 
 __all__ = ["LABELS", "StepGraph", "evaluation_graph", "step_graph", "trained_names"]

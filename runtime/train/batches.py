@@ -49,7 +49,10 @@ class IteratedBatches:
     """
 
     def __init__(self, source: Iterable[Any], names: Sequence[str]) -> None:
-        """Raises InvalidInput: an iterator, which ends after one pass."""
+        """Raises InvalidInput: nothing to go through; an iterator, which ends after one pass."""
+        if not isinstance(source, Iterable):
+            raise InvalidInput("no batches", expected="arrays by name, a data set, a list, a data loader, …",
+                               found=type(source).__name__)  # fmt: skip
         if isinstance(source, Iterator):
             raise InvalidInput("an iterator has one pass only", where="batches", expected="a list, a data loader, …",
                                found=type(source).__name__)  # fmt: skip
@@ -72,4 +75,7 @@ class IteratedBatches:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """See Batches."""
+        if set(state) != set(self.state()):
+            raise InvalidInput("a state of another kind of data", where="resume", found=", ".join(sorted(state)),
+                               expected=", ".join(self.state()))  # fmt: skip
         self._epoch, self._position = int(state["epoch"]), int(state["position"])

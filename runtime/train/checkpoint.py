@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import CorruptPlan, UsageError
 from ...files import replacing
+from .arguments import require_whole
 
 VERSION = 1
 _KEY = "parax"
@@ -79,7 +80,8 @@ class Checkpoints:
     """The checkpoints of one training in a folder: the last `keep`, and the best."""
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
-        """Raises UsageError: the folder cannot be made."""
+        """Raises UsageError: the folder cannot be made, or none would be kept."""
+        require_whole("keep", keep, 1)
         self.folder, self.keep = folder, keep
         try:
             folder.mkdir(parents=True, exist_ok=True)

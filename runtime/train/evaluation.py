@@ -9,14 +9,14 @@ import numpy as np
 
 from ...errors import InvalidInput
 from ..session import Session
-from .program import LOSS, TrainingProgram
+from .program import LOSS, SHARE, TrainingProgram
 
 
 def evaluate(
     session: Session, program: TrainingProgram, values: Mapping[str, np.ndarray],
     batches: Iterable[Mapping[str, np.ndarray]],
 ) -> dict[str, float]:  # fmt: skip
-    """Means over all rows of all batches.
+    """Means over all rows of all batches, or over all labels that count.
 
     Args:
         session: of `program.evaluation`. values: parameters and statistics.
@@ -27,10 +27,12 @@ def evaluate(
     names = (LOSS, *program.metrics)
     parts: list[tuple[int, dict[str, np.ndarray]]] = []
     for batch in batches:
-        feeds = {**values, **batch}
+        feeds, counted = {**values, **batch}, program.n_counted(batch)
+        if program.ignored is not None:
+            feeds[SHARE] = np.array(1 / max(1, counted), np.float32)
         found = session.run(list(names), feeds)
-        parts.append((len(batch[program.data[0]]), {name: found[name] for name in names}))
-    rows = sum(n for n, _ in parts)
-    if not rows:
-        raise InvalidInput("no data to evaluate", expected="a batch or more", found="none")
-    return {name: math.fsum(n * float(found[name]) for n, found in parts) / rows for name in names}
+        parts.append((counted, {name: found[name] for name in names}))
+    total = sum(n for n, _ in parts)
+    if not total:
+        raise InvalidInput("no data to evaluate", expected="a batch or more, with a label that counts", found="none")
+    return {name: math.fsum(n * float(found[name]) for n, found in parts) / total for name in names}

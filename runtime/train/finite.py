@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ...errors import Diverged
+from .state import TrainingState
+
+HINT = "try a smaller learning rate, clip gradients, or look for NaN in the data"
 
 
 def require_finite(what: str, steps: int, *numbers: float) -> None:
@@ -18,4 +23,25 @@ def require_finite(what: str, steps: int, *numbers: float) -> None:
     """
     if not all(map(math.isfinite, numbers)):
         raise Diverged(f"the {what} is not finite", where=f"step {steps + 1}", found=numbers[0],
-                       hint="try a smaller learning rate, clip gradients, or look for NaN in the data")  # fmt: skip
+                       hint=HINT)  # fmt: skip
+
+
+def require_number(what: str, steps: int, number: float) -> None:
+    """Refuse NaN, which compares with nothing; infinity may be a loss of data that it is not trained on.
+
+    Raises:
+        Diverged: it is NaN.
+    """
+    if math.isnan(number):
+        raise Diverged(f"the {what} is no number", where=f"after step {steps}", found=number, hint=HINT)
+
+
+def require_finite_parameters(state: TrainingState) -> None:
+    """Refuse parameters that the last update took out of range: the loss that would tell is the next step's.
+
+    Raises:
+        Diverged: one is not finite.
+    """
+    for name, array in state.parameters.items():
+        if not np.isfinite(array).all():
+            raise Diverged("a parameter is not finite", where=f"{name!r} after step {state.steps}", hint=HINT)

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import InvalidInput
+from .arguments import require_whole
 from .batches import Batch, Batches
 from .checkpoint import Checkpoint, Checkpoints
+from .finite import require_finite_parameters, require_number
 from .program import LOSS
 from .state import TrainingState
 
@@ -57,6 +59,13 @@ class Plan:
     average: bool = False
     log: Callable[[Record], None] = lambda record: None
 
+    def __post_init__(self) -> None:
+        """Raises UsageError: numbers out of range."""
+        require_whole("epochs", self.epochs, 1)
+        require_whole("every", self.every)
+        if self.patience is not None:
+            require_whole("patience", self.patience, 1)
+
 
 @dataclass
 class Progress:
@@ -76,7 +85,8 @@ def fit(steps: Steps, batches: Batches, plan: Plan, resumed: Checkpoint | None =
         resumed: a checkpoint to go on from; its tensors are taken over.
 
     Raises:
-        Diverged: the loss is no number any more; the last checkpoint is as it was. Else as `step`.
+        Diverged: a loss is no number any more, or a parameter not finite; the last checkpoint is as it was. Else as
+            `step`.
     """
     progress = Progress()
     if resumed is not None:
@@ -90,6 +100,8 @@ def fit(steps: Steps, batches: Batches, plan: Plan, resumed: Checkpoint | None =
         found = {LOSS: progress.loss_sum / progress.n_losses}
         if plan.test is not None:
             found = steps.evaluate(plan.test(), plan.average)
+            require_number(f"{LOSS} of the evaluation", steps.state.steps, found[LOSS])
+        require_finite_parameters(steps.state)  # before they are kept
         progress.epochs, progress.loss_sum, progress.n_losses = progress.epochs + 1, 0.0, 0
         is_best = _note(progress, found, plan.metric)
         plan.log({"epoch": progress.epochs, "step": steps.state.steps, "evaluation": found, "best": is_best})
@@ -121,6 +133,7 @@ def _epoch(steps: Steps, batches: Batches, plan: Plan, progress: Progress) -> No
         began = now
         is_due = plan.every and steps.state.steps % plan.every == 0 and progress.n_losses != len(batches)
         if plan.checkpoints is not None and is_due:  # behind the last step comes that of the epoch
+            require_finite_parameters(steps.state)
             plan.checkpoints.write(checkpoint(steps, batches, progress))
             began = time.perf_counter()
     if not progress.n_losses:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..manifest import TensorSpec
 from ..plan import Plan
 
-LOSS, LABELS = "loss", "labels"
+LOSS, LABELS, SHARE = "loss", "labels", "training.share"
 AVERAGE = "average"  # the slot of the weights' moving average
 
 
@@ -27,6 +29,7 @@ class TrainingProgram:
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
         rows: of one shard. n_shards: in a micro-batch. accumulate: micro-batches in a batch. counter: input of `step`,
             i64[2]: the step, and the number of the shard's first row in the batch; None: nothing is random.
+        ignored: the label that does not count, or None; `step` and `evaluation` then give sums times their input SHARE.
     """
 
     step: Plan
@@ -42,11 +45,18 @@ class TrainingProgram:
     n_shards: int
     counter: str | None = None
     accumulate: int = 1
+    ignored: int | None = None
 
     @property
     def batch(self) -> int:
         """Rows of a step."""
         return self.rows * self.n_shards * self.accumulate
+
+    def n_counted(self, batch: Mapping[str, np.ndarray]) -> int:
+        """What a batch's mean is over: its labels that count; its rows where all do."""
+        if self.ignored is None:
+            return len(batch[self.data[0]])
+        return int(np.count_nonzero(np.asarray(batch[LABELS]) != self.ignored))
 
     def inputs(self) -> list[TensorSpec]:
         """Of a shard: the data and the labels."""

@@ -25,7 +25,7 @@ from .exchange.instances import Instances
 from .exchange.settings import SCHEMES
 from .exchange.traffic import Counters
 from .finite import require_finite
-from .program import LOSS, TrainingProgram
+from .program import LABELS, LOSS, SHARE, TrainingProgram
 from .state import TrainingState
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,6 +50,7 @@ class Stepper:
         self._parts = [site.gradient() for _ in range(instances)] if program.accumulate > 1 else []
         self._traffic = site.traffic
         self._delays = start_delays(placement.nodes, exchange.start) if exchange.start else [0] * instances
+        self._share: np.ndarray | None = None
         nbytes = sum(vector.nbytes for name, vector in state.vectors.items() if name.endswith(".weights"))
         self.counters = Counters(exchange.name, nbytes, placement.lost)
 
@@ -67,6 +68,7 @@ class Stepper:
                 is not finite. The parameters are as before; an asynchronous exchange leaves what it did until then.
         """
         self._check(batch)
+        self._share = self._share_of(batch)
         began = time.perf_counter()
         self.scheme.begin(rate)
         running = _Running(self, batch, len(self._instances))
@@ -107,8 +109,20 @@ class Stepper:
         feeds.update({name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data})
         if program.counter is not None:
             feeds[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
+        if self._share is not None:
+            feeds[SHARE] = self._share
         found = self._instances.sessions[instance].run(feeds, out=to.outputs)
         return {name: array for name, array in found.items() if name not in to.outputs}
+
+    def _share_of(self, batch: Arrays) -> np.ndarray | None:
+        """What makes the mean over pieces that over the labels that count; None: all do. Raises InvalidInput."""
+        if self.program.ignored is None:
+            return None
+        counted = self.program.n_counted(batch)
+        if not counted:
+            raise InvalidInput("no label of the batch counts", where=f"input {LABELS!r}",
+                               expected=f"others than {self.program.ignored}, too")  # fmt: skip
+        return np.array(self.program.n_shards * self.program.accumulate / counted, np.float32)
 
     def sleep(self, instance: int) -> None:
         """Begin later, where instances begin in groups."""

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from parax.compiler.trainer import Trainer
 from parax.compiler.training.losses import LOSSES, BinaryCrossEntropy, Loss, loss_named
 from parax.compiler.training.optimizers.sgd import SGD
-from parax.errors import InvalidModel
+from parax.errors import InvalidInput, InvalidModel, UsageError
 
 ROWS, STEPS, WIDTH, CLASSES = 4, 3, 5, 7
 
@@ -67,7 +67,7 @@ def test_classes_may_lie_on_any_axis_behind_the_rows(axis: int, tail: str) -> No
     p, places = softmax(scores), np.where(kept, labels, 0)[..., None]
     logs = -np.log(np.take_along_axis(p, places, -1))[..., 0]
     assert found["loss"] == pytest.approx((logs * kept).sum() / kept.sum(), rel=1e-5)
-    assert found["accuracy"] == pytest.approx(((scores.argmax(-1) == labels) & kept).mean(), abs=1e-6)
+    assert found["accuracy"] == pytest.approx((scores.argmax(-1) == labels)[kept].mean(), abs=1e-6)
     slope = (p - np.eye(CLASSES)[places[..., 0]]) * kept[..., None] / kept.sum()
     np.testing.assert_allclose(moved, np.einsum("nti,ntc->ic", x, slope), rtol=1e-4, atol=1e-5)
 
@@ -102,3 +102,39 @@ def test_an_axis_that_is_not_there_is_refused(axis: int) -> None:
     assert "nll" in LOSSES
     with pytest.raises(InvalidModel, match="no such axis of classes"):
         Trainer(model(result="scores", shape=["N", STEPS, CLASSES]), loss=loss_named("nll", axis=axis), batch=ROWS)
+
+
+@pytest.mark.parametrize("name", ["softmax_cross_entropy", "nll"])
+@pytest.mark.parametrize("shards, accumulate", [(1, 1), (2, 1), (2, 2), (4, 1), (1, 3)])
+def test_ignored_labels_count_in_no_piece_of_a_batch(name: str, shards: int, accumulate: int) -> None:
+    """The mean is over all labels of the batch that count, however they lie in its pieces, one of which has none."""
+    rng, rows = np.random.default_rng(4), 12
+    x, labels = rng.standard_normal((rows, STEPS, WIDTH)).astype(np.float32), rng.integers(0, CLASSES, (rows, STEPS))
+    labels[rng.random(labels.shape) < 0.4] = 2
+    labels[:3] = 2
+    w = numpy_helper.to_array(model(result="scores", shape=["N", STEPS, CLASSES]).graph.initializer[0])
+    logs = helper.make_node("LogSoftmax", ["scores"], ["y"], axis=2)
+    tail, result = ([logs], "y") if name == "nll" else ([], "scores")
+    of = model(*tail, result=result, shape=["N", STEPS, CLASSES])
+    loss = loss_named(name, axis=-1, ignore_index=2)
+    with Trainer(of, loss, SGD(lr=1.0), batch=rows, shards=shards, accumulate=accumulate) as trainer:
+        evaluated = trainer.evaluate([{"x": x[:3], "labels": labels[:3]}, {"x": x[3:], "labels": labels[3:]}])
+        found = trainer.step({"x": x, "labels": labels})
+        moved = w - trainer.parameters["w"]
+        with pytest.raises(InvalidInput, match="no label of the batch counts"):
+            trainer.step({"x": x, "labels": np.full_like(labels, 2)})
+    p, kept = softmax(x.astype(np.float64) @ w), labels != 2
+    expected = -np.log(np.take_along_axis(p, labels[..., None], -1))[..., 0][kept].mean()
+    slope = (p - np.eye(CLASSES)[labels]) * kept[..., None] / kept.sum()
+    np.testing.assert_allclose(moved, np.einsum("nti,ntc->ic", x, slope), rtol=1e-4, atol=1e-5)
+    for each in (found, evaluated):
+        assert each["loss"] == pytest.approx(expected, rel=1e-5)
+        assert each["accuracy"] == pytest.approx((p.argmax(-1) == labels)[kept].mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"ignore_index": 1.0}, {"ignore_index": True}, {"axis": None}, {"axis": "1"}])
+def test_settings_of_losses_are_whole_numbers(options: dict) -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        loss_named("nll", **options)
+    with pytest.raises(UsageError, match="no such option"):
+        loss_named("mse", ignore_index=1)

@@ -39,13 +39,14 @@ class Dataset(Protocol):
 
 
 class ArrayDataset:
-    """Arrays in memory, or mapped, whose rows are the samples.
+    """Arrays in memory, or mapped, whose rows are the samples; lists and torch's tensors become arrays.
 
     Raises:
-        InvalidData: no array, no row, or different numbers of rows.
+        InvalidData: no array, no row, different numbers of rows, masked rows.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], where: str | None = None) -> None:
+    def __init__(self, arrays: Mapping[str, Any], where: str | None = None) -> None:
+        arrays = {name: _whole(name, array, where) for name, array in arrays.items()}
         lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if not lengths or not min(lengths.values()):
             raise InvalidData("an empty data set", where=where, expected="a sample or more", found="none")
@@ -55,7 +56,7 @@ class ArrayDataset:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise InvalidData(f"{name} holds Python objects", where=where, expected="numbers", found=array.dtype)
-        self.arrays = dict(arrays)
+        self.arrays = arrays
 
     @property
     def specs(self) -> Specs:
@@ -66,6 +67,17 @@ class ArrayDataset:
 
     def take(self, indices: np.ndarray) -> Batch:
         return {name: np.ascontiguousarray(array[indices]) for name, array in self.arrays.items()}
+
+
+def _whole(name: str, given: Any, where: str | None) -> np.ndarray:
+    """An array of what was given. Raises InvalidData where it is none."""
+    try:
+        found = np.asanyarray(given)
+    except (ValueError, TypeError) as error:  # a list of lists of different lengths
+        raise InvalidData(f"{name} is no array", where=where, expected="numbers", found=str(error)[:100]) from error
+    if isinstance(found, np.ma.MaskedArray):
+        raise InvalidData(f"{name} is masked", where=where, expected="an array of which every number counts")
+    return found
 
 
 class SequenceDataset:
@@ -153,11 +165,13 @@ class Renamed:
         names: of the tensors, in order.
 
     Raises:
-        InvalidData: another number of tensors.
+        InvalidData: another number of tensors, or one of the names is that of another tensor already.
     """
 
     def __init__(self, whole: Dataset, names: Sequence[str]) -> None:
-        if len(names) != len(whole.specs):
+        own = list(whole.specs)
+        moved = [a for a, b in zip(own, names) if a != b and (a in names or b in own)]
+        if len(names) != len(own) or moved:  # one that has its name already is not taken for another
             raise InvalidData("other tensors than are needed", expected=", ".join(names), found=worded(whole.specs))
         self._whole, self._names = whole, dict(zip(whole.specs, names, strict=True))
 

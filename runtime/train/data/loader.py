@@ -14,6 +14,7 @@ from types import TracebackType
 import numpy as np
 
 from ....errors import UsageError
+from ..arguments import require_whole
 from .dataset import Batch, Dataset, Specs
 from .loading import Job, Pool, Recipe
 from .order import Shuffle
@@ -58,9 +59,12 @@ class Loader:
         prefetch: int = 2,
         drop_last: bool = True,
     ) -> None:
-        if batch < 1 or not 0 <= workers <= MOST_WORKERS or prefetch < 0 or kind not in KINDS:
-            raise UsageError("a loader like that", found=f"batch={batch}, {workers} {kind}, prefetch={prefetch}",
-                             expected=f"a row or more, 0 to {MOST_WORKERS} threads or processes")  # fmt: skip
+        require_whole("batch", batch, 1)
+        require_whole("workers", workers, 0, MOST_WORKERS)
+        require_whole("prefetch", prefetch)
+        require_whole("seed", seed)
+        if kind not in KINDS:
+            raise UsageError("no such workers", where="kind", expected=" or ".join(KINDS), found=repr(kind)[:60])
         self.recipe = Recipe(dataset, tuple(transforms), seed)
         self.specs: Specs = self.recipe.specs()
         self.batch, self.shuffle, self.kind, self.prefetch, self.drop_last = batch, shuffle, kind, prefetch, drop_last

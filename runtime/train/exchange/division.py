@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import UsageError
+from ..arguments import require_whole
 from .placement import Placement, placed, working
 from .settings import Exchange
 
@@ -42,8 +43,8 @@ def divided(
         UsageError: there is none.
     """
     for name, value in (("batch", batch), ("accumulate", accumulate), ("shards", shards), ("instances", instances)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError("must be a whole number above 0", where=name, found=repr(value)[:60])
+        if value is not None or name in ("batch", "accumulate"):
+            require_whole(name, value, 1)
     if instances is not None:
         placed(cores, instances, exchange.has_servers, exchange.oversubscribe)  # more than cores is said first
     if batch % accumulate:
