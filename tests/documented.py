@@ -2,6 +2,7 @@
 
     ```console      `$ command` lines, each with what it prints beneath: run in order, one folder a page
     ```python       run in the same folder; the names of a page's blocks are one program's
+    ```text         right behind a program: what it prints
 
 In what is printed, … stands for anything within a line, and a line of … for any lines. `<!-- not run: reason -->`
 before a block says why it is not run.
@@ -29,6 +30,11 @@ class Fenced(NamedTuple):
     @property
     def runs(self) -> bool:
         return self.kind in ("console", "python") and self.why is None
+
+    def is_printed_by(self, program: Fenced) -> bool:
+        """Whether it is the text right behind a program, which is what that prints."""
+        ends = program.line + program.text.count("\n") + 2  # the line of its closing fence
+        return program.kind == "python" and self.kind == "text" and self.why is None and self.line == ends + 2
 
     @property
     def hides_a_command(self) -> bool:

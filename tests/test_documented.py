@@ -34,16 +34,19 @@ def test_what_a_page_shows_is_so(page: Path, tmp_path: Path, scripts: Path) -> N
     folder = tmp_path / "page"
     folder.mkdir()
     with contextlib.chdir(folder) if sys.version_info >= (3, 11) else changed(folder):
-        for block in blocks(page):
+        found = blocks(page)
+        for block, behind in zip(found, [*found[1:], None]):
             if block.runs:
-                run(block, page.name, names, environment)
+                printed = behind.text if behind is not None and behind.is_printed_by(block) else None
+                run(block, page.name, names, environment, printed)
 
 
-def run(block: Fenced, page: str, names: dict[str, Any], environment: dict[str, str]) -> None:
+def run(block: Fenced, page: str, names: dict[str, Any], environment: dict[str, str], printed: str | None) -> None:
     where = f"{page}:{block.line}"
     if block.kind == "python":
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()) as told:
             exec(compile(block.text, where, "exec"), names)
+        assert printed is None or matches(told.getvalue(), printed), f"{where} printed:\n{told.getvalue()}"
         return
     for command in commands(block):
         found = printed_by(command.text, environment)
@@ -106,6 +109,16 @@ def test_most_is_run() -> None:
 ])  # fmt: skip
 def test_wildcards(printed: str, expected: str, same: bool) -> None:
     assert matches(printed, expected) == same
+
+
+def test_what_a_program_prints_is_the_text_right_behind_it(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    page.write_text("```python\nprint(1)\n\n```\n\n```text\n1\n```\n```text\n1\n```\n")
+    program, printed, other = blocks(page)
+    assert printed.is_printed_by(program) and not other.is_printed_by(printed) and not other.is_printed_by(program)
+    run(program, "p.md", {}, {}, printed.text)
+    with pytest.raises(AssertionError, match="printed"):
+        run(program, "p.md", {}, {}, "2")
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:

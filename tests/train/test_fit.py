@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -68,26 +66,6 @@ def test_going_on_is_the_same_bit_for_bit(tmp_path: Path, stop_at: int) -> None:
     assert first[:done] + rest == whole and 0 < done < len(whole)
     for name, array in state[0].items():
         np.testing.assert_array_equal(array.view(np.int32), state[1][name].view(np.int32))
-
-
-def test_a_killed_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Path(__file__).with_name("killed.py")
-    command = [sys.executable, str(script), str(tmp_path)]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")]))
-    whole = subprocess.run([*command, "whole", "0"], capture_output=True, text=True, check=True).stdout.splitlines()
-    lines: dict[str, str] = {}
-    rng = np.random.default_rng(5)
-    for _ in range(6):
-        process = subprocess.Popen([*command, "killed", "0.01"], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        time.sleep(rng.uniform(0, 0.25))
-        os.kill(process.pid, signal.SIGKILL)
-        out, _ = process.communicate()
-        lines.update(line.split(" ", 1) for line in (first + out).splitlines() if line.endswith("."))
-    ended = subprocess.run([*command, "killed", "0"], capture_output=True, text=True, check=True).stdout.splitlines()
-    lines.update(line.split(" ", 1) for line in ended)
-    assert [f"{step} {lines[step]}" for step in sorted(lines, key=int)] == whole
 
 
 def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
