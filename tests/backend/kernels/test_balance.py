@@ -42,6 +42,21 @@ def test_cores_finish_together(pixels: int, inputs: int, outputs: int, n_cores: 
     assert max(shares) <= (1.1 if n_cores == 2 else 1.25) * sums[-1] / n_cores
 
 
+def test_each_cut_of_a_wide_product_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 3,750 panels, as of a vocabulary, most numbers of groups come to the same panels together."""
+    tried: list[tuple[int, int]] = []
+    cost = Shape.cost
+
+    def counted(shape: Shape, block: int, together: int) -> float:
+        tried.append((block, together))
+        return cost(shape, block, together)
+
+    monkeypatch.setattr(Shape, "cost", counted)
+    shape = Shape(1, 8, 1, (1,) * 3750, ((1, 12),), (1, 2))
+    best_cut.__wrapped__(shape, (1, 3750), 3750, 1)
+    assert len(tried[1:]) == len(set(tried[1:])) and 100 < len(tried) < 130
+
+
 def test_blocks_of_an_image_do_not_depend_on_the_batch() -> None:
     p = plan_product(context(), 1, 196 * symbol("N"), 512, 1, 512, segment=196)
     n = symbol("N")

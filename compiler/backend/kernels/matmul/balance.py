@@ -102,8 +102,8 @@ def best_cut(shape: Shape, usual: tuple[int, int], most_panels: int, least_rows:
         block = -(-rows // n_blocks)
         if block > max(usual[0], least_rows) or n_blocks * shape.outer > MOST_ITEMS:
             continue
-        for groups in range(-(-panels // most_panels), panels + 1):
-            together = -(-panels // groups)
+        counts = range(-(-panels // most_panels), panels + 1)
+        for together in dict.fromkeys(-(-panels // groups) for groups in counts):  # few: √panels of them, twice
             cost = shape.cost(block, together)
             if cost < least * (1 - 1e-6):
                 best, least = (block, together), cost
