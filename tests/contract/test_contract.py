@@ -24,7 +24,15 @@ from sampling import sampled
 
 CASES = cases_of()
 WANTED, TRIED = 3, 15
+CHAINS = """graph @g(%x: f32[S], %rows: f32[S,21]) {{
+        %i = Cast(%x) {{to=i64}} : i64[S]
+        %first, %more = parax::RowChains(%i) {{rows=7}} : i32[7,1], i32[S]
+        %sums = parax::SumChains(%rows, %more) : f32[S + 1,21]
+        %y = parax::RowsAt(%sums, %first) : f32[7,21]
+        return {}
+        }}"""
 INTERNAL = {
+    "RowChains": CHAINS.format("%first"), "SumChains": CHAINS.format("%sums"), "RowsAt": CHAINS.format("%y"),
     "Copy": """graph @g(%x: f32[S,3]) {
         %y = parax::Copy(%x) : f32[S,3]
         return %y
@@ -57,6 +65,26 @@ INTERNAL = {
 }
 
 
+def chains(x: np.ndarray) -> list[list[int]]:
+    """For each of 7 rows of a table the numbers of the indices, x without its fraction, that name it."""
+    return [[n for n, i in enumerate(np.trunc(x)) if i % 7 == row] for row in range(7)]
+
+
+def first_of_chains(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return np.array([[chain[0] + 1 if chain else 0] for chain in chains(x)])
+
+
+def sums_of_chains(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    sums = np.zeros((len(x) + 1, rows.shape[1]))
+    for chain in filter(None, chains(x)):
+        sums[chain[0] + 1] = rows[chain].sum(0)
+    return sums
+
+
+def table_of_chains(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.stack([rows[chain].sum(0) for chain in chains(x)])
+
+
 def attention(q: np.ndarray, kt: np.ndarray, v: np.ndarray) -> np.ndarray:
     e = np.exp(q @ kt * 0.25)
     return (e / e.sum(-1, keepdims=True)) @ v
@@ -80,6 +108,7 @@ def weights_of_each(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
 
 INTERNAL_RESULTS: dict[str, Any] = {
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
+    "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
     **recurrent.RESULTS,
 }  # fmt: skip

@@ -1,13 +1,19 @@
 """Element-wise operators, alone or fused: one loop nest over the broadcast result, any layout, any mix of types.
 
-Loops: see `nest`. Each output vector evaluates the whole fused expression in registers.
+Loops: see `nest`. Each output vector evaluates the whole fused expression in registers. Rows that are looked up in
+another tensor (RowsAt) are read where they lie, by the number that stands at the row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from ...ir.graph import Node
 from ...ir.ops.base import Elementwise, Fused
-from ...ir.types import TensorType
+from ...ir.ops.sparse_rows import RowsAt
+from ...ir.types import I64, TensorType
+from ...kernel_ir.builder import Builder
 from ...kernel_ir.loops import KFunc, PtrType
 from ..fusion import constant_value, evaluate_body, scalar_constant, widen
 from ..llvm_types import has_register
@@ -35,7 +41,12 @@ def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
     for t in (*types, *(v.tensor for _, v in scalars), *(v.tensor for n in nodes for v in n.outputs)):
         if not has_register(t.dtype):
             raise unsupported(node, f"no arithmetic on {t.dtype}")
-    axes = iteration_axes(result, [broadcast_strides(t, result) for t in types])
+    number = {inner: i for i, (inner, _) in enumerate(reads)}
+    looked_up = {number[n.operands[0]]: number[n.operands[1]] for n in nodes if isinstance(n.op, RowsAt)}
+    strides = [broadcast_strides(t, result) for t in types]
+    for i in looked_up:
+        strides[i] = (0, types[i].strides[1])
+    axes = iteration_axes(result, strides)
     lanes = ctx.lanes
 
     def build(name: str) -> KFunc:
@@ -44,6 +55,7 @@ def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
         k = ctx.kernel(name, params)
 
         def body(lane: Lane) -> None:
+            lane = _moved(k, lane, looked_up, types)
             values = {inner: widen(k, load_lane(k, k[f"x{i}"], lane, i)) for i, (inner, _) in enumerate(reads)}
             for inner, outer in scalars:
                 values[inner] = constant_value(k, outer)
@@ -61,3 +73,11 @@ def lower_elementwise(ctx: LowerContext, node: Node) -> KernelCall:
     operands = tuple(v for _, v in reads) + tuple(v for _, v in outs)
     return KernelCall(func, operands, axes.work, node.name, nbytes=sum((v.tensor.nbytes for v in operands), 0))
 
+
+def _moved(k: Builder, lane: Lane, looked_up: Mapping[int, int], types: Sequence[TensorType]) -> Lane:
+    """The lane with the offsets of operands that are looked up, by the operand that says which row, in their rows."""
+    offsets = list(lane.offsets)
+    for i, at in looked_up.items():
+        row = k.cast(k.load(k[f"x{at}"], offsets[at]), I64)
+        offsets[i] = offsets[i] + row * k.index(types[i].strides[0])
+    return replace(lane, offsets=tuple(offsets))
