@@ -129,7 +129,8 @@ class Trainer:
             trained = [escape(name) for name in self._start.head]
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
         recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, frozen), division.rows,
-                        division.n_gradients, result, clip or Clip(), tuple(groups), _share("ema", ema))  # fmt: skip
+                        division.n_gradients, division.n_pieces, result, clip or Clip(), tuple(groups),
+                        _share("ema", ema))  # fmt: skip
         setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
         self.program, initial, self.left_out = training_program(self._read, recipe, setting)
         self._start.require(set(initial))

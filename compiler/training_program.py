@@ -63,9 +63,9 @@ def training_program(
     evaluation = setting.compiled("evaluation", place.everyone, 1, graphs.evaluation.graph)
     program = partial(
         TrainingProgram, update=update, evaluation=evaluation, groups=graphs.groups, gradients=step.gradients,
-        data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots, metrics=step.metrics,
-        statistics=step.updates, rows=division.rows, n_shards=division.n_shards, counter=step.counter,
-        accumulate=division.accumulate, ignored=recipe.loss.ignore_index,
+        sparse=graphs.sparse, data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots,
+        metrics=step.metrics, statistics=step.updates, rows=division.rows, n_shards=division.n_shards,
+        counter=step.counter, accumulate=division.accumulate, ignored=recipe.loss.ignore_index,
     )  # fmt: skip
 
     def total(plan: Plan) -> int:

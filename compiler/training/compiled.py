@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InvalidModel
+from ...runtime.train.program import SparseGradient
 from ..ir.graph import Graph
 from ..ir.types import SymDim, TensorType
+from .embeddings import split_groups
 from .groups import ParameterGroup, grouped
 from .losses import LABELS, Loss
 from .optimizers.base import Optimizer
 from .parameters import Wanted
 from .step_graph import StepGraph, evaluation_graph, step_graph
-from .update_graph import Clip, Group, slots_of, update_graph
+from .update_graph import Clip, Group, Table, slots_of, update_graph
 
 ReadModel = Callable[[Collection[str] | None, dict[str, int]], Graph]
 """Imports the model with these initializers as inputs (None: as for inference) and these sizes of symbols."""
@@ -25,6 +27,7 @@ class Recipe:
 
     Attributes:
         result: the output that the loss is of; None: the first. rows: of a shard. n_gradients: that the update adds.
+        n_pieces: of a batch, whose rows it adds of gradients in rows.
         groups: of parameters with settings of their own. average: see `update_graph`.
     """
 
@@ -33,6 +36,7 @@ class Recipe:
     wanted: Wanted
     rows: int
     n_gradients: int
+    n_pieces: int
     result: str | None = None
     clip: Clip = field(default_factory=Clip)
     groups: Sequence[ParameterGroup] = ()
@@ -45,7 +49,7 @@ class TrainingGraphs:
 
     Attributes:
         update: group → sizes of its tensors in its vector → the graph. groups: group → parameter → shape.
-        slots: names of what is kept per parameter.
+        slots: names of what is kept per parameter. sparse: group of a single parameter → its gradient of rows.
     """
 
     step: StepGraph
@@ -53,6 +57,7 @@ class TrainingGraphs:
     evaluation: StepGraph
     groups: Mapping[str, Mapping[str, tuple[int, ...]]]
     slots: tuple[str, ...]
+    sparse: Mapping[str, SparseGradient]
 
 
 def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
@@ -63,16 +68,25 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
         Else as `step_graph`.
     """
     sizes = _batch_size(read(None, {}), recipe.rows)
-    step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result)
+    n_pieces = recipe.n_pieces if recipe.optimizer.by_element else None
+    step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result, n_pieces)
     evaluation = evaluation_graph(lambda names: read(names, {}), step, recipe.loss, recipe.result)
-    groups = grouped({name: array.shape for name, array in step.parameters.items()}, recipe.groups)
+    settings = grouped({name: array.shape for name, array in step.parameters.items()}, recipe.groups)
+    groups = split_groups({name: members for name, (_, members) in settings.items()}, step.sparse)
+    shapes = {name: members for name, (_, members) in groups.items()}
+    sparse = {name: step.sparse[p] for name, members in shapes.items() for p in members if p in step.sparse}
+
+    def table(name: str) -> Table | None:
+        return Table(*shapes[name].values(), recipe.n_pieces * sparse[name].count) if name in sparse else None
 
     def update(sizes: Mapping[str, Sequence[int]]) -> Graph:
-        own = [Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay) for name, (of, _) in groups.items()]
+        own = []
+        for name, (part_of, _) in groups.items():
+            of, _ = settings[part_of]
+            own.append(Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay, table(name)))
         return update_graph(recipe.optimizer, own, recipe.n_gradients, recipe.clip, recipe.average)
 
-    shapes = {name: members for name, (_, members) in groups.items()}
-    return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average))
+    return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average), sparse)
 
 
 def _batch_size(graph: Graph, rows: int) -> dict[str, int]:

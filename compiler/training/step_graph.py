@@ -10,16 +10,18 @@ Reading the model is handed in: it is read once to see what the loss depends on,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ...errors import InvalidModel, UsageError
+from ...runtime.train.program import SparseGradient
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
 from ..ir.ops.backward import filled
 from ..ir.types import F32, TensorType
 from ..passes.autodiff.reverse import reached_gradients
+from .embeddings import lookups, sparse_gradient, write_rows
 from .losses import LABELS, Loss, OwnLoss
 from .modes import TrainingMode, to_training
 from .parameters import Wanted, candidates, chosen
@@ -36,6 +38,7 @@ class StepGraph:
     Attributes:
         graph: see the file. data: names of the model's own inputs. has_labels: whether there is an input for labels.
         parameters: name → its first value. gradients: name of the parameter → of the output that is its gradient.
+        sparse: name of the parameter → of the outputs that are its gradient in rows, instead.
         metrics: names of the outputs of single numbers beside the loss.
         statistics: running mean or variance → its first value. updates: its name → of the output that takes its place.
         counter: name of the input that tells the step and the first row (`modes.py`), or None.
@@ -52,20 +55,26 @@ class StepGraph:
     updates: dict[str, str]
     counter: str | None = None
     left_out: tuple[str, ...] = ()
+    sparse: dict[str, SparseGradient] = field(default_factory=dict)
 
 
-def step_graph(read: Read, loss: Loss, wanted: Wanted, result: str | None = None) -> StepGraph:
+def step_graph(
+    read: Read, loss: Loss, wanted: Wanted, result: str | None = None, n_pieces: int | None = None
+) -> StepGraph:  # fmt: skip
     """Forward, loss and backward.
 
     Args:
         read: imports the model. result: name of the output that the loss is of; None: the first.
+        n_pieces: how often the graph is run for a batch; None: no gradient is of rows (see `embeddings.py`).
 
     Raises:
         InvalidModel, UsageError: nothing to train, no such result, labels that clash with the model's own names.
         UnsupportedOp: an operator in between has no gradient.
     """
     names, running, left_out = trained_names(read, loss, wanted, result)
-    return replace(_made(read, names, running, loss, result, backward=True), left_out=tuple(left_out))
+    step = _made(read, names, running, loss, result, backward=True)
+    gradients, sparse = _add_gradients(step.graph, names, n_pieces)
+    return replace(step, gradients=gradients, sparse=sparse, left_out=tuple(left_out))
 
 
 def evaluation_graph(read: Read, step: StepGraph, loss: Loss, result: str | None = None) -> StepGraph:
@@ -102,23 +111,34 @@ def _made(
     if not backward:
         outputs = {**results, **outputs}
     graph.set_outputs(list(outputs.values()), list(outputs))
-    gradients = _add_gradients(graph, names) if backward else {}
     return StepGraph(
-        graph, data, not isinstance(loss, OwnLoss), {name: first[name] for name in names}, gradients, metrics,
+        graph, data, not isinstance(loss, OwnLoss), {name: first[name] for name in names}, {}, metrics,
         {name: first[name] for name in running}, {old.name: f"{old.name}.new" for old in mode.running},
         mode.counter.name if mode.counter is not None else None,
     )  # fmt: skip
 
 
-def _add_gradients(graph: Graph, parameters: list[str]) -> dict[str, str]:
-    """The loss's gradients as outputs behind the others; name of the parameter → of the output."""
-    values = [graph.value(name) for name in parameters]
-    found = reached_gradients(graph, graph.outputs[graph.output_names.index(LOSS)], values)
+def _add_gradients(
+    graph: Graph, parameters: list[str], n_pieces: int | None
+) -> tuple[dict[str, str], dict[str, SparseGradient]]:
+    """The loss's gradients as outputs behind the others; name of the parameter → of its outputs."""
+    tables = lookups(graph, parameters, n_pieces) if n_pieces is not None else {}
+    values = {name: tables[name].results if name in tables else (graph.value(name),) for name in parameters}
+    flat = [v for results in values.values() for v in results]
+    found = iter(reached_gradients(graph, graph.outputs[graph.output_names.index(LOSS)], flat))
     g = GraphBuilder(graph, name="gradient")
-    made = [filled(g, v, 0.0) if dv is None else dv for v, dv in zip(values, found, strict=True)]
-    names = {name: f"{name}.gradient" for name in parameters}
-    graph.set_outputs([*graph.outputs, *made], [*graph.output_names, *names.values()])
-    return names
+    dense, sparse, outputs = {}, {}, dict(zip(graph.output_names, graph.outputs, strict=True))
+    for name, results in values.items():
+        table, received = graph.value(name), [next(found) for _ in results]
+        rows = write_rows(g, table, tables[name], received) if name in tables else None
+        if rows is not None:
+            sparse[name] = of = sparse_gradient(name, rows[1])
+            outputs.update({of.indices: rows[0], of.rows: rows[1]})
+            continue
+        dense[name] = f"{name}.gradient"
+        outputs[dense[name]] = received[0] if name not in tables and received[0] is not None else filled(g, table, 0.0)
+    graph.set_outputs(list(outputs.values()), list(outputs))
+    return dense, sparse
 
 
 def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dict[str, Value]]:

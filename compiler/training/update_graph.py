@@ -1,10 +1,12 @@
 """The graph of an optimiser's step: the gradients of all shards become one, and that moves the parameters.
 
     inputs   <group>.weights, <group>.gradient.<i>, <group>.<slot>, rate, step, scale
+             of a table with a gradient of rows <group>.indices, <group>.rows instead of <group>.gradient.<i>
     outputs  <group>.weights.new, <group>.<slot>.new, <group>.gradient (of several shards: their sum), norm
 
 Parameters of a group lie in one flat vector, so that a model of hundreds of tensors has an update of a few operators.
-Gradients are added in a fixed tree: no bit depends on who was first.
+Gradients are added in a fixed tree, rows of one number in their order: no bit depends on who was first. A table's
+gradient is not written out: the kernel that moves the table reads the sum of each row where it lies, or zeros.
 
 Weights and slots may be written where they lie, sums over the first shard's gradient. With a norm that is not finite,
 weights and slots stay as they are.
@@ -16,9 +18,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
-from ..ir.types import F32, TensorType
+from ..ir.types import F32, I64, TensorType
 from .optimizers.base import Optimizer, Terms
 from .sums import sum_of_squares, tree
 
@@ -28,18 +32,33 @@ SCALAR = TensorType(F32, ())
 
 
 @dataclass(frozen=True)
+class Table:
+    """A parameter with a gradient of so many rows: of all shards together, which need not be different ones."""
+
+    shape: tuple[int, ...]
+    n_rows: int
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """The table's rows and the elements of each."""
+        return self.shape[0], math.prod(self.shape[1:])
+
+
+@dataclass(frozen=True)
 class Group:
     """Parameters that share their settings.
 
     Attributes:
         name: of the group. sizes: elements of each tensor in its vector, in order, with what lies behind it.
         lr_scale: what the learning rate is multiplied by. weight_decay: None: the optimiser's.
+        table: the group's only parameter, where its gradient is of rows.
     """
 
     name: str
     sizes: tuple[int, ...]
     lr_scale: float = 1.0
     weight_decay: float | None = None
+    table: Table | None = None
 
     @property
     def length(self) -> int:
@@ -76,23 +95,23 @@ def update_graph(
     graph = Graph("update")
     g = GraphBuilder(graph, name="update")
     slots = slots_of(optimizer, average)
-    given = {group.name: _inputs(graph, slots, group, n_shards) for group in groups}
+    given = {group.name: _Given.of(graph, g, group, slots, n_shards) for group in groups}
     rate, step, scale = (graph.add_input(name, SCALAR) for name in (RATE, STEP, SCALE))
-    sums = {name: tree(g, values[1 : n_shards + 1]) for name, values in given.items()}
-    norm = g.Mul(_norm(g, list(sums.values())), g.Abs(scale))  # of what is there in memory if there is one shard
+    norm = _norm(g, [of.elements for of in given.values()])
+    norm = g.Mul(norm, g.Abs(scale))  # of what is there in memory if there is one shard
     is_finite = g.Less(norm, g.const(math.inf))  # false for NaN
     outputs: dict[str, Value] = {}
     for group in groups:
-        weights, old = given[group.name][0], dict(zip(slots, given[group.name][n_shards + 1 :], strict=True))
-        gradient = _clipped(g, g.Mul(sums[group.name], scale), norm, clip)
+        weights, old = given[group.name].weights, given[group.name].slots
+        gradient = _clipped(g, g.Mul(given[group.name].sum, scale), norm, clip)
         own = g.Mul(rate, group.lr_scale) if group.lr_scale != 1 else rate
         decay = optimizer.weight_decay if group.weight_decay is None else group.weight_decay
         new, kept = optimizer.write(g, weights, gradient, old, Terms(own, step, decay, group.sizes))
         if average is not None:
             kept[AVERAGE] = g.Add(old[AVERAGE], g.Mul(g.Sub(new, old[AVERAGE]), 1.0 - average))
-        if n_shards > 1:
-            outputs[f"{group.name}.gradient"] = sums[group.name]
-            graph.donated[f"{group.name}.gradient"] = given[group.name][1].name
+        if n_shards > 1 and group.table is None:
+            outputs[f"{group.name}.gradient"] = given[group.name].sum
+            graph.donated[f"{group.name}.gradient"] = f"{group.name}.gradient.0"
         for slot, before, after in (("weights", weights, new), *((slot, old[slot], kept[slot]) for slot in slots)):
             outputs[f"{group.name}.{slot}.new"] = g.Where(is_finite, after, before)
             graph.donated[f"{group.name}.{slot}.new"] = before.name
@@ -101,10 +120,36 @@ def update_graph(
     return graph
 
 
-def _inputs(graph: Graph, slots: Sequence[str], group: Group, n_shards: int) -> list[Value]:
-    type_ = TensorType(F32, (group.length,))
-    names = ["weights", *(f"gradient.{i}" for i in range(n_shards)), *slots]
-    return [graph.add_input(f"{group.name}.{name}", type_) for name in names]
+@dataclass(frozen=True)
+class _Given:
+    """What the step of a group is made of.
+
+    Attributes:
+        sum: of the shards' gradients. elements: a vector of all that is not 0 in it.
+    """
+
+    weights: Value
+    slots: dict[str, Value]
+    sum: Value
+    elements: Value
+
+    @classmethod
+    def of(cls, graph: Graph, g: GraphBuilder, group: Group, slots: Sequence[str], n_shards: int) -> _Given:
+        """Adds the inputs of the group to the graph."""
+        type_ = TensorType(F32, (group.length,) if group.table is None else group.table.matrix)
+
+        def given(name: str, as_: TensorType = type_) -> Value:
+            return graph.add_input(f"{group.name}.{name}", as_)
+
+        weights = given("weights")
+        if group.table is None:
+            total = elements = tree(g, [given(f"gradient.{i}") for i in range(n_shards)])
+        else:
+            n, (rows, width) = group.table.n_rows, group.table.matrix
+            first, more = g.RowChains(given("indices", TensorType(I64, (n,))), rows=rows)
+            sums = g.SumChains(given("rows", TensorType(F32, (n, width))), more)
+            total, elements = g.RowsAt(sums, first), g.Reshape(sums, np.array([-1]))
+        return cls(weights, {name: given(name) for name in slots}, total, elements)
 
 
 def _norm(g: GraphBuilder, gradients: Sequence[Value]) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,26 @@ AVERAGE = "average"  # the slot of the weights' moving average
 
 
 @dataclass(frozen=True)
+class SparseGradient:
+    """The gradient of a table of which a shard looks up some rows: those rows, and their numbers.
+
+    Attributes:
+        indices: output of `step`, i64[count], where rows may be named more than once, or from the end. rows: output of
+            `step`, f32[count, width].
+    """
+
+    indices: str
+    rows: str
+    count: int
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of both."""
+        return self.count * (8 + 4 * self.width)
+
+
+@dataclass(frozen=True)
 class TrainingProgram:
     """Plans and names.
 
@@ -23,7 +43,8 @@ class TrainingProgram:
         update: from gradients of all shards to new parameters; see compiler/training/update_graph.py.
         evaluation: as `step`, without gradients, with the model's results, for any number of rows where it can be.
         data: names of the model's inputs, and of the labels.
-        groups: group → parameter → shape. gradients: parameter → output of `step`.
+        groups: group → parameter → shape. gradients: parameter → output of `step`. sparse: group of a single parameter
+            that has a gradient of rows instead.
         slots: names of what is kept per parameter: the optimiser's, and the AVERAGE if there is one.
         metrics: names beside the loss.
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
@@ -46,6 +67,7 @@ class TrainingProgram:
     counter: str | None = None
     accumulate: int = 1
     ignored: int | None = None
+    sparse: Mapping[str, SparseGradient] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:

@@ -20,7 +20,6 @@ from ...errors import InvalidInput
 from ..delayed_start import start_delays
 from .exchange.base import Scheme, Site
 from .exchange.division import Division
-from .exchange.gradient import Gradient
 from .exchange.instances import Instances
 from .exchange.settings import SCHEMES
 from .exchange.traffic import Counters
@@ -97,13 +96,16 @@ class Stepper:
         found = []
         for i in range(self.program.accumulate):
             to = self._parts[instance] if i else place
-            found.append(self._run(instance, batch, i * self.program.n_shards + shard, weights, to))
+            out = {**to.outputs, **self.scheme.rows(instance, shard, i)}
+            found.append(self._run(instance, batch, i * self.program.n_shards + shard, weights, out))
             if i:
                 place.add(to, self._traffic[instance])
         return found
 
-    def _run(self, instance: int, batch: Arrays, piece: int, weights: Arrays, to: Gradient) -> dict[str, np.ndarray]:
-        """Forward and backward of one piece of the batch."""
+    def _run(
+        self, instance: int, batch: Arrays, piece: int, weights: Arrays, out: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Forward and backward of one piece of the batch; `out`: where its gradient goes."""
         rows, program = self.program.rows, self.program
         feeds = {**weights, **self.state.statistics}
         feeds.update({name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data})
@@ -111,8 +113,8 @@ class Stepper:
             feeds[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
         if self._share is not None:
             feeds[SHARE] = self._share
-        found = self._instances.sessions[instance].run(feeds, out=to.outputs)
-        return {name: array for name, array in found.items() if name not in to.outputs}
+        found = self._instances.sessions[instance].run(feeds, out=out)
+        return {name: array for name, array in found.items() if name not in out}
 
     def _share_of(self, batch: Arrays) -> np.ndarray | None:
         """What makes the mean over pieces that over the labels that count; None: all do. Raises InvalidInput."""

@@ -35,11 +35,13 @@ class Optimizer:
 
     Attributes:
         slots: names of the tensors that are kept per parameter; all begin with zeros.
+        by_element: whether an element moves by what is known of it alone, and not by others of its tensor.
         name: as users write it. lr: the learning rate. weight_decay: how much of the parameter adds to its gradient,
             or is taken off the parameter itself, as the optimiser says.
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
+    by_element: ClassVar[bool] = True
     name: ClassVar[str] = ""
     lr: float
     weight_decay: float = 0.0
@@ -65,7 +67,7 @@ class Optimizer:
         """One step.
 
         Args:
-            parameter, gradient, slots: vectors of one length, f32.
+            parameter, gradient, slots: vectors of one length, f32; where `by_element`, of any one shape.
 
         Returns:
             the new parameter, and the new slots.

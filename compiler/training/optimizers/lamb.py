@@ -26,6 +26,7 @@ class LAMB(Adam):
     """
 
     name = "lamb"
+    by_element = False
     eps: float = 1e-6
     weight_decay: float = 0.01
 

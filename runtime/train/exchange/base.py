@@ -12,6 +12,7 @@ from ..state import TrainingState
 from .gradient import Copy, Gradient, Update
 from .instances import Instances
 from .placement import Placement
+from .rows import GradientRows
 from .traffic import Traffic
 
 
@@ -21,7 +22,7 @@ class Site:
 
     Attributes:
         program, state, instances, placement: of the training. staleness: see AsynchronousServer.
-        traffic: of each instance's thread.
+        traffic: of each instance's thread. rows: of a whole batch.
     """
 
     program: TrainingProgram
@@ -30,17 +31,23 @@ class Site:
     placement: Placement
     staleness: int = 1
     traffic: list[Traffic] = field(default_factory=list)
+    rows: GradientRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.traffic = [Traffic() for _ in range(len(self.instances))]
+        self.rows = GradientRows(self.program, self.program.n_shards * self.program.accumulate)
 
     def gradient(self) -> Gradient:
         """A new place for one."""
         return Gradient(self.program, self.state.layouts)
 
-    def update(self, cores: tuple[int, ...], n_summed: int, state: TrainingState | None = None) -> Update:
+    def update(
+        self, cores: tuple[int, ...], n_summed: int, state: TrainingState | None = None,
+        rows: GradientRows | None = None,
+    ) -> Update:  # fmt: skip
         """The optimiser's step on some cores; see Update. n_summed: shards whose gradients are summed."""
-        return Update(self.program, state or self.state, cores, n_summed * self.program.accumulate)
+        n_gradients = n_summed * self.program.accumulate
+        return Update(self.program, state or self.state, cores, n_gradients, rows or self.rows)
 
 
 class Scheme:
@@ -77,6 +84,10 @@ class Scheme:
     def place(self, instance: int, shard: int) -> Gradient:
         """Where the gradient of a shard goes, before it is given."""
         raise NotImplementedError
+
+    def rows(self, instance: int, shard: int, micro: int) -> Mapping[str, np.ndarray]:
+        """Where the rows of a shard of a micro-batch go, by the names of the step's outputs."""
+        return self.site.rows.outputs(micro * self.site.program.n_shards + shard)
 
     def give(self, instance: int, shard: int) -> None:
         """The gradient lies in its place."""

@@ -30,6 +30,11 @@ class Division:
         """That the update adds."""
         return self.n_shards if self.exchange.sums_all else 1
 
+    @property
+    def n_pieces(self) -> int:
+        """Of the batch, whose gradients make one update."""
+        return self.accumulate * (self.n_shards if self.exchange.is_synchronous else 1)
+
 
 def divided(
     exchange: Exchange, cores: Sequence[int], batch: int, accumulate: int, shards: int | None, instances: int | None

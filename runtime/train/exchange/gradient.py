@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...manifest import TensorSpec
 from ..layout import Layout
 from ..program import TrainingProgram
 from ..state import TrainingState
+from .rows import GradientRows
 from .traffic import Traffic
 
 Vectors = Mapping[str, np.ndarray]
 
 
 class Gradient:
-    """One vector per group of parameters.
+    """One vector per group of parameters, but for tables with gradients in rows (`rows.py`).
 
     Attributes:
         vectors: by group. outputs: views of the tensors, by the name of the step's output that goes there.
@@ -23,9 +26,10 @@ class Gradient:
 
     def __init__(self, program: TrainingProgram, layouts: Mapping[str, Layout]) -> None:
         """Zeros; the system gives the memory where the first thread writes it."""
-        self.vectors: Vectors = {group: layout.vector() for group, layout in layouts.items()}
+        dense = {group: layout for group, layout in layouts.items() if group not in program.sparse}
+        self.vectors: Vectors = {group: layout.vector() for group, layout in dense.items()}
         views: dict[str, np.ndarray] = {}
-        for group, layout in layouts.items():
+        for group, layout in dense.items():
             views.update(layout.views(self.vectors[group]))
         self.outputs = {program.gradients[name]: view for name, view in views.items()}
 
@@ -62,10 +66,16 @@ class Update:
         traffic: operands and results of what was run.
     """
 
-    def __init__(self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], n_summed: int) -> None:
-        """Start a session on the cores. n_summed: gradients whose sum is given; their mean moves the weights."""
-        self.state, self.traffic = state, Traffic()
-        self._inputs, self._scale = program.update.inputs, 1 / n_summed
+    def __init__(
+        self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], n_summed: int, rows: GradientRows
+    ) -> None:  # fmt: skip
+        """Start a session on the cores.
+
+        Args:
+            n_summed: gradients whose sum is given; their mean moves the weights. rows: of tables; all are given.
+        """
+        self.state, self.rows, self.traffic = state, rows, Traffic()
+        self._inputs, self._outputs, self._scale = program.update.inputs, program.update.outputs, 1 / n_summed
         self._session = program.update.session(1, cores, len(cores), adapt=False)
 
     def run(self, gradients: Sequence[Gradient], rate: float, number: int) -> float:
@@ -79,12 +89,13 @@ class Update:
         """
         numbers = {"rate": rate, "step": number, "scale": self._scale}
         feeds: dict[str, np.ndarray] = {name: np.array(value, np.float32) for name, value in numbers.items()}
-        feeds.update(self.state.vectors)
+        feeds.update(self.state.vectors | self.rows.inputs)
         for i, gradient in enumerate(gradients):
             feeds.update({f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()})
-        given, results = {spec.name: feeds[spec.name] for spec in self._inputs}, self.state.results()
+        given, results = {spec.name: _shaped(feeds[spec.name], spec) for spec in self._inputs}, self.state.results()
         if len(gradients) > 1:
             results.update({f"{group}.gradient": vector for group, vector in gradients[0].vectors.items()})
+        results = {spec.name: _shaped(results[spec.name], spec) for spec in self._outputs if spec.name in results}
         found = self._session.run(given, out=results)
         self.traffic.read += sum(array.nbytes for array in given.values() if array.ndim)
         self.traffic.written += sum(array.nbytes for array in results.values())
@@ -93,3 +104,9 @@ class Update:
     def close(self) -> None:
         """End the session."""
         self._session.close()
+
+
+def _shaped(vector: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """The tensor that a vector begins with: a table is a group of its own, and updated as a matrix."""
+    dims = tuple(d for d in spec.dims or () if isinstance(d, int))
+    return vector if vector.shape == dims else vector[: math.prod(dims)].reshape(dims)

@@ -31,7 +31,8 @@ class GradientServer(Scheme):
         super().__init__(site)
         self._own = [site.gradient() for _ in range(len(site.instances))]
         self._sum = site.gradient()
-        self._blocks = list(cut(site.state.layouts, len(site.instances)))
+        dense = {group: layout for group, layout in site.state.layouts.items() if group in self._sum.vectors}
+        self._blocks = list(cut(dense, len(site.instances)))
         self._locks = [Lock() for _ in self._blocks]
         self._is_empty = [True] * len(self._blocks)
         self.updates = [site.update(site.placement.everyone, site.program.n_shards)]

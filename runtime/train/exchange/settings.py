@@ -64,6 +64,11 @@ class Exchange:
         return self.name == "parameter-server"
 
     @property
+    def is_synchronous(self) -> bool:
+        """Whether a step is one update, by the gradients of all shards."""
+        return SCHEMES[self.name].is_synchronous
+
+    @property
     def sums_all(self) -> bool:
         """Whether the update itself adds the gradients of all shards; else it gets one."""
         return self.name == "fixed"
