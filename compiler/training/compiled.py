@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InvalidModel
-from ...runtime.train.program import SparseGradient
 from ..ir.graph import Graph
 from ..ir.types import SymDim, TensorType
-from .embeddings import split_groups
+from .embeddings import RowOutputs, split_groups
 from .groups import ParameterGroup, grouped
 from .losses import LABELS, Loss
 from .optimizers.base import Optimizer
@@ -57,7 +56,7 @@ class TrainingGraphs:
     evaluation: StepGraph
     groups: Mapping[str, Mapping[str, tuple[int, ...]]]
     slots: tuple[str, ...]
-    sparse: Mapping[str, SparseGradient]
+    sparse: Mapping[str, RowOutputs]
 
 
 def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
@@ -77,7 +76,9 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
     sparse = {name: step.sparse[p] for name, members in shapes.items() for p in members if p in step.sparse}
 
     def table(name: str) -> Table | None:
-        return Table(*shapes[name].values(), recipe.n_pieces * sparse[name].count) if name in sparse else None
+        if (of := sparse.get(name)) is None:
+            return None
+        return Table(next(iter(shapes[name].values()))[0], of.width, recipe.n_pieces * of.count)
 
     def update(sizes: Mapping[str, Sequence[int]]) -> Graph:
         own = []

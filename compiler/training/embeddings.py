@@ -11,11 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.train.program import SparseGradient
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
 from ..ir.ops.gathering import Gather
 from ..ir.types import I64, prod
+
+
+@dataclass(frozen=True)
+class RowOutputs:
+    """A gradient of `count` rows of `width` elements: names of the outputs with the rows and their numbers."""
+
+    indices: str
+    rows: str
+    count: int
+    width: int
 
 
 @dataclass(frozen=True)
@@ -36,8 +45,8 @@ def lookups(graph: Graph, parameters: Collection[str], n_pieces: int) -> dict[st
     found = {}
     for name in parameters:
         table = graph.value(name)
-        own = _lookups(table)
-        if own is not None and own.count * n_pieces <= int(table.tensor.dims[0]):
+        own, size = _lookups(table), table.tensor.dims[:1]
+        if own is not None and own.count * n_pieces <= next(d for d in size if isinstance(d, int)):
             found[name] = own
     return found
 
@@ -78,15 +87,15 @@ def write_rows(
     return (indices[0], rows[0]) if len(pairs) == 1 else (g.Concat(*indices, axis=0), g.Concat(*rows, axis=0))
 
 
-def sparse_gradient(name: str, rows: Value) -> SparseGradient:
+def row_outputs(name: str, rows: Value) -> RowOutputs:
     """Of a parameter, whose outputs have the names that are derived from its own."""
     count, width = rows.tensor.dims
     assert isinstance(count, int) and isinstance(width, int)
-    return SparseGradient(f"{name}.gradient.indices", f"{name}.gradient.rows", count, width)
+    return RowOutputs(f"{name}.gradient.indices", f"{name}.gradient.rows", count, width)
 
 
 def split_groups(
-    groups: Mapping[str, Mapping[str, tuple[int, ...]]], sparse: Mapping[str, SparseGradient]
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]], sparse: Mapping[str, RowOutputs]
 ) -> dict[str, tuple[str, dict[str, tuple[int, ...]]]]:
     """Groups whose parameters have gradients of one kind: name → the group it was a part of, its parameters.
 

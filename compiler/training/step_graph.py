@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...errors import InvalidModel, UsageError
-from ...runtime.train.program import SparseGradient
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
 from ..ir.ops.backward import filled
 from ..ir.types import F32, TensorType
 from ..passes.autodiff.reverse import reached_gradients
-from .embeddings import lookups, sparse_gradient, write_rows
+from .embeddings import RowOutputs, lookups, row_outputs, write_rows
 from .losses import LABELS, Loss, OwnLoss
 from .modes import TrainingMode, to_training
 from .parameters import Wanted, candidates, chosen
@@ -55,7 +54,7 @@ class StepGraph:
     updates: dict[str, str]
     counter: str | None = None
     left_out: tuple[str, ...] = ()
-    sparse: dict[str, SparseGradient] = field(default_factory=dict)
+    sparse: dict[str, RowOutputs] = field(default_factory=dict)
 
 
 def step_graph(
@@ -120,7 +119,7 @@ def _made(
 
 def _add_gradients(
     graph: Graph, parameters: list[str], n_pieces: int | None
-) -> tuple[dict[str, str], dict[str, SparseGradient]]:
+) -> tuple[dict[str, str], dict[str, RowOutputs]]:
     """The loss's gradients as outputs behind the others; name of the parameter → of its outputs."""
     tables = lookups(graph, parameters, n_pieces) if n_pieces is not None else {}
     values = {name: tables[name].results if name in tables else (graph.value(name),) for name in parameters}
@@ -132,7 +131,7 @@ def _add_gradients(
         table, received = graph.value(name), [next(found) for _ in results]
         rows = write_rows(g, table, tables[name], received) if name in tables else None
         if rows is not None:
-            sparse[name] = of = sparse_gradient(name, rows[1])
+            sparse[name] = of = row_outputs(name, rows[1])
             outputs.update({of.indices: rows[0], of.rows: rows[1]})
             continue
         dense[name] = f"{name}.gradient"

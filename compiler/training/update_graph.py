@@ -33,15 +33,11 @@ SCALAR = TensorType(F32, ())
 
 @dataclass(frozen=True)
 class Table:
-    """A parameter with a gradient of so many rows: of all shards together, which need not be different ones."""
+    """A parameter [rows, width] with a gradient of `n_given` rows: of all shards, and not of different rows always."""
 
-    shape: tuple[int, ...]
-    n_rows: int
-
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """The table's rows and the elements of each."""
-        return self.shape[0], math.prod(self.shape[1:])
+    rows: int
+    width: int
+    n_given: int
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ class _Given:
     @classmethod
     def of(cls, graph: Graph, g: GraphBuilder, group: Group, slots: Sequence[str], n_shards: int) -> _Given:
         """Adds the inputs of the group to the graph."""
-        type_ = TensorType(F32, (group.length,) if group.table is None else group.table.matrix)
+        type_ = TensorType(F32, (group.length,) if group.table is None else (group.table.rows, group.table.width))
 
         def given(name: str, as_: TensorType = type_) -> Value:
             return graph.add_input(f"{group.name}.{name}", as_)
@@ -145,9 +141,9 @@ class _Given:
         if group.table is None:
             total = elements = tree(g, [given(f"gradient.{i}") for i in range(n_shards)])
         else:
-            n, (rows, width) = group.table.n_rows, group.table.matrix
-            first, more = g.RowChains(given("indices", TensorType(I64, (n,))), rows=rows)
-            sums = g.SumChains(given("rows", TensorType(F32, (n, width))), more)
+            n = group.table.n_given
+            first, more = g.RowChains(given("indices", TensorType(I64, (n,))), rows=group.table.rows)
+            sums = g.SumChains(given("rows", TensorType(F32, (n, group.table.width))), more)
             total, elements = g.RowsAt(sums, first), g.Reshape(sums, np.array([-1]))
         return cls(weights, {name: given(name) for name in slots}, total, elements)
 

@@ -78,7 +78,7 @@ class Elementwise(Operator):
     tie_share: ClassVar[float] = 0.5
     """What of a slope goes to the first operand where it ties with another in a maximum or minimum; 0: as a Relu's."""
     row_axis = row_rules.broadcast
-    layout_policy = layout_policies.Agree()
+    layout_policy: ClassVar[layout_policies.LayoutPolicy] = layout_policies.Agree()
     work = work_rules.elementwise
     fusion_root = False
 
