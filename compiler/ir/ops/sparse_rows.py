@@ -48,8 +48,11 @@ class SumChains(Operator):
     more: In[Index]
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
-    work = work_rules.moves
     fusion_root = False
+
+    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
+        """Every row is added once."""
+        return work_rules.Work("elementwise", shapes.x_elements)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if ctx.rank(0) != 2 or ctx.rank(1) != 1 or ctx.tensor(1).dtype != I32:

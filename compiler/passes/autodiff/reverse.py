@@ -16,6 +16,8 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.backward import Backward, filled
 from ...ir.ops.base import Composite
+from ...ir.ops.filling import Expand
+from ...ir.ops.gathering import ScatterND
 from ...ir.ops.interfaces import Interfaces
 from ...ir.types import TensorType
 from ..block.decompose_composites import expand
@@ -101,7 +103,21 @@ def _pull_back(
     for i, (operand, gradient) in enumerate(zip(node.inputs, found)):
         if i in wanted and operand is not None and gradient is not None:
             before = received.get(operand)
-            received[operand] = gradient if before is None else g.Add(before, gradient)
+            received[operand] = gradient if before is None else _sum(g, before, gradient)
+
+
+def _sum(g: GraphBuilder, before: Value, gradient: Value) -> Value:
+    """The sum. What is scattered onto zeros (an embedding's gradient) is scattered onto the others: of a table that is
+    the weights of a layer, too, nobody fills, reads and adds a second one.
+    """
+    node = gradient.producer
+    if node is not None and isinstance(node.op, ScatterND) and node.op.reduction == "add":
+        zeros, indices, rows = node.operands
+        content = zeros.producer.operands[0] if zeros.producer is not None else zeros
+        made = zeros.producer is None or isinstance(zeros.producer.op, Expand)
+        if made and content.data is not None and not content.data.any() and zeros.type == before.type:
+            return g.ScatterND(before, indices, rows, reduction="add")
+    return g.Add(before, gradient)
 
 
 def _has_slope(v: Value) -> bool:

@@ -22,6 +22,7 @@ from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Composite, Elementwise, Movement, Reduce
 from parax.compiler.ir.ops.interfaces import Interfaces
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import TensorType
 from parax.compiler.passes.autodiff.reverse import gradients
 from parax.errors import InvalidModel, UnsupportedOp
@@ -118,3 +119,24 @@ def _moved(graph: Graph, feeds: Mapping[str, np.ndarray], direction: Mapping[str
            weights: np.ndarray, symbols: Mapping[str, int]) -> float:  # fmt: skip
     moved = {n: a + by * direction[n] if n in direction else a for n, a in feeds.items()}
     return float((run_graph(graph, {**moved, "seed": weights}, symbols)[0] * weights).sum())
+
+
+def test_rows_are_added_to_what_a_table_has_received_besides() -> None:
+    """A table that is the weights of a layer, too, has one gradient: none of zeros is filled, and none is added."""
+    graph = parse_graph("""graph @g(%t: f64[9,4], %i: i64[5], %x: f64[6,4]) {
+        %a = Gather(%t, %i) : f64[5,4]
+        %u = Transpose(%t) {perm=[1,0]} : f64[4,9]
+        %b = MatMul(%x, %u) : f64[6,9]
+        %c = ReduceSumSquare(%a) {keepdims=0} : f64[]
+        %d = ReduceSumSquare(%b) {keepdims=0} : f64[]
+        %y = Add(%c, %d) : f64[]
+        return %y
+    }""")
+    graph.set_outputs(gradients(graph, graph.outputs[0], [graph.value("t")]), ["dt"])
+    (scatter,) = [node for node in graph if node.op.name == "ScatterND"]
+    assert scatter.output is graph.outputs[0] and scatter.operands[0].producer.op.name == "Transpose"
+    rng = np.random.default_rng(0)
+    t, x, i = rng.standard_normal((9, 4)), rng.standard_normal((6, 4)), np.array([3, 0, 3, -1, 8])
+    expected = 2 * (x @ t.T).T @ x
+    np.add.at(expected, i, 2 * t[i])
+    np.testing.assert_allclose(run_graph(graph, {"t": t, "i": i, "x": x})[0], expected, rtol=1e-12, atol=1e-12)
