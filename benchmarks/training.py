@@ -1,17 +1,24 @@
-"""`python -m benchmarks.training`: steps of training against PyTorch, interleaved on all cores, from the same weights.
+"""`python -m benchmarks.training`: steps of training against other frameworks, interleaved on all cores, from the same
+weights.
 
-Both take SGD with momentum on one random batch, whole or in shards, as they do by default. PyTorch runs the same model
-eager, channels-last; with `--compile` its compiler makes the step in another process, and the faster one of the two is
-the peer. Each side has a process, of which one works at a time. Losses of the first steps are compared before any time
-counts; `peak` is the largest resident size during the timed steps beyond what the process held before it had a model.
-Owns the procedure.
+All take SGD with momentum on one random batch, parax whole or in shards as it does by default. PyTorch runs the same
+model eager, channels-last, and by its compiler (`torch-compile`); JAX as one jitted step whose weights are donated;
+MXNet 1.9.1 as one symbolic graph, by an interpreter of its own. The fastest is the one the ratio is against. Each side
+has a process, of which one works at a time. Losses of the first steps are compared before any time counts; a peer far
+slower than the fastest one by then is timed there and left alone. `peak` is the largest resident size during the timed
+steps beyond what the process held before it had a model. A peer that cannot take part is left out, in a line that says
+why. Owns the procedure.
 
     pip install '.[bench-training]' && python -m benchmarks.training --models resnet18 mobilenet-v1
+
+MXNet needs numpy 1.23.5, so it is named by its interpreter:
+
+    python3.11 -m venv mxnet && mxnet/bin/pip install numpy==1.23.5 mxnet==1.9.1
+    python -m benchmarks.training --peers torch torch-compile jax mxnet --mxnet mxnet/bin/python
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,20 +29,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from parax.errors import InternalError
+from parax.errors import InternalError, UsageError
 from parax.files import write_whole
 from parax.runtime.cpu import cpu_name
 
+from .cases import ROOT
 from .command import command_line, finish, new_file
 from .training_cases import CASES
+from .training_peers import OWN, PEERS, Absent, Peer, own_side, present
+from .training_table import show
 
 COMPARED, MISS = 3, 0.03
 """First steps whose losses must agree, and by how much of a loss: shards have statistics of their own."""
-PEERS = {"torch": "eager", "torch-compile": "compiled"}
-TABLE_WIDTH = 120  # where the output is no terminal
+FAR = 4.0
+"""Times the fastest peer's step, beyond which a peer is not timed further."""
 Record = dict[str, Any]
 
 
@@ -45,46 +53,58 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=sorted(CASES), default=sorted(CASES), metavar="NAME",
                         help=f"which of {', '.join(sorted(CASES))} (default all)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=8, metavar="N", help="timed steps of each side (default 8)")
-    parser.add_argument("--compile", action="store_true", help="also PyTorch's compiler; the faster is the peer")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=["torch", "jax", "mxnet"], metavar="NAME",
+                        help=f"of {', '.join(PEERS)} (default: all but torch-compile)")  # fmt: skip
+    parser.add_argument("--mxnet", metavar="PYTHON", help="the interpreter that has MXNet 1.9.1")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there")
     args = parser.parse_args(argv)
-    rows = [measured(name, args) for name in args.models]
-    table = Table("model", "batch", "peer", "PyTorch rows/s", "parax rows/s", "ratio", "PyTorch peak", "parax peak")
-    for row in rows:
-        low, high = row["rounds"]
-        peaks = (f"{row['peaks'][side] / 2**20:,.0f} MiB" for side in (row["peer"], "parax"))
-        table.add_row(row["model"], str(row["batch"]), PEERS[row["peer"]], f"{row['torch']:.1f}",
-                      f"{row['parax']:.1f}", f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})", *peaks)  # fmt: skip
-    console = Console()
-    console.width = max(console.width, TABLE_WIDTH)
-    console.print(table)
+    peers = present(args.peers, args.mxnet)
+    rows = [measured(name, peers, args.steps) for name in args.models]
+    show(rows)
     print(f"{cpu_name()}, {rows[0]['cores']} cores; medians of {args.steps} steps")
     if args.json:
         write_whole(args.json, json.dumps({"cpu": cpu_name(), "rows": rows}, indent=1))
     return 0 if all(row["agrees"] for row in rows) else 1
 
 
-def measured(name: str, args: argparse.Namespace) -> Record:
-    """The figures of one model."""
-    batch, sides = CASES[name].batch, [*list(PEERS)[: 1 + args.compile], "parax"]
+def measured(name: str, peers: Sequence[Peer], steps: int) -> Record:
+    """The figures of one model.
+
+    Raises:
+        UsageError: none of the peers can run it.
+    """
+    batch = CASES[name].batch
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "model.onnx"
         write_whole(path, CASES[name].model(name).SerializeToString())
-        children = {side: stack.enter_context(started(side, name, path)) for side in sides}
-        agrees = all([_agree(name, number, children) for number in range(COMPARED)])
-        for child in children.values():
-            child.ask("peak")
-        rounds = [{side: child.ask("step")["seconds"] for side, child in children.items()} for _ in range(args.steps)]
+        children = _started(name, path, peers, stack)
+        first = [{side: child.ask("step") for side, child in children.items()} for _ in range(COMPARED)]
+        agrees = all([_agree(name, number, found) for number, found in enumerate(first)])
+        warm = {side: found["seconds"] for side, found in first[-1].items()}
+        running = near(warm, FAR)
+        for side in running:
+            children[side].ask("peak")
+        rounds = [{side: children[side].ask("step")["seconds"] for side in running} for _ in range(steps)]
         peaks = {side: child.ask("peak") for side, child in children.items()}
-    seconds = {side: np.array([found[side] for found in rounds]) for side in sides}
-    peer = min(sides[:-1], key=lambda side: float(np.median(seconds[side])))
-    ratios = seconds[peer] / seconds["parax"]
+    seconds = {side: [found[side] for found in rounds] if side in running else [warm[side]] for side in children}
+    held = {side: found["peak"] - found["before"] for side, found in peaks.items()}
+    return {"model": name, "batch": batch, "agrees": agrees, "cores": children[OWN].cores,
+            **compared(seconds, batch), "seconds": seconds, "peaks": held}  # fmt: skip
+
+
+def near(seconds: Mapping[str, float], far: float) -> list[str]:
+    """Sides whose steps are to be timed: parax, and every peer that is not far slower than the fastest one."""
+    fastest = min(value for side, value in seconds.items() if side != OWN)
+    return [side for side, value in seconds.items() if side == OWN or value <= far * fastest]
+
+
+def compared(seconds: Mapping[str, Sequence[float]], batch: int) -> Record:
+    """Rows a second of each side, and parax's over the fastest peer's: medians, and quartiles over the rounds."""
+    rates = {side: batch / float(np.median(times)) for side, times in seconds.items()}
+    peer = max((side for side in rates if side != OWN), key=rates.__getitem__)
+    ratios = np.array(seconds[peer]) / np.array(seconds[OWN])
     low, high = np.quantile(ratios, [0.25, 0.75])
-    return {"model": name, "batch": batch, "peer": peer, "agrees": agrees, "cores": children["parax"].cores,
-            "torch": batch / float(np.median(seconds[peer])), "parax": batch / float(np.median(seconds["parax"])),
-            "ratio": float(np.median(ratios)), "rounds": [float(low), float(high)],
-            "seconds": {side: list(map(float, times)) for side, times in seconds.items()},
-            "peaks": {side: found["peak"] - found["before"] for side, found in peaks.items()}}  # fmt: skip
+    return {"peer": peer, "rates": rates, "ratio": float(np.median(ratios)), "rounds": [float(low), float(high)]}
 
 
 class Child:
@@ -111,26 +131,39 @@ class Child:
         raise InternalError("ended", where=f"side {self._side}", found=f"exit code {self._process.wait()}")
 
 
+def _started(name: str, path: Path, peers: Sequence[Peer], stack: ExitStack) -> dict[str, Child]:
+    """Every side's process, parax's last; a peer that cannot run the model is left out with a line."""
+    children = {}
+    for peer in peers:
+        try:
+            children[peer.name] = stack.enter_context(started(peer.name, peer.command(name, path)))
+        except Absent as why:
+            print(f"{name}: without {peer.name}: {why}", file=sys.stderr)
+    if not children:
+        raise UsageError("no peer is left to compare with", where=name, hint="see --peers, and what each needs")
+    task = json.dumps({"side": OWN, "name": name, "model": str(path)})
+    children[OWN] = stack.enter_context(started(OWN, own_side(task)))
+    return children
+
+
 @contextmanager
-def started(side: str, name: str, path: Path) -> Iterator[Child]:
+def started(side: str, command: Sequence[str]) -> Iterator[Child]:
     """A side in a process of its own, which ends with the block."""
-    task = json.dumps({"side": side, "name": name, "model": str(path)})
-    command: Sequence[str] = [sys.executable, "-m", "benchmarks.training_side", task]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             yield Child(side, process)
         finally:
             process.kill()
 
 
-def _agree(name: str, number: int, children: Mapping[str, Child]) -> bool:
-    """Whether the losses of the next step do."""
-    losses = {side: child.ask("step")["loss"] for side, child in children.items()}
-    other, own = losses["torch"], losses["parax"]
-    if abs(own - other) <= MISS * abs(other):
-        return True
-    print(f"{name}: losses differ at step {number}: PyTorch {other:.5g}, parax {own:.5g}", file=sys.stderr)
-    return False
+def _agree(name: str, number: int, found: Mapping[str, Record]) -> bool:
+    """Whether the losses of a step do: every peer's with parax's."""
+    own = found[OWN]["loss"]
+    others = {side: record["loss"] for side, record in found.items() if side != OWN}
+    off = {side: loss for side, loss in others.items() if not abs(own - loss) <= MISS * abs(loss)}
+    for side, loss in off.items():
+        print(f"{name}: losses differ at step {number}: {side} {loss:.5g}, parax {own:.5g}", file=sys.stderr)
+    return not off
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """One side of `python -m benchmarks.training` in a process of its own: steps when asked to.
 
-`python -m benchmarks.training_side JSON` makes a trainer, says so, and reads commands, a line each: `step` → the loss
-and the seconds of one step, `peak` → bytes of the largest resident size since the last `peak` (the first time, since
-the start) and of what was resident before anything of the model was made. Owns the process; knows nothing of ratios.
+`python -m benchmarks.training_side JSON` makes a trainer and answers as `training_protocol` says. Owns which sides
+there are in this interpreter; knows nothing of ratios.
 """
 
 from __future__ import annotations
@@ -10,38 +9,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: its idle threads must not take our cores
 
 from parax.runtime.topology import choose_cores
 
 from .training_cases import CASES, MOMENTUM, RATE
+from .training_protocol import Step, serve
 
-Step = Callable[[], float]
+Maker = Callable[[Path, str], Step]
+"""Makes the step of (the model's file, its name in the list)."""
 
 
 def main() -> None:
     """Entry point."""
     task = json.loads(sys.argv[1])
     made = PARTS[task["side"]]()
-    before = _status("VmRSS")
-    step = made(Path(task["model"]), task["name"])
-    _say({"cores": len(choose_cores(None))})
-    for line in sys.stdin:
-        if line.strip() == "peak":
-            _say({"peak": _status("VmHWM"), "before": before})
-            Path("/proc/self/clear_refs").write_text("5")  # the largest resident size counts from here
-            continue
-        began = time.perf_counter()
-        loss = step()
-        _say({"loss": loss, "seconds": time.perf_counter() - began})
+    serve(lambda: made(Path(task["model"]), task["name"]), len(choose_cores(None)))
 
 
-def _parax() -> Callable[[Path, str], Step]:
+def _parax() -> Maker:
     import parax
     import parax.compiler.trainer  # loads on first use, which is no memory of the model's
 
@@ -55,7 +44,7 @@ def _parax() -> Callable[[Path, str], Step]:
     return made
 
 
-def _torch(compiled: bool) -> Callable[[Path, str], Step]:
+def _torch(compiled: bool) -> Maker:
     import torch
 
     from .training_torch import module_of
@@ -80,22 +69,16 @@ def _torch(compiled: bool) -> Callable[[Path, str], Step]:
     return made
 
 
-PARTS: dict[str, Callable[[], Callable[[Path, str], Step]]] = {
-    "parax": _parax, "torch": lambda: _torch(False), "torch-compile": lambda: _torch(True)
+def _jax() -> Maker:
+    from .training_jax import step_of
+
+    return step_of
+
+
+PARTS: dict[str, Callable[[], Maker]] = {
+    "parax": _parax, "torch": lambda: _torch(False), "torch-compile": lambda: _torch(True), "jax": _jax,
 }  # fmt: skip
 """Each side: loads its libraries and returns what makes its step."""
-
-
-def _status(key: str) -> int:
-    """Bytes of a line of /proc/self/status."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {key}")
-
-
-def _say(record: dict[str, Any]) -> None:
-    print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":
