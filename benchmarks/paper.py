@@ -1,6 +1,6 @@
 """`python -m benchmarks.paper`: the source papers' figures, reproduced by simulation; each row with its error.
 
-    python -m benchmarks.paper [--folder MODELS] [--json paper.json] [--svg FOLDER] [--measure]
+    python -m benchmarks.paper [--folder MODELS] [--json paper.json] [--svg FOLDER] [--measure] [--own]
 
 The machine is the shipped description of two Xeon 8280; what runs on it is the framework that the papers ran
 (paper_framework says what is assumed of it, and where that is from) and, for Mofang's figures, the graph as parax
@@ -16,6 +16,7 @@ open, made with the errors in view:
     LSTM, B            rows of an instance
 
 What is not modelled: the loss of a library's parallel products beside what memory and forks cost, Python, data loading.
+`--own` adds training as parax compiles it, with the backward graphs of its own (paper_training), on that machine.
 `--measure` adds what this machine can show itself: instances against one instance on all cores, measured and simulated.
 Errors are ours / source − 1; a dash stands where the source has no number or nothing here can tell.
 """
@@ -52,8 +53,10 @@ from .layer_times import compile_traced
 from .paper_block import drawn
 from .paper_framework import ENGINE, FORK_SECONDS, OPERATOR_SECONDS, Operation, framework_works, operations
 from .paper_partition import Row, partition_checks, partitioned
+from .paper_training import OwnStep
 from .plot import lines
 from .prediction import SECONDS, measure, predict
+from .training_cases import CASES
 
 MACHINE = "xeon-8280-2s"
 ROWS_PER_CORE = 16  # 14 instances of 64 rows, the batch of an instance in the source, on 56 cores
@@ -62,6 +65,7 @@ GROUPS = 4  # of instances that are at the same place of an iteration
 TRAINED = ("resnet50", "resnet101", "mobilenet-v1", "mobilenet-v2", "inception-bn", "word-lm", "gnmt", "ncf")
 IMAGES = ("resnet50", "resnet101", "mobilenet-v1", "mobilenet-v2", "inception-bn")
 CORES = (1, 2, 4, 7, 14, 28, 56)
+OWN = ("resnet50", "mobilenet-v1", "mobilenet-v2", "word-lm", "gnmt")
 MEASURED = ("resnet50", "mobilenet-v1", "word-lm")
 
 
@@ -193,6 +197,22 @@ def saturation(paper: Paper) -> list[Row]:
     return rows
 
 
+def own_steps(paper: Paper) -> list[Row]:
+    """Training by parax's own step graphs: instances over one, beside the framework's range in the source."""
+    rows = []
+    low, high = source.TRAINING_SPEED_UP
+    machine = load_machine(MACHINE)
+    for name in OWN:
+        step = OwnStep.of(paper.model(name), CASES[name].loss, machine)
+        ours = step.speed_up(machine, paper.rows(name))
+        note = f"parax's own backward graph; the framework's models: {low}–{high}"
+        rows.append(Row(f"{name} training by parax, instances over one", math.nan, ours, note))
+        if name == "word-lm":
+            rows += [Row(f"LSTM training by parax, B={batch}", reported, step.speed_up(machine, batch),
+                         "parax's own backward graph") for batch, reported in source.LSTM_SPEED_UP.items()]  # fmt: skip
+    return rows
+
+
 def measured_here(paper: Paper, folder: Path) -> list[Row]:
     """Instances over one instance on all cores of this machine, the same rows in all: measured and simulated.
 
@@ -268,6 +288,7 @@ def main() -> None:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write every row there")
     parser.add_argument("--svg", type=Path, metavar="DIR", help="draw the plots there")
     parser.add_argument("--measure", action="store_true", help="add what this machine shows itself")
+    parser.add_argument("--own", action="store_true", help="add training as parax compiles it")
     options = parser.parse_args()
     paper = Paper(options.folder)
     in_parts, ways = partitioned(load_machine(MACHINE), paper.model)
@@ -279,6 +300,8 @@ def main() -> None:
         *in_parts,
         *partition_checks(),
     ]
+    if options.own:
+        rows += own_steps(paper)
     if options.measure:
         with tempfile.TemporaryDirectory() as folder:
             rows += measured_here(paper, Path(folder))
