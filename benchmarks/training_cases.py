@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from examples.models import build, feeds, options_of
 from parax.compiler.training.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 
-RATE, MOMENTUM = 0.01, 0.9
+RATE, MOMENTUM = 0.001, 0.9
 """Of SGD, which both sides take."""
 Arrays = dict[str, np.ndarray]
 
