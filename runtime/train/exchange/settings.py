@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ....errors import UsageError
 from ...delayed_start import checked_delay
 from ...manifest import Delay
+from ..arguments import require_whole
 from .asynchronous import AsynchronousServer
 from .base import Scheme
 from .fixed import FixedOrder
@@ -47,8 +48,8 @@ class Exchange:
         stale, found = self.staleness, repr(self.name)[:60]
         if self.name not in SCHEMES:
             raise UsageError("no such exchange", where="exchange", expected=", ".join(SCHEMES), found=found)
-        if stale is not None and (isinstance(stale, bool) or not isinstance(stale, int) or stale < 0):
-            raise UsageError("must be a whole number", where="staleness", expected="0 or more", found=repr(stale)[:60])
+        if stale is not None:
+            require_whole("staleness", stale)
         if stale is not None and SCHEMES[self.name].is_synchronous:
             raise UsageError("no gradient is stale", where="staleness", expected="asynchronous", found=found)
         checked_delay(self.groups, self.delay)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from ....ir.graph import Node
 from ....ir.ops.recurrent_training import RecurrentGradient
-from ....kernel_ir.loops import KFunc, PtrType
+from ....kernel_ir.loops import PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, lowers, unsupported
 from ..reduction.reduce import root_context
+from .calling import recurrent_call
 from .gradient_steps import GradientEmitter
 from .plan import GradientPlan, cut
-from .tile import SmallProducts
 
 NAMES = ("kept_gates", "y", "r", "lens", "h0", "kept_cells", "c0", "p", "dy", "dy_h", "dy_c")
 
@@ -42,13 +42,4 @@ def lower_recurrent_gradient(ctx: LowerContext, node: Node) -> KernelCall:
     rows, _, shared = cut(shape, vectors * ctx.lanes)
     plan = GradientPlan(op, shape, types, ctx.lanes, vectors, rows, shared)
     operands += plan.memory()
-    site = ctx.error_site(fusion.root, "sequence_lens out of range") if "lens" in given else 0
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands])
-        GradientEmitter(k, plan, SmallProducts(k, ctx), site).emit()
-        return k.func
-
-    func = ctx.function("recurrent_gradient", node, build, site)
-    flops = 2 * shape.directions * shape.batch * shape.steps * op.n_gates * shape.hidden * shape.hidden
-    return KernelCall(func, tuple(o for _, _, o in operands), plan.work, node.name, flops=flops)
+    return recurrent_call(ctx, node, "recurrent_gradient", operands, plan, GradientEmitter)

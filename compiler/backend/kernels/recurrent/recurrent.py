@@ -19,14 +19,14 @@ from ....ir.graph import Node
 from ....ir.ops.recurrent import Recurrent
 from ....ir.types import F32
 from ....kernel_ir.builder import F32PTR
-from ....kernel_ir.loops import KFunc, PtrType
+from ....kernel_ir.loops import PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, lowers, unsupported
 from ..reduction.reduce import root_context
+from .calling import recurrent_call
 from .cells import cell_of
 from .plan import RecurrentPlan, cut
 from .steps import RecurrentEmitter
-from .tile import SmallProducts
 from .weights import packed_weights
 
 NAMES = ("x", "w", "r", "b", "lens", "h0", "c0", "p")
@@ -60,13 +60,4 @@ def lower_recurrent(ctx: LowerContext, node: Node) -> KernelCall:
             operands.append((name, PtrType(v.tensor.dtype), v))
     operands += [(n, PtrType(v.tensor.dtype), v) for n, v in used.items()]
     operands += plan.memory()
-    site = ctx.error_site(fusion.root, "sequence_lens out of range") if "lens" in given else 0
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands])
-        RecurrentEmitter(k, plan, SmallProducts(k, ctx), site).emit()
-        return k.func
-
-    func = ctx.function("recurrent", node, build, packed, site)
-    flops = 2 * shape.directions * shape.batch * shape.steps * op.n_gates * shape.hidden * (shape.inputs + shape.hidden)
-    return KernelCall(func, tuple(o for _, _, o in operands), plan.work, node.name, flops=flops)
+    return recurrent_call(ctx, node, "recurrent", operands, plan, RecurrentEmitter, shape.inputs, packed)
