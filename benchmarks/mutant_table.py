@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "compiler/kernel_ir/interpreted_cores.py", "time > clock[other] and", "time > clock[other] + 1 and",
            ("tests/kernel_ir/test_interpreted_cores.py",)),
     Mutant("no-meeting", "cores of a recurrent layer do not wait for each other's part of the state",
-           f"{KERNELS}/recurrent/steps.py", 'k["end"] - k["begin"], self.p.work)', 'k["end"] - k["begin"], 0)',
+           f"{KERNELS}/recurrent/walk.py", 'k["end"] - k["begin"], self.p.work)', 'k["end"] - k["begin"], 0)',
            ("tests/backend/kernels/test_recurrent.py", "tests/integration/test_recurrent_cores.py")),
     Mutant("one-state-buffer", "a recurrent step writes its state over the one that other cores still read",
            f"{KERNELS}/recurrent/steps.py", "(step & 1) * self.p.state_floats", "(step & 0) * self.p.state_floats",

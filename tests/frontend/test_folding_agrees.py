@@ -27,6 +27,7 @@ OPEN = {
     "BatchNormalization": "x·s + t has no place for infinite statistics",
     "ScatterElements": "the least of a number and NaN is open",
     "ScatterND": "the least of a number and NaN is open",
+    **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "a norm_coefficient of 0 adds nothing: 0 · x of a NaN is open"),
 }
 """Operators whose odd numbers may differ, and why."""
 
