@@ -312,7 +312,9 @@ class _Places:
         place = self._of_root(home.value)
         return place if home.offset == 0 else Offset(place, home.offset)
 
-    def _of_root(self, root: Value) -> Lasting:
+    def _of_root(self, root: Value) -> Lasting | Offset:
+        if (lodging := self.memory.lodged.get(root)) is not None:
+            return Offset(self.fixed[lodging.value], lodging.offset)
         if root in self.fixed:
             return self.fixed[root]
         if root.data is not None and root.producer is None:

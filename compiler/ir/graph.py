@@ -45,6 +45,8 @@ class Graph:
         """What the model calls inputs, but are constants here."""
         self.donated: dict[str, str] = {}
         """Name of an output -> of the input whose memory it may be given, to be overwritten."""
+        self.lent: frozenset[str] = frozenset()
+        """Names of outputs whose memory may hold other values until they are written."""
         self.spent = False
         """Whether lowering has taken the content of large constants away."""
         self.output_names: list[str] = []
@@ -285,6 +287,7 @@ class Graph:
         copy = Graph(self.name)
         copy.scope, copy.positive = self.scope, set(self.positive)
         copy.defaults, copy.fixed, copy.donated = dict(self.defaults), self.fixed, dict(self.donated)
+        copy.lent = self.lent
         for value in self._inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.known = value._known

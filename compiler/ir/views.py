@@ -124,11 +124,13 @@ class MemoryPlan:
     Attributes:
         offsets: byte offset in the arena of every value that has memory of its own (see `homes`) and is neither input,
             output nor constant.
+        lodged: those that lie in the memory of an output (`Graph.lent`) instead.
         copies: those of them of which several micro-batches of a pipeline are alive at once.
         total: arena bytes. peak: the maximum of bytes alive at one time, the lower bound of `total`.
     """
 
     offsets: dict[Value, Dim] = field(default_factory=dict)
+    lodged: dict[Value, Home] = field(default_factory=dict)
     copies: dict[Value, Copies] = field(default_factory=dict)
     total: Dim = 0
     peak: Dim = 0

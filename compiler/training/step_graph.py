@@ -137,6 +137,7 @@ def _add_gradients(
         dense[name] = f"{name}.gradient"
         outputs[dense[name]] = received[0] if name not in tables and received[0] is not None else filled(g, table, 0.0)
     graph.set_outputs(list(outputs.values()), list(outputs))
+    graph.lent = frozenset(dense.values())  # nobody reads a gradient's place while the step runs
     return dense, sparse
 
 

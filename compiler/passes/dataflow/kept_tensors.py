@@ -17,6 +17,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
 from ...ir.ops.work_rules import Shapes
 from ...ir.views import Home, computes, homes, is_window
+from .lent_outputs import free_nbytes
 from .memory_planning import replaceable
 
 FLOPS_A_BYTE = 12  # that a core computes while it moves one
@@ -72,6 +73,7 @@ class KeptTensors:
             node = self.nodes[t.first]
             t.needs = sorted({self.at[o] for o in node.operands if o in self.at} - {self.at[t.value]})
         self._in_place = self._replaced(owners)
+        self._lent = free_nbytes(graph, number)
 
     def _add(self, v: Value, first: int, readers: list[int], alone: bool) -> None:
         node, size = self.nodes[first], v.tensor.nbytes
@@ -114,7 +116,7 @@ class KeptTensors:
         return due
 
     def live(self, dropped: Collection[int]) -> np.ndarray:
-        """Bytes that live while each node runs, with what is dropped computed again."""
+        """Bytes that live while each node runs, with what is dropped computed again, beyond what outputs can lend."""
         due = self.again(dropped)
         first = np.array([t.first for t in self.tensors], np.int64)
         last = np.array([t.last for t in self.tensors], np.int64)
@@ -145,7 +147,8 @@ class KeptTensors:
                 continue  # made for that alone, which takes its bytes
             change[time] += sizes[i]
             change[ends[i] + 1] -= sizes[i]
-        return np.cumsum(change)[: len(self.nodes)]
+        alive: np.ndarray = np.cumsum(change)[: len(self.nodes)]
+        return np.maximum(alive - self._lent, 0)
 
 
 def _boundary(graph: Graph, number: dict[Node, int]) -> int:

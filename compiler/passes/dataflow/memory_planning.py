@@ -6,7 +6,7 @@ Owns in-place sharing (an element-wise result takes over the buffer of an operan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -18,6 +18,7 @@ from ...ir.schedule import Schedule
 from ...ir.types import Dim, SymDim, TensorType, ceil_div
 from ...ir.views import Copies, Home, MemoryPlan, homes, is_window
 from .concurrency import Spot, scheduled_spots, sequential_spots
+from .lent_outputs import lodge, rooms_of
 from .placement import Span, peak, place
 
 ALIGN = 64
@@ -66,11 +67,18 @@ def plan_memory(graph: Graph, schedule: Schedule | None = None) -> MemoryPlan:
     With a schedule, values that concurrent branches may need at the same time share no bytes, and no branch overwrites
     what another may still read. In a pipeline every stage has its own region, and what crosses c stages has 2·c
     buffers: stage s begins micro-batch b only once stage s + 1 is done with b − 2, hence stage s + c with b − 2·c.
+
+    Without one, memory of outputs that are lent holds what it can; see `lent_outputs`.
     """
     spots = sequential_spots(graph) if schedule is None else scheduled_spots(graph, schedule)
     regions: dict[tuple[int, Dim], list[tuple[Buffer, int]]] = {}
     plan = MemoryPlan()
-    for b in _buffers(graph, spots):
+    buffers = _buffers(graph, spots)
+    lodged = _lodged(graph, buffers, spots) if schedule is None else {}
+    for number, b in enumerate(buffers):
+        if (home := lodged.get(number)) is not None:
+            plan.lodged.update((v, home) for v in b.values)
+            continue
         if b.copies > 1:
             plan.copies.update((v, Copies(b.copies, _aligned(b.size))) for v in b.values)
             plan.offsets.update((v, plan.total) for v in b.values)
@@ -87,6 +95,13 @@ def plan_memory(graph: Graph, schedule: Schedule | None = None) -> MemoryPlan:
         plan.total = plan.total + total * unit
         plan.peak = plan.peak + peak(spans) * unit
     return plan
+
+
+def _lodged(graph: Graph, buffers: Sequence[Buffer], spots: Mapping[Node, Spot]) -> dict[int, Home]:
+    """Number of a buffer → where it lies in an output that is lent, where one node runs after the other."""
+    rooms = rooms_of(graph, {node: spot.step for node, spot in spots.items()})
+    spans = {i: b.span(-(-b.size // ALIGN) * ALIGN) for i, b in enumerate(buffers) if isinstance(b.size, int)}
+    return lodge(spans, rooms) if rooms else {}
 
 
 def _buffers(graph: Graph, spot_of: dict[Node, Spot]) -> list[Buffer]:
