@@ -16,6 +16,7 @@ from ..base import BlockPass
 from ..rewrite import Rewriter
 
 SMALL = 8  # times smaller than what is recomputed: kept for it
+EFFORTS = (Effort.CHEAP, Effort.FUNCTION)
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class RecomputeElementwise(BlockPass):
 
     Attributes:
         least_nbytes: of a tensor that is worth it. distance: nodes before a reader is late.
-        max_nodes: that are computed again for a reader.
+        most_flops: that are computed again for each element of a reader. Writing and reading the element takes the time
+            of more.
     """
 
     least_nbytes: int = 1 << 16
     distance: int = 8
-    max_nodes: int = 8
+    most_flops: int = 20
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
@@ -54,7 +56,7 @@ class RecomputeElementwise(BlockPass):
         return changed
 
     def _is_cheap(self, node: Node) -> bool:
-        if not isinstance(node.op, Elementwise) or node.op.effort is not Effort.CHEAP or len(node.outputs) != 1:
+        if not isinstance(node.op, Elementwise) or node.op.effort not in EFFORTS or len(node.outputs) != 1:
             return False
         size = node.output.tensor.nbytes
         return isinstance(size, int) and size >= self.least_nbytes
@@ -84,13 +86,20 @@ class RecomputeElementwise(BlockPass):
             if o is not v and (node is None or _last_use(o, order) >= kept_until):
                 kept.add(o)
                 continue
-            if node is None or not self._is_cheap(node) or len(nodes) == self.max_nodes:
+            if node is None or not self._is_cheap(node):
                 return None
             nodes[node] = None
+            if sum(_flops(n) for n in nodes) > self.most_flops:
+                return None
             pending += node.operands
         if len(kept - set(user.operands)) > 1:
             return None
         return sorted(nodes, key=order.__getitem__)
+
+
+def _flops(node: Node) -> int:
+    assert isinstance(node.op, Elementwise)
+    return node.op.effort.flops
 
 
 def _last_use(v: Value, order: dict[Node, float]) -> float:

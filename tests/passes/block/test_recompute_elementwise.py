@@ -15,10 +15,10 @@ PASS = RecomputeElementwise(least_nbytes=16, distance=3)
 
 def test_a_late_reader_gets_its_own_copy() -> None:
     check_pass(PASS, """graph @g(%x: f32[4,8], %m: f32[1,1]) {
-        %1 = Exp(%x)\n %2 = Sub(%1, %m)\n %3 = Mul(%2, %2)\n %4 = Exp(%3)\n %5 = Exp(%4)\n %6 = Add(%2, %5)
+        %1 = Softmax(%x)\n %2 = Sub(%1, %m)\n %3 = Mul(%2, %2)\n %4 = Exp(%3)\n %5 = Exp(%4)\n %6 = Add(%2, %5)
         %7 = Add(%6, %1)\n return %7\n}""",
         """graph @g(%x: f32[4,8], %m: f32[1,1]) {
-        %1 = Exp(%x)\n %2 = Sub(%1, %m)\n %3 = Mul(%2, %2)\n %4 = Exp(%3)\n %5 = Exp(%4)\n %8 = Sub(%1, %m)
+        %1 = Softmax(%x)\n %2 = Sub(%1, %m)\n %3 = Mul(%2, %2)\n %4 = Exp(%3)\n %5 = Exp(%4)\n %8 = Sub(%1, %m)
         %6 = Add(%8, %5)\n %7 = Add(%6, %1)\n return %7\n}""")
 
 
@@ -28,8 +28,10 @@ CHAIN = "%5 = Exp(%4)\n %6 = Exp(%5)\n %7 = Exp(%6)\n"
 @pytest.mark.parametrize(("body", "n_copies"), [
     ("%2 = Sub(%x, %m)\n %3 = Mul(%2, %s)\n %4 = Exp(%3)\n" + CHAIN + "%8 = Mul(%3, %7)\n return %8", 2),  # and %2
     ("%2 = Sub(%x, %m)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 1),  # inputs live anyway
-    ("%1 = Exp(%x)\n %2 = Sub(%1, %m)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # %1 would live
-    ("%2 = Exp(%x)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # not cheap
+    ("%1 = Softmax(%x)\n %2 = Sub(%1, %m)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # keeps %1
+    ("%2 = Erf(%x)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 1),  # as long as moving it
+    ("%1 = Exp(%x)\n %2 = Erf(%1)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # two functions
+    ("%2 = Softmax(%x)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # not element by element
     ("%2 = Sub(%x, %m)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8, %2", 0),  # is there anyway
     ("%2 = Sub(%x, %m)\n %4 = Exp(%2)\n" + CHAIN + "%8 = ReduceSum(%2)\n %9 = Add(%8, %7)\n return %9", 0),
     ("%2 = Sub(%x, %y)\n %4 = Exp(%2)\n" + CHAIN + "%8 = Mul(%2, %7)\n return %8", 0),  # two tensors for one
