@@ -14,7 +14,7 @@ from ..runtime.plan import Plan
 from ..runtime.train.exchange.division import Division
 from ..runtime.train.layout import Layout
 from ..runtime.train.memory import TrainingMemory, arena_nbytes, predicted
-from ..runtime.train.program import SparseGradient, TrainingProgram
+from ..runtime.train.program import CompactGradient, Part, TrainingProgram
 from .driver import compile_graph, step_nbytes
 from .ir.graph import Graph
 from .memory_limit import Fitting, MemoryLimit
@@ -61,10 +61,12 @@ def training_program(
     sizes: Mapping[str, Sequence[int]] = {group: Layout.of(shapes).sizes for group, shapes in graphs.groups.items()}
     update = setting.compiled("update", division.exchange.updating(place), 0, graphs.update(sizes))
     evaluation = setting.compiled("evaluation", place.everyone, 1, graphs.evaluation.graph)
-    sparse = {group: SparseGradient(of.indices, of.rows, of.count, of.width) for group, of in graphs.sparse.items()}
+    compact = {group: CompactGradient({name: Part(of.output, of.shape, np.dtype(of.dtype.numpy))
+                                       for name, of in parts.items()})
+               for group, parts in graphs.compact.items()}  # fmt: skip
     program = partial(
         TrainingProgram, update=update, evaluation=evaluation, groups=graphs.groups, gradients=step.gradients,
-        sparse=sparse, data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots,
+        compact=compact, data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots,
         metrics=step.metrics, statistics=step.updates, rows=division.rows, n_shards=division.n_shards,
         counter=step.counter, accumulate=division.accumulate, ignored=recipe.loss.ignore_index,
     )  # fmt: skip

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InvalidModel
 from ..ir.graph import Graph
 from ..ir.types import SymDim, TensorType
-from .embeddings import RowOutputs, split_groups
+from .compact import Parts
+from .embeddings import split_groups
 from .groups import ParameterGroup, grouped
 from .losses import LABELS, Loss
 from .optimizers.base import Optimizer
 from .parameters import Wanted
 from .step_graph import StepGraph, evaluation_graph, step_graph
-from .update_graph import Clip, Group, Table, slots_of, update_graph
+from .update_graph import Clip, Group, Matrix, slots_of, update_graph
 
 ReadModel = Callable[[Collection[str] | None, dict[str, int]], Graph]
 """Imports the model with these initializers as inputs (None: as for inference) and these sizes of symbols."""
@@ -48,7 +50,7 @@ class TrainingGraphs:
 
     Attributes:
         update: group → sizes of its tensors in its vector → the graph. groups: group → parameter → shape.
-        slots: names of what is kept per parameter. sparse: group of a single parameter → its gradient of rows.
+        slots: names of what is kept per parameter. compact: group of a single parameter → its gradient instead.
     """
 
     step: StepGraph
@@ -56,7 +58,7 @@ class TrainingGraphs:
     evaluation: StepGraph
     groups: Mapping[str, Mapping[str, tuple[int, ...]]]
     slots: tuple[str, ...]
-    sparse: Mapping[str, RowOutputs]
+    compact: Mapping[str, Parts]
 
 
 def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
@@ -71,23 +73,25 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
     step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result, n_pieces)
     evaluation = evaluation_graph(lambda names: read(names, {}), step, recipe.loss, recipe.result)
     settings = grouped({name: array.shape for name, array in step.parameters.items()}, recipe.groups)
-    groups = split_groups({name: members for name, (_, members) in settings.items()}, step.sparse)
+    groups = split_groups({name: members for name, (_, members) in settings.items()}, step.compact)
     shapes = {name: members for name, (_, members) in groups.items()}
-    sparse = {name: step.sparse[p] for name, members in shapes.items() for p in members if p in step.sparse}
+    compact = {name: step.compact[p] for name, members in shapes.items() for p in members if p in step.compact}
 
-    def table(name: str) -> Table | None:
-        if (of := sparse.get(name)) is None:
+    def matrix(name: str) -> Matrix | None:
+        if (of := compact.get(name)) is None:
             return None
-        return Table(next(iter(shapes[name].values()))[0], of.width, recipe.n_pieces * of.count)
+        rows, *columns = next(iter(shapes[name].values()))
+        parts = {part: (recipe.n_pieces * own.shape[0], *own.shape[1:]) for part, own in of.items()}
+        return Matrix(rows, math.prod(columns), parts)
 
     def update(sizes: Mapping[str, Sequence[int]]) -> Graph:
         own = []
         for name, (part_of, _) in groups.items():
             of, _ = settings[part_of]
-            own.append(Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay, table(name)))
+            own.append(Group(name, tuple(sizes[name]), of.lr_scale, of.weight_decay, matrix(name)))
         return update_graph(recipe.optimizer, own, recipe.n_gradients, recipe.clip, recipe.average)
 
-    return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average), sparse)
+    return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average), compact)
 
 
 def _batch_size(graph: Graph, rows: int) -> dict[str, int]:

@@ -18,16 +18,6 @@ from ..ir.types import I64, prod
 
 
 @dataclass(frozen=True)
-class RowOutputs:
-    """A gradient of `count` rows of `width` elements: names of the outputs with the rows and their numbers."""
-
-    indices: str
-    rows: str
-    count: int
-    width: int
-
-
-@dataclass(frozen=True)
 class Lookups:
     """The results of all look-ups in a table, and the indices of each."""
 
@@ -72,11 +62,11 @@ def _count(indices: Value) -> int | None:
 
 def write_rows(
     g: GraphBuilder, table: Value, own: Lookups, gradients: Sequence[Value | None]
-) -> tuple[Value, Value] | None:
+) -> dict[str, Value] | None:
     """The gradient of a table from those of the look-ups' results.
 
     Returns:
-        indices i64[N] and rows f32[N, W], one after the other look-up; None where no result has a gradient.
+        `indices` i64[N] and `rows` f32[N, W], one after the other look-up; None where no result has a gradient.
     """
     width = prod(table.tensor.dims[1:])
     pairs = [(index, dy) for index, dy in zip(own.indices, gradients, strict=True) if dy is not None]
@@ -84,28 +74,22 @@ def write_rows(
         return None
     indices = [g.Reshape(g.Cast(index, to=I64), np.array([-1])) for index, _ in pairs]
     rows = [g.Reshape(dy, np.array([_count(index), width])) for index, dy in pairs]
-    return (indices[0], rows[0]) if len(pairs) == 1 else (g.Concat(*indices, axis=0), g.Concat(*rows, axis=0))
-
-
-def row_outputs(name: str, rows: Value) -> RowOutputs:
-    """Of a parameter, whose outputs have the names that are derived from its own."""
-    count, width = rows.tensor.dims
-    assert isinstance(count, int) and isinstance(width, int)
-    return RowOutputs(f"{name}.gradient.indices", f"{name}.gradient.rows", count, width)
+    return {name: parts[0] if len(parts) == 1 else g.Concat(*parts, axis=0)
+            for name, parts in (("indices", indices), ("rows", rows))}  # fmt: skip
 
 
 def split_groups(
-    groups: Mapping[str, Mapping[str, tuple[int, ...]]], sparse: Mapping[str, RowOutputs]
+    groups: Mapping[str, Mapping[str, tuple[int, ...]]], compact: Collection[str]
 ) -> dict[str, tuple[str, dict[str, tuple[int, ...]]]]:
     """Groups whose parameters have gradients of one kind: name → the group it was a part of, its parameters.
 
-    A table with a gradient of rows is a group of its own.
+    A parameter with a compact gradient is a group of its own.
     """
     found: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {}
     for group, members in groups.items():
-        dense = {name: shape for name, shape in members.items() if name not in sparse}
+        dense = {name: shape for name, shape in members.items() if name not in compact}
         if dense:
             found[group] = group, dense
-        for i, name in enumerate(name for name in members if name in sparse):
-            found[f"{group}.table.{i}"] = group, {name: members[name]}
+        for i, name in enumerate(name for name in members if name in compact):
+            found[f"{group}.compact.{i}"] = group, {name: members[name]}
     return found

@@ -20,7 +20,9 @@ from ..ir.graph import Graph, Value
 from ..ir.ops.backward import filled
 from ..ir.types import F32, TensorType
 from ..passes.autodiff.reverse import reached_gradients
-from .embeddings import RowOutputs, lookups, row_outputs, write_rows
+from .compact import Parts, parts_of
+from .embeddings import lookups, write_rows
+from .factors import factors
 from .losses import LABELS, Loss, OwnLoss
 from .modes import TrainingMode, to_training
 from .parameters import Wanted, candidates, chosen
@@ -37,7 +39,7 @@ class StepGraph:
     Attributes:
         graph: see the file. data: names of the model's own inputs. has_labels: whether there is an input for labels.
         parameters: name → its first value. gradients: name of the parameter → of the output that is its gradient.
-        sparse: name of the parameter → of the outputs that are its gradient in rows, instead.
+        compact: name of the parameter → its gradient of other outputs, instead.
         metrics: names of the outputs of single numbers beside the loss.
         statistics: running mean or variance → its first value. updates: its name → of the output that takes its place.
         counter: name of the input that tells the step and the first row (`modes.py`), or None.
@@ -54,7 +56,7 @@ class StepGraph:
     updates: dict[str, str]
     counter: str | None = None
     left_out: tuple[str, ...] = ()
-    sparse: dict[str, RowOutputs] = field(default_factory=dict)
+    compact: dict[str, Parts] = field(default_factory=dict)
 
 
 def step_graph(
@@ -64,7 +66,7 @@ def step_graph(
 
     Args:
         read: imports the model. result: name of the output that the loss is of; None: the first.
-        n_pieces: how often the graph is run for a batch; None: no gradient is of rows (see `embeddings.py`).
+        n_pieces: how often the graph is run for a batch; None: no gradient is compact (`embeddings.py`, `factors.py`).
 
     Raises:
         InvalidModel, UsageError: nothing to train, no such result, labels that clash with the model's own names.
@@ -72,8 +74,8 @@ def step_graph(
     """
     names, running, left_out = trained_names(read, loss, wanted, result)
     step = _made(read, names, running, loss, result, backward=True)
-    gradients, sparse = _add_gradients(step.graph, names, n_pieces)
-    return replace(step, gradients=gradients, sparse=sparse, left_out=tuple(left_out))
+    gradients, compact = _add_gradients(step.graph, names, n_pieces)
+    return replace(step, gradients=gradients, compact=compact, left_out=tuple(left_out))
 
 
 def evaluation_graph(read: Read, step: StepGraph, loss: Loss, result: str | None = None) -> StepGraph:
@@ -119,26 +121,29 @@ def _made(
 
 def _add_gradients(
     graph: Graph, parameters: list[str], n_pieces: int | None
-) -> tuple[dict[str, str], dict[str, RowOutputs]]:
+) -> tuple[dict[str, str], dict[str, Parts]]:
     """The loss's gradients as outputs behind the others; name of the parameter → of its outputs."""
     tables = lookups(graph, parameters, n_pieces) if n_pieces is not None else {}
     values = {name: tables[name].results if name in tables else (graph.value(name),) for name in parameters}
     flat = [v for results in values.values() for v in results]
     found = iter(reached_gradients(graph, graph.outputs[graph.output_names.index(LOSS)], flat))
     g = GraphBuilder(graph, name="gradient")
-    dense, sparse, outputs = {}, {}, dict(zip(graph.output_names, graph.outputs, strict=True))
+    dense, compact, outputs = {}, {}, dict(zip(graph.output_names, graph.outputs, strict=True))
     for name, results in values.items():
         table, received = graph.value(name), [next(found) for _ in results]
-        rows = write_rows(g, table, tables[name], received) if name in tables else None
-        if rows is not None:
-            sparse[name] = of = row_outputs(name, rows[1])
-            outputs.update({of.indices: rows[0], of.rows: rows[1]})
+        if name in tables:
+            found_parts = write_rows(g, table, tables[name], received)
+        else:
+            found_parts = factors(received[0], n_pieces)
+        if found_parts is not None:
+            compact[name] = parts_of(name, found_parts)
+            outputs.update({compact[name][part].output: v for part, v in found_parts.items()})
             continue
         dense[name] = f"{name}.gradient"
         outputs[dense[name]] = received[0] if name not in tables and received[0] is not None else filled(g, table, 0.0)
     graph.set_outputs(list(outputs.values()), list(outputs))
     graph.lent = frozenset(dense.values())  # nobody reads a gradient's place while the step runs
-    return dense, sparse
+    return dense, compact
 
 
 def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dict[str, Value]]:

@@ -1,7 +1,8 @@
 """The graph of an optimiser's step: the gradients of all shards become one, and that moves the parameters.
 
     inputs   <group>.weights, <group>.gradient.<i>, <group>.<slot>, rate, step, scale
-             of a table with a gradient of rows <group>.indices, <group>.rows instead of <group>.gradient.<i>
+             of a compact gradient its parts instead of <group>.gradient.<i>: <group>.indices and <group>.rows of a
+             table, <group>.left and <group>.right of a layer
     outputs  <group>.weights.new, <group>.<slot>.new, <group>.gradient (of several shards: their sum), norm
 
 Parameters of a group lie in one flat vector, so that a model of hundreds of tensors has an update of a few operators.
@@ -15,7 +16,7 @@ weights and slots stay as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Value
 from ..ir.types import F32, I64, TensorType
+from .factors import product, product_squared
 from .optimizers.base import Optimizer, Terms
 from .sums import sum_of_squares, tree
 
@@ -32,12 +34,12 @@ SCALAR = TensorType(F32, ())
 
 
 @dataclass(frozen=True)
-class Table:
-    """A parameter [rows, width] with a gradient of `n_given` rows: of all shards, and not of different rows always."""
+class Matrix:
+    """A parameter [rows, width] with a compact gradient, whose parts have these shapes: of all pieces of a batch."""
 
     rows: int
     width: int
-    n_given: int
+    parts: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,14 @@ class Group:
     Attributes:
         name: of the group. sizes: elements of each tensor in its vector, in order, with what lies behind it.
         lr_scale: what the learning rate is multiplied by. weight_decay: None: the optimiser's.
-        table: the group's only parameter, where its gradient is of rows.
+        matrix: the group's only parameter, where its gradient is compact.
     """
 
     name: str
     sizes: tuple[int, ...]
     lr_scale: float = 1.0
     weight_decay: float | None = None
-    table: Table | None = None
+    matrix: Matrix | None = None
 
     @property
     def length(self) -> int:
@@ -93,7 +95,7 @@ def update_graph(
     slots = slots_of(optimizer, average)
     given = {group.name: _Given.of(graph, g, group, slots, n_shards) for group in groups}
     rate, step, scale = (graph.add_input(name, SCALAR) for name in (RATE, STEP, SCALE))
-    norm = _norm(g, [of.elements for of in given.values()])
+    norm = g.Sqrt(tree(g, [of.squared for of in given.values()]))
     norm = g.Mul(norm, g.Abs(scale))  # of what is there in memory if there is one shard
     is_finite = g.Less(norm, g.const(math.inf))  # false for NaN
     outputs: dict[str, Value] = {}
@@ -105,7 +107,7 @@ def update_graph(
         new, kept = optimizer.write(g, weights, gradient, old, Terms(own, step, decay, group.sizes))
         if average is not None:
             kept[AVERAGE] = g.Add(old[AVERAGE], g.Mul(g.Sub(new, old[AVERAGE]), 1.0 - average))
-        if n_shards > 1 and group.table is None:
+        if n_shards > 1 and group.matrix is None:
             outputs[f"{group.name}.gradient"] = given[group.name].sum
             graph.donated[f"{group.name}.gradient"] = f"{group.name}.gradient.0"
         for slot, before, after in (("weights", weights, new), *((slot, old[slot], kept[slot]) for slot in slots)):
@@ -121,35 +123,41 @@ class _Given:
     """What the step of a group is made of.
 
     Attributes:
-        sum: of the shards' gradients. elements: a vector of all that is not 0 in it.
+        sum: of the shards' gradients. squared: the sum of its elements' squares.
     """
 
     weights: Value
     slots: dict[str, Value]
     sum: Value
-    elements: Value
+    squared: Value
 
     @classmethod
     def of(cls, graph: Graph, g: GraphBuilder, group: Group, slots: Sequence[str], n_shards: int) -> _Given:
         """Adds the inputs of the group to the graph."""
-        type_ = TensorType(F32, (group.length,) if group.table is None else (group.table.rows, group.table.width))
+        matrix = group.matrix
+        type_ = TensorType(F32, (group.length,) if matrix is None else (matrix.rows, matrix.width))
 
         def given(name: str, as_: TensorType = type_) -> Value:
             return graph.add_input(f"{group.name}.{name}", as_)
 
         weights = given("weights")
-        if group.table is None:
-            total = elements = tree(g, [given(f"gradient.{i}") for i in range(n_shards)])
+        if matrix is None:
+            total = tree(g, [given(f"gradient.{i}") for i in range(n_shards)])
+            squared = sum_of_squares(g, total)
         else:
-            n = group.table.n_given
-            first, more = g.RowChains(given("indices", TensorType(I64, (n,))), rows=group.table.rows)
-            sums = g.SumChains(given("rows", TensorType(F32, (n, group.table.width))), more)
-            total, elements = g.RowsAt(sums, first), g.Reshape(sums, np.array([-1]))
-        return cls(weights, {name: given(name) for name in slots}, total, elements)
+            parts = {name: given(name, TensorType(I64 if name == "indices" else F32, shape))
+                     for name, shape in matrix.parts.items()}  # fmt: skip
+            total, squared = _written(g, parts, matrix.rows)
+        return cls(weights, {name: given(name) for name in slots}, total, squared)
 
 
-def _norm(g: GraphBuilder, gradients: Sequence[Value]) -> Value:
-    return g.Sqrt(tree(g, [sum_of_squares(g, gradient) for gradient in gradients]))
+def _written(g: GraphBuilder, parts: Mapping[str, Value], n_rows: int) -> tuple[Value, Value]:
+    """The gradient of a matrix from its parts, which the kernels that read it compute; and its sum of squares."""
+    if "left" in parts:
+        return product(g, parts["left"], parts["right"]), product_squared(g, parts["left"], parts["right"])
+    first, more = g.RowChains(parts["indices"], rows=n_rows)
+    sums = g.SumChains(parts["rows"], more)
+    return g.RowsAt(sums, first), sum_of_squares(g, g.Reshape(sums, np.array([-1])))
 
 
 def _clipped(g: GraphBuilder, gradient: Value, norm: Value, clip: Clip) -> Value:

@@ -24,9 +24,9 @@ class TrainingMemory:
     """Bytes that a training takes beside the interpreter and the compiler.
 
     Attributes:
-        parts: what for → bytes: `weights` and each slot of the optimiser; `gradients`, once per shard (of tables only
-            the rows); `arenas`, which hold the tensors of a step, one per instance; `evaluation`, which is taken once
-            something is evaluated.
+        parts: what for → bytes: `weights` and each slot of the optimiser; `gradients`, once per shard (the parts of
+            compact ones); `arenas`, which hold the tensors of a step, one per instance; `evaluation`, which is taken
+            once something is evaluated.
         measured: how much more the process holds now than before it had any of them; None: the system does not say.
     """
 
@@ -54,14 +54,14 @@ def predicted(program: TrainingProgram, division: Division) -> dict[str, int]:
     place, exchange = division.placement, division.exchange
     instances = len(place.instances)
     vectors, dense = (sum(4 * Layout.of(shapes).length for group, shapes in program.groups.items()
-                          if group not in left_out) for left_out in ((), program.sparse))  # fmt: skip
+                          if group not in left_out) for left_out in ((), program.compact))  # fmt: skip
     n_rows = division.n_pieces * (1 if exchange.is_synchronous else instances)
     n_gradients = division.n_gradients if exchange.sums_all else instances + 1
     n_gradients += instances if division.accumulate > 1 else 0
     fixed = [spec for spec in program.step.inputs if spec.name in program.statistics]
     return {
         **{name: vectors for name in ("weights", *program.slots)},
-        "gradients": n_gradients * dense + n_rows * sum(of.nbytes for of in program.sparse.values()),
+        "gradients": n_gradients * dense + n_rows * sum(of.nbytes for of in program.compact.values()),
         "statistics": sum(map(_nbytes, fixed)) * (1 + program.n_shards),
         "constants": sum(len(p.weights) for p in (program.step, program.update, program.evaluation)),
         "data": sum(_nbytes(spec, 1) for spec in program.inputs()) * program.batch,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +17,35 @@ AVERAGE = "average"  # the slot of the weights' moving average
 
 
 @dataclass(frozen=True)
-class SparseGradient:
-    """The gradient of a table of which a shard looks up some rows: those rows, and their numbers.
+class Part:
+    """One tensor of a compact gradient: an output of `step`, and what it is of one piece of a batch."""
 
-    Attributes:
-        indices: output of `step`, i64[count], where rows may be named more than once, or from the end. rows: output of
-            `step`, f32[count, width].
-    """
-
-    indices: str
-    rows: str
-    count: int
-    width: int
+    output: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     @property
     def nbytes(self) -> int:
-        """Of both."""
-        return self.count * (8 + 4 * self.width)
+        """Of one piece."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class CompactGradient:
+    """What the gradient of a matrix is computed from, where that is far less than the matrix.
+
+    Attributes:
+        parts: of a table of which some rows are looked up `indices` i64[count], where rows may be named more than once,
+            or from the end, and `rows` f32[count, width]; of the weights of a layer `left` f32[n, rows] and `right`
+            f32[n, columns], whose product leftᵀ · right it is.
+    """
+
+    parts: Mapping[str, Part]
+
+    @property
+    def nbytes(self) -> int:
+        """Of one piece of a batch."""
+        return sum(part.nbytes for part in self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -43,8 +57,8 @@ class TrainingProgram:
         update: from gradients of all shards to new parameters; see compiler/training/update_graph.py.
         evaluation: as `step`, without gradients, with the model's results, for any number of rows where it can be.
         data: names of the model's inputs, and of the labels.
-        groups: group → parameter → shape. gradients: parameter → output of `step`. sparse: group of a single parameter
-            that has a gradient of rows instead.
+        groups: group → parameter → shape. gradients: parameter → output of `step`. compact: group of a single parameter
+            → its gradient instead.
         slots: names of what is kept per parameter: the optimiser's, and the AVERAGE if there is one.
         metrics: names beside the loss.
         statistics: input of `step` → output of `step` that takes its place: running means and variances.
@@ -67,7 +81,7 @@ class TrainingProgram:
     counter: str | None = None
     accumulate: int = 1
     ignored: int | None = None
-    sparse: Mapping[str, SparseGradient] = field(default_factory=dict)
+    compact: Mapping[str, CompactGradient] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:

@@ -96,7 +96,7 @@ class Stepper:
         found = []
         for i in range(self.program.accumulate):
             to = self._parts[instance] if i else place
-            out = {**to.outputs, **self.scheme.rows(instance, shard, i)}
+            out = {**to.outputs, **self.scheme.compact(instance, shard, i)}
             found.append(self._run(instance, batch, i * self.program.n_shards + shard, weights, out))
             if i:
                 place.add(to, self._traffic[instance])

@@ -61,7 +61,7 @@ def trained(trainer: Trainer) -> dict[str, np.ndarray]:
 
 def sparse(trainer: Trainer) -> set[str]:
     """The parameters whose gradient is of rows."""
-    return {name for group in trainer.program.sparse for name in trainer.program.groups[group]}
+    return {name for group in trainer.program.compact for name in trainer.program.groups[group]}
 
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], str, dict[str, Any], dict[str, Any]]] = {
@@ -182,7 +182,7 @@ def test_what_is_not_finite_changes_nothing() -> None:
 
 def test_memory_counts_rows() -> None:
     with trainer() as made:
-        rows = sum(of.nbytes for of in made.program.sparse.values())
+        rows = sum(of.nbytes for of in made.program.compact.values())
         assert rows == ROWS // 2 * (2 * (8 + 4 * A[1]) + 3 * (8 + 4 * B[1]))
         dense = made._stepper.scheme.place(0, 0).vectors["all"].nbytes
         assert made.memory().parts["gradients"] == 2 * (dense + rows)

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..finite import require_finite
 from .base import Scheme, Site
+from .compact import CompactGradients
 from .gradient import Copy, Gradient
-from .rows import GradientRows
 
 
 class AsynchronousServer(Scheme):
@@ -38,9 +38,9 @@ class AsynchronousServer(Scheme):
         self._read: dict[int, int] = {}  # by the instance of a gradient under way: updates made when it read
         self._norms: list[float] = []
         self._staleness = 0
-        self._rows = [GradientRows(site.program, site.program.accumulate) for _ in range(n)]
-        self.updates = [site.update(cores, 1, rows=rows)
-                        for cores, rows in zip(site.placement.instances, self._rows, strict=True)]  # fmt: skip
+        self._compact = [CompactGradients(site.program, site.program.accumulate) for _ in range(n)]
+        self.updates = [site.update(cores, 1, compact=own)
+                        for cores, own in zip(site.placement.instances, self._compact, strict=True)]  # fmt: skip
 
     def begin(self, rate: float) -> None:
         super().begin(rate)
@@ -56,8 +56,8 @@ class AsynchronousServer(Scheme):
     def place(self, instance: int, shard: int) -> Gradient:
         return self._own[instance]
 
-    def rows(self, instance: int, shard: int, micro: int) -> Mapping[str, np.ndarray]:
-        return self._rows[instance].outputs(micro)
+    def compact(self, instance: int, shard: int, micro: int) -> Mapping[str, np.ndarray]:
+        return self._compact[instance].outputs(micro)
 
     def give(self, instance: int, shard: int) -> None:
         state = self.site.state

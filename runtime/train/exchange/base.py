@@ -9,10 +9,10 @@ import numpy as np
 
 from ..program import TrainingProgram
 from ..state import TrainingState
+from .compact import CompactGradients
 from .gradient import Copy, Gradient, Update
 from .instances import Instances
 from .placement import Placement
-from .rows import GradientRows
 from .traffic import Traffic
 
 
@@ -22,7 +22,7 @@ class Site:
 
     Attributes:
         program, state, instances, placement: of the training. staleness: see AsynchronousServer.
-        traffic: of each instance's thread. rows: of a whole batch.
+        traffic: of each instance's thread. compact: of a whole batch.
     """
 
     program: TrainingProgram
@@ -31,11 +31,11 @@ class Site:
     placement: Placement
     staleness: int = 1
     traffic: list[Traffic] = field(default_factory=list)
-    rows: GradientRows = field(init=False)
+    compact: CompactGradients = field(init=False)
 
     def __post_init__(self) -> None:
         self.traffic = [Traffic() for _ in range(len(self.instances))]
-        self.rows = GradientRows(self.program, self.program.n_shards * self.program.accumulate)
+        self.compact = CompactGradients(self.program, self.program.n_shards * self.program.accumulate)
 
     def gradient(self) -> Gradient:
         """A new place for one."""
@@ -43,11 +43,11 @@ class Site:
 
     def update(
         self, cores: tuple[int, ...], n_summed: int, state: TrainingState | None = None,
-        rows: GradientRows | None = None,
+        compact: CompactGradients | None = None,
     ) -> Update:  # fmt: skip
         """The optimiser's step on some cores; see Update. n_summed: shards whose gradients are summed."""
         n_gradients = n_summed * self.program.accumulate
-        return Update(self.program, state or self.state, cores, n_gradients, rows or self.rows)
+        return Update(self.program, state or self.state, cores, n_gradients, compact or self.compact)
 
 
 class Scheme:
@@ -85,9 +85,9 @@ class Scheme:
         """Where the gradient of a shard goes, before it is given."""
         raise NotImplementedError
 
-    def rows(self, instance: int, shard: int, micro: int) -> Mapping[str, np.ndarray]:
-        """Where the rows of a shard of a micro-batch go, by the names of the step's outputs."""
-        return self.site.rows.outputs(micro * self.site.program.n_shards + shard)
+    def compact(self, instance: int, shard: int, micro: int) -> Mapping[str, np.ndarray]:
+        """Where the compact gradients of a shard of a micro-batch go, by the names of the step's outputs."""
+        return self.site.compact.outputs(micro * self.site.program.n_shards + shard)
 
     def give(self, instance: int, shard: int) -> None:
         """The gradient lies in its place."""

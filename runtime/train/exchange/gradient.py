@@ -11,14 +11,14 @@ from ...manifest import TensorSpec
 from ..layout import Layout
 from ..program import TrainingProgram
 from ..state import TrainingState
-from .rows import GradientRows
+from .compact import CompactGradients
 from .traffic import Traffic
 
 Vectors = Mapping[str, np.ndarray]
 
 
 class Gradient:
-    """One vector per group of parameters, but for tables with gradients in rows (`rows.py`).
+    """One vector per group of parameters, but for those that are compact (`compact.py`).
 
     Attributes:
         vectors: by group. outputs: views of the tensors, by the name of the step's output that goes there.
@@ -26,7 +26,7 @@ class Gradient:
 
     def __init__(self, program: TrainingProgram, layouts: Mapping[str, Layout]) -> None:
         """Zeros; the system gives the memory where the first thread writes it."""
-        dense = {group: layout for group, layout in layouts.items() if group not in program.sparse}
+        dense = {group: layout for group, layout in layouts.items() if group not in program.compact}
         self.vectors: Vectors = {group: layout.vector() for group, layout in dense.items()}
         views: dict[str, np.ndarray] = {}
         for group, layout in dense.items():
@@ -67,14 +67,15 @@ class Update:
     """
 
     def __init__(
-        self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], n_summed: int, rows: GradientRows
+        self, program: TrainingProgram, state: TrainingState, cores: Sequence[int], n_summed: int,
+        compact: CompactGradients,
     ) -> None:  # fmt: skip
         """Start a session on the cores.
 
         Args:
-            n_summed: gradients whose sum is given; their mean moves the weights. rows: of tables; all are given.
+            n_summed: gradients whose sum is given; their mean moves the weights. compact: of all pieces.
         """
-        self.state, self.rows, self.traffic = state, rows, Traffic()
+        self.state, self.compact, self.traffic = state, compact, Traffic()
         self._inputs, self._outputs, self._scale = program.update.inputs, program.update.outputs, 1 / n_summed
         self._session = program.update.session(1, cores, len(cores), adapt=False)
 
@@ -89,7 +90,7 @@ class Update:
         """
         numbers = {"rate": rate, "step": number, "scale": self._scale}
         feeds: dict[str, np.ndarray] = {name: np.array(value, np.float32) for name, value in numbers.items()}
-        feeds.update(self.state.vectors | self.rows.inputs)
+        feeds.update(self.state.vectors | self.compact.inputs)
         for i, gradient in enumerate(gradients):
             feeds.update({f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()})
         given, results = {spec.name: _shaped(feeds[spec.name], spec) for spec in self._inputs}, self.state.results()

@@ -1,4 +1,4 @@
-"""Gradients of tables in rows: where each piece of a batch puts its own, for the update to add.
+"""Compact gradients: where each piece of a batch puts its own, for the update to make the sum of.
 
 The pieces lie one behind the other, in an order that does not depend on who was first, so that nothing is exchanged:
 whoever updates reads them where they are.
@@ -16,8 +16,8 @@ from ..program import TrainingProgram
 Arrays = Mapping[str, np.ndarray]
 
 
-class GradientRows:
-    """Those of all tables.
+class CompactGradients:
+    """Those of all groups that have one.
 
     Attributes:
         inputs: of the update, by name. nbytes: of them.
@@ -27,16 +27,15 @@ class GradientRows:
         """Zeros. Raises ResourceLimit: no memory."""
         self.inputs: dict[str, np.ndarray] = {}
         self._outputs: list[dict[str, np.ndarray]] = [{} for _ in range(n_pieces)]
-        for group, of in program.sparse.items():
-            try:
-                indices = np.zeros((n_pieces, of.count), np.int64)
-                rows = np.zeros((n_pieces, of.count, of.width), np.float32)
-            except MemoryError as error:
-                raise ResourceLimit("no memory for gradients", found=f"{n_pieces * of.nbytes} bytes") from error
-            self.inputs[f"{group}.indices"] = indices.reshape(-1)
-            self.inputs[f"{group}.rows"] = rows.reshape(-1, of.width)
-            for i, outputs in enumerate(self._outputs):
-                outputs.update({of.indices: indices[i], of.rows: rows[i]})
+        for group, of in program.compact.items():
+            for name, part in of.parts.items():
+                try:
+                    pieces: np.ndarray = np.zeros((n_pieces, *part.shape), part.dtype)
+                except MemoryError as error:
+                    raise ResourceLimit("no memory for gradients", found=f"{n_pieces * part.nbytes} bytes") from error
+                self.inputs[f"{group}.{name}"] = pieces.reshape(-1, *part.shape[1:])
+                for outputs, own in zip(self._outputs, pieces, strict=True):
+                    outputs[part.output] = own
 
     @property
     def nbytes(self) -> int:
