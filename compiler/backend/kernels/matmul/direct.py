@@ -20,9 +20,10 @@ from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
 from ...microkernels.table import emitter_of, tiles
 from ..plain import decompose
-from ..tail import Addend, tail_of
+from ..tail import Addend, Tail, tail_of
 from .blocking import PanelKind, Product, padded_columns, plan_product
 from .gemm import Operands, ProductEmitter
+from .interleave import InterleavedEmitter, Source
 from .pack import copy_function, packed_panels, pad_vector
 from .shapes import Matrices
 from .tile import LINE
@@ -31,6 +32,11 @@ FLOATS = (F32, F16, BF16)
 FEW_ROWS = 24  # a panel of B that so few rows read, four tiles, is not worth packing
 SET_FLOATS = 512  # rows of B a multiple of that apart crowd a few sets of the caches:
 FEWER_ROWS = 6  # only one tile may read them where they lie
+# Cycles of multiply-adds for each element of A, from which on tiles read contiguous rows from a copy, too. Measured on
+# Zen 3, one core, copied and not in turn (2026-11-27): 768 columns are 1 to 4 % faster where rows are 512 to 1,024
+# floats apart and 18 to 24 % where 3,072, 256 columns as fast or 10 % faster; 128 lose 2 to 4 %, 64 7 %.
+COPIED = 16
+COPY_SHARE = 0.25  # of the third cache, that cores share: a copy is read again for every panel of B
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
         nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
-    pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element
+    pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element or is_interleaved(ctx, m, rows, p)
     packed = PtrType(emitter.element)
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
     operands: list[tuple[str, PtrType, Operand]] = [
@@ -202,8 +208,8 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        emitter = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, vector is not None)
-        ProductEmitter(k, ctx, p, tail, emitter.operands(columns)).emit()
+        places = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, vector is not None)
+        places.loops(tail, columns).emit()
         return k.func
 
     func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type)
@@ -233,6 +239,20 @@ def addend_of(m: Matrices, columns: Dim) -> Addend | None:
     dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
     row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
     return Addend(row, column, m.beta, t.dtype)
+
+
+def is_interleaved(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bool:
+    """Whether tiles read a copy of A in their order: where its columns are contiguous, or enough of B's meet a row."""
+    if len(rows.a_runs) != 1 or emitter_of(p.input_type).k_step != 1:
+        return False
+    if m.a_k != 1:
+        return rows.a_runs[0][1] == 1
+    block, columns, depth = p.row_block, p.columns, p.kc
+    if is_packed(m) or not (isinstance(block, int) and isinstance(columns, int) and isinstance(depth, int)):
+        return False
+    if block <= FEW_ROWS or 4 * block * depth > COPY_SHARE * ctx.target.l3_nbytes:
+        return False
+    return columns / (p.lanes * ctx.target.multiply_adds(p.lanes)) >= COPIED
 
 
 def row_pitch(p: Product) -> Dim:
@@ -276,6 +296,16 @@ class MatMulEmitter:
             b_pitch=self.b_pitch,
         )
 
+    def loops(self, tail: Tail, columns: Dim) -> ProductEmitter:
+        """The product's loops."""
+        given = self.k, self.ctx, self.p, tail, self.operands(columns)
+        if not is_interleaved(self.ctx, self.m, self.rows, self.p):
+            return ProductEmitter(*given)
+        a_strides = dict(enumerate(self.m.a_strides))
+        source = Source(self.k["a"], lambda outer: self.outer_offset(outer, a_strides),
+                        self.rows.a_runs[0][1], self.m.a_k)  # fmt: skip
+        return InterleavedEmitter(*given, source=source)
+
     def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
         """Sum of index times stride over the outer axes."""
         k = self.k
@@ -318,7 +348,7 @@ class MatMulEmitter:
     def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
         k, m = self.k, self.m
         emitter = emitter_of(self.p.input_type)
-        mode = "rows" if m.a_k == 1 else "transposed" if stride == 1 and emitter.k_step == 1 else "strided"
+        mode = "rows" if m.a_k == 1 else "strided"
         copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes, emitter)
         depth = k.index(m.depth)
         k.call(
@@ -337,7 +367,7 @@ class MatMulEmitter:
         at = self.outer_offset(outer, dict(enumerate(m.b_strides))) + column * k.index(n_step)
         if self.b_pitch is not None:
             return k.gep(k["b"], at)
-        mode = "rows" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
+        mode = "panel" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
         copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
         width = kind.vectors * p.lanes
         valid = k.min(k.index(p.columns) - column, width)

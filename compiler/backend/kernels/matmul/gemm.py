@@ -98,6 +98,8 @@ def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
 class ProductEmitter:
     """Emits the loops of one Product into a kernel."""
 
+    interleaved = False  # see TileShape
+
     def __init__(
         self,
         k: Builder,
@@ -120,10 +122,8 @@ class ProductEmitter:
             rest = k.udiv(index, n_blocks)
             row0, count = self.rows_of(index - rest * n_blocks)
             outer = k.udiv(rest, n_groups)
-            panel0 = (rest - outer * n_groups) * k.index(p.panels_per_item)
             self.begin_block(outer, row0, count)
-            last = k.min(panel0 + k.index(p.panels_per_item), k.index(p.n_panels))
-            self.panels(outer, row0, count, panel0, last)
+            self.group(outer, row0, count, rest - outer * n_groups)
 
         k.for_(k["begin"], k["end"], 1, [], item)
 
@@ -141,6 +141,12 @@ class ProductEmitter:
         segment = k.udiv(block, per)
         at = (block - segment * per) * size
         return segment * p.segment + at, k.min(p.segment - at, size)
+
+    def group(self, outer: KValue, row0: KValue, count: KValue, number: KValue) -> None:
+        """A column group of one row block."""
+        k, p = self.k, self.p
+        first = number * k.index(p.panels_per_item)
+        self.panels(outer, row0, count, first, k.min(first + k.index(p.panels_per_item), k.index(p.n_panels)))
 
     def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
         """The panels [first, last) of one row block, kind by kind."""
@@ -165,7 +171,7 @@ class ProductEmitter:
         kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
         rows = RowRange(outer, row0, count)
         if p.one_k_block:
-            start = self.start_of_a(k.index(0))
+            start = self.block_of_a(k.index(0), count)
             self.tiles(rows, kind, column, Step(start, o.table, b, self.taps, kc, one, one, None, o.koff))
             return
         whole_taps = isinstance(p.kc, int) and p.kc <= p.k_block
@@ -173,7 +179,7 @@ class ProductEmitter:
             per = ceil_div(p.taps, ceil_div(p.taps, max(1, p.k_block // static(p.kc))))
             n, size = k.max(k.udiv(self.taps + (per - 1), per), 1), per
         else:
-            size = p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
+            size = self.steps_of_block()
             n = k.max(k.index(ceil_div(p.kc, size)) * self.taps, 1)
 
         def block(i: KValue, _: list[KValue]) -> None:
@@ -190,7 +196,7 @@ class ProductEmitter:
                 kind,
                 column,
                 Step(
-                    self.start_of_a(c0),
+                    self.block_of_a(c0, count),
                     k.gep(o.table, t0 * k.index(p.row_block)),
                     k.gep(b, (t0 * kc + c0) * (width if o.b_pitch is None else o.b_pitch)),
                     taps,
@@ -203,6 +209,19 @@ class ProductEmitter:
             )
 
         k.for_(0, n, 1, [], block)
+
+    def steps_of_block(self) -> int:
+        """Of k, where a tap has several blocks of it."""
+        p = self.p
+        return p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
+
+    def block_of_a(self, first: KValue, count: KValue) -> KValue:
+        """Where the steps of k from `first` on start in the A of a block of `count` rows."""
+        return self.start_of_a(first)
+
+    def tile_of_a(self, step: Step, row: KValue) -> KValue:
+        """Where the tiles from `row` on start in it."""
+        return step.a
 
     def start_of_a(self, first: KValue) -> KValue:
         """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
@@ -227,21 +246,29 @@ class ProductEmitter:
 
     def tiles_of(self, rows: RowRange, known: int | None, kind: PanelKind, column: KValue, step: Step) -> None:
         """Tiles over `rows`: of balanced heights where their number is known, a ladder of heights otherwise."""
+        for height, low, tiles in self.heights(rows.count, known, self.height(kind.vectors)):
+            self.call(rows, kind, height, column, low, tiles, step)
+
+    def height(self, vectors: int) -> int:
+        """Rows of the tallest tile of a panel of so many vectors."""
+        return tallest_tile(self.ctx.target, vectors, self.p.input_type)
+
+    def heights(self, count: KValue, known: int | None, m: int) -> list[tuple[int, KValue, KValue]]:
+        """(height, first row, number) of the tiles below one another that cover a block's rows, at most `m` high."""
         k = self.k
-        m = tallest_tile(self.ctx.target, kind.vectors, self.p.input_type)
-        low = k.index(0)
+        groups, low = [], k.index(0)
         if known is None:
             for size in sizes_below(m):
-                n = k.udiv(rows.count - low, size)
-                self.call(rows, kind, size, column, low, n, step)
+                n = k.udiv(count - low, size)
+                groups.append((size, low, n))
                 low = low + n * size
-            return
+            return groups
         tiles = ceil_div(known, m)
         small, extra = divmod(known, tiles)
         if extra:
-            self.call(rows, kind, small + 1, column, low, k.index(extra), step)
+            groups.append((small + 1, low, k.index(extra)))
             low = low + extra * (small + 1)
-        self.call(rows, kind, small, column, low, k.index(tiles - extra), step)
+        return [*groups, (small, low, k.index(tiles - extra))]
 
     def shared(self, height: int) -> int:
         """Tiles of a height that together prefetch a panel of B."""
@@ -252,7 +279,7 @@ class ProductEmitter:
     ) -> None:
         """Tiles of one height, from `row` on."""
         k, p, o = self.k, self.p, self.o
-        width, m = kind.vectors * p.lanes, tallest_tile(self.ctx.target, kind.vectors, p.input_type)
+        width, m = kind.vectors * p.lanes, self.height(kind.vectors)
         shape = TileShape(
             size,
             kind.vectors,
@@ -265,12 +292,13 @@ class ProductEmitter:
             self.shared(m),
             emitter_of(p.input_type),
             o.b_pitch,
+            self.interleaved,
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)
         brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
         given = {
-            "a": step.a,
+            "a": self.tile_of_a(step, row),
             "zero": o.zero,
             "b_ahead": k.gep(
                 step.b,

@@ -21,6 +21,8 @@ from ...lowering import LowerContext, Weight
 from ...microkernels.emitter import SINGLE, Emitter
 from .blocking import PanelKind, static
 
+ROWS_AHEAD = 12  # of what lies a page or so apart, which no machine fetches by itself
+
 
 def packed_panels(
     ctx: LowerContext,
@@ -113,7 +115,8 @@ def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int, emitte
     that take several inputs in a step, each element of dst holds as many columns, and `pitch` counts elements.
 
     Args:
-        mode: "rows" (column_stride is 1), "transposed" (row_stride is 1, one input in a step), "strided" (any).
+        mode: "rows" (column_stride is 1), "panel" (likewise, few columns of rows that are far apart),
+            "transposed" (row_stride is 1, one input in a step), "strided" (any).
     """
     key = ("copy", dtype, mode, lanes, emitter)
     if key not in ctx.functions:
@@ -128,12 +131,12 @@ def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int, emitte
         if mode == "transposed":
             _transposed(k, lanes)
         else:
-            _by_rows(k, lanes, mode == "strided", emitter)
+            _by_rows(k, lanes, mode, emitter)
         ctx.functions[key] = k.func
     return ctx.functions[key]
 
 
-def _by_rows(k: Builder, lanes: int, strided: bool, emitter: Emitter) -> None:
+def _by_rows(k: Builder, lanes: int, mode: str, emitter: Emitter) -> None:
     scale, step = k.splat(k["scale"], lanes), lanes * emitter.k_step
 
     def row(r: KValue, _: list[KValue]) -> None:
@@ -142,7 +145,9 @@ def _by_rows(k: Builder, lanes: int, strided: bool, emitter: Emitter) -> None:
         whole = k.udiv(k["columns"], step) * step
 
         def get(c: KValue, mask: KValue | None) -> KValue:
-            if not strided:
+            if mode == "panel":
+                k.prefetch(source, c + k["row_stride"] * ROWS_AHEAD)
+            if mode != "strided":
                 return load(k, source, c, lanes, mask)
             stride = k["column_stride"]
             index = k.splat(c * stride, lanes) + k.ramp(lanes) * k.splat(stride, lanes)

@@ -44,6 +44,7 @@ class TileShape:
         shared: so many tiles together prefetch as much of B as each of them reads.
         emitter: what an element is, and how a step multiplies.
         b_pitch: elements from a step's columns of B to the next one's, where B is read as it lies; None: it is packed.
+        interleaved: A is a copy, [tile][k][rows] (`interleave`): no table, and one tap.
     """
 
     rows: int
@@ -58,6 +59,7 @@ class TileShape:
     shared: int = 8
     emitter: Emitter = SINGLE
     b_pitch: int | None = None
+    interleaved: bool = False
 
     @property
     def width(self) -> int:
@@ -66,7 +68,7 @@ class TileShape:
 
     @property
     def name(self) -> str:
-        marks = (self.masked, "m"), (self.indexed, "i"), (self.b_pitch is not None, "l")
+        marks = (self.masked, "m"), (self.indexed, "i"), (self.b_pitch is not None, "l"), (self.interleaved, "c")
         return f"tile{self.rows}x{self.width}" + "".join(mark for holds, mark in marks if holds)
 
 
@@ -155,11 +157,7 @@ def one_tap(
     """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
     lanes, kc, packed = shape.lanes, k["kc"], shape.b_pitch is None
     pitch = shape.width if shape.b_pitch is None else shape.b_pitch
-    entry = tap * k["table_stride"] + tile * shape.rows
-    a = []
-    for i in range(shape.rows):
-        offset = k.load(k["table"], entry + i)
-        a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
+    a = rows_of_a(k, shape, tile, tap)
     b = k.gep(k["b"], tap * kc * pitch)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
     b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
@@ -170,7 +168,7 @@ def one_tap(
             columns = [k.load(b, place, lanes, align=4 * lanes) for place in places]
         else:
             columns = [k.load(b, place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
-        at = k.load(k["koff"], kk) if shape.indexed else kk
+        at = k.load(k["koff"], kk) if shape.indexed else kk * shape.rows if shape.interleaved else kk
         out = []
         for i in range(shape.rows):
             value = k.splat(k.load(a[i], at), lanes)
@@ -180,7 +178,7 @@ def one_tap(
         return out
 
     def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
-        if not shape.indexed:
+        if not shape.indexed and not shape.interleaved:
             for at in range(0, shape.rows * shape.unroll, LINE):
                 k.prefetch(ahead, kk * shape.rows + at)
         if not packed:  # the lines of a step are far from the last one's: no machine sees them as one stream
@@ -198,6 +196,19 @@ def one_tap(
     whole = kc if shape.exact else k.udiv(kc, shape.unroll) * shape.unroll
     acc = k.for_(0, whole, shape.unroll, acc, several)
     return acc if shape.exact else k.for_(whole, kc, 1, acc, step)
+
+
+def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[KValue]:
+    """Where each row of a tile starts."""
+    if shape.interleaved:
+        first = k.gep(k["a"], tile * shape.rows * k["kc"])
+        return [k.gep(first, i) for i in range(shape.rows)]
+    entry = tap * k["table_stride"] + tile * shape.rows
+    a = []
+    for i in range(shape.rows):
+        offset = k.load(k["table"], entry + i)
+        a.append(k.select(offset >= 0, k.gep(k["a"], offset), k["zero"]))
+    return a
 
 
 def _finish(

@@ -1,0 +1,176 @@
+"""Products of rows of A that are copied in the order in which tiles read them: what a step of k multiplies, together.
+
+A tile's copy is [k][rows of the tile], tile after tile, so that a tile reads one stream from one pointer. Read where
+they lie, rows that are not contiguous take one element of a cache line at a time, and rows that are crowd a few sets of
+the caches if they lie a multiple of a page apart.
+
+    for (outer, row block, column group) in work items:
+        copy the block's rows of A, unless the item before had them       # in blocks of k
+        for panel in column group: …                                      # as in `gemm`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.types import Dim, DType, ceil_div
+from ....kernel_ir.builder import F32PTR, Builder, KValue
+from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from ...fusion import load
+from ...lowering import LowerContext
+from .gemm import ProductEmitter, RowRange, Step
+from .pack import ROWS_AHEAD, transpose_square
+from .tile import LINE
+
+TOGETHER = 4  # tiles whose elements of a step are copied in turn, so that a line of A is fetched once or twice
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where A lies.
+
+    Attributes:
+        base: of all its elements. start: outer item → elements from there to the item's first row.
+        row, step: elements from a row to the next one, and from a step of k to the next one; one of them is 1.
+    """
+
+    base: KValue
+    start: Callable[[KValue], KValue]
+    row: Dim
+    step: Dim
+
+
+class InterleavedEmitter(ProductEmitter):
+    """Emits the loops of one Product of one tap, whose operands' `a` is room for a block of rows.
+
+    Args:
+        source: what is copied there.
+    """
+
+    interleaved = True
+
+    def __init__(self, *given: Any, source: Source) -> None:
+        super().__init__(*given)
+        self.source = source
+
+    def emit(self) -> None:
+        """The loop over the kernel's work items [begin, end): those of a block of rows follow one another."""
+        k, p = self.k, self.p
+        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
+
+        def item(index: KValue, carried: list[KValue]) -> list[KValue]:
+            block = k.udiv(index, n_groups)
+            outer = k.udiv(block, n_blocks)
+            row0, count = self.rows_of(block - outer * n_blocks)
+            k.if_(block != carried[0], lambda: self.begin_block(outer, row0, count))
+            self.group(outer, row0, count, index - block * n_groups)
+            return [block]
+
+        k.for_(k["begin"], k["end"], 1, [k.index(-1)], item)
+
+    def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        """The block's rows of A, in the order of its tiles, block of k after block."""
+        self.when_known(count, lambda known: self.copy(RowRange(outer, row0, count), known))
+
+    def copy(self, rows: RowRange, known: int | None) -> None:
+        k, p, source = self.k, self.p, self.source
+        size = k.index(p.kc if p.one_k_block else self.steps_of_block())
+        n = k.index(1 if p.one_k_block else ceil_div(p.kc, self.steps_of_block()))
+        row, step = k.index(source.row), k.index(source.step)
+        by_columns = source.row == 1
+
+        def block(i: KValue, _: list[KValue]) -> None:
+            first = i * size
+            steps = k.min(k.index(p.kc) - first, size)
+            for height, low, tiles in self.heights(rows.count, known, self.height(0)):
+                at = source.start(rows.outer) + (rows.first + low) * row + first * step
+                place = k.gep(self.block_of_a(first, rows.count), low * steps)
+                function = interleave_function(self.ctx, source.base.dtype, height, by_columns)
+                k.call(function, [k.gep(source.base, at), place, tiles, steps, step if by_columns else row])
+
+        k.for_(0, n, 1, [], block)
+
+    def height(self, vectors: int) -> int:
+        """One copy of A serves panels of all widths."""
+        return super().height(max(kind.vectors for kind in self.p.kinds))
+
+    def block_of_a(self, first: KValue, count: KValue) -> KValue:
+        return self.k.gep(self.o.a, first * count)
+
+    def tile_of_a(self, step: Step, row: KValue) -> KValue:
+        return self.k.gep(step.a, row * step.kc)
+
+
+def interleave_function(ctx: LowerContext, dtype: DType, rows: int, by_columns: bool) -> KFunc:
+    """A function that copies tiles of A as f32, where rows are contiguous or columns (steps of k) are.
+
+    For t in [0, tiles), s in [0, steps), i in [0, rows): dst[(t · steps + s) · rows + i] is
+    src[(t · rows + i) · stride + s], or, by columns, src[s · stride + t · rows + i].
+    """
+    key = ("interleave", dtype, rows, by_columns)
+    if key not in ctx.functions:
+        name = f"interleave{rows}_{'columns' if by_columns else 'rows'}_{dtype}_{len(ctx.functions)}"
+        params: list[tuple[str, KType | PtrType]] = [("src", PtrType(dtype)), ("dst", F32PTR)]
+        k = Builder(name, params + [(n, INDEX) for n in ("tiles", "steps", "stride")], inline="never")
+        if by_columns:
+            whole = k.udiv(k["tiles"], TOGETHER) * TOGETHER
+            k.for_(0, whole, TOGETHER, [], lambda t, _: _from_columns(k, t, TOGETHER, rows))
+            k.for_(whole, k["tiles"], 1, [], lambda t, _: _from_columns(k, t, 1, rows))
+        else:
+            k.for_(0, k["tiles"], 1, [], lambda t, _: _from_rows(k, t, rows))
+        ctx.functions[key] = k.func
+    return ctx.functions[key]
+
+
+def _from_columns(k: Builder, first: KValue, together: int, rows: int) -> None:
+    """All steps of `together` tiles."""
+    source, steps = k.gep(k["src"], first * rows), k["steps"]
+    places = [k.gep(k["dst"], (first + t) * steps * rows) for t in range(together)]
+
+    def step(s: KValue, _: list[KValue]) -> None:
+        at = s * k["stride"]
+        for line in range(0, together * rows, LINE):
+            k.prefetch(source, at + k["stride"] * ROWS_AHEAD + line)
+        for t, place in enumerate(places):
+            for i, lanes in _pieces(rows):
+                k.store(place, s * rows + i, load(k, source, at + (t * rows + i), lanes))
+
+    k.for_(0, steps, 1, [], step)
+
+
+def _from_rows(k: Builder, tile: KValue, rows: int) -> None:
+    """All steps of a tile, as many at once as make a square with its rows; the next tile's are asked for."""
+    lanes = 1 << (rows - 1).bit_length()
+    first, steps = tile * rows, k["steps"]
+    sources = [k.gep(k["src"], (first + i) * k["stride"]) for i in range(rows)]
+    place = k.gep(k["dst"], first * steps)
+
+    def square(s: KValue, _: list[KValue]) -> None:
+        for source in sources:
+            k.prefetch(source, s + k["stride"] * rows)
+        vectors = [load(k, source, s, lanes) for source in sources]
+        vectors += vectors[-1:] * (lanes - rows)
+        for u, vector in enumerate(transpose_square(k, vectors)):
+            for i, n in _pieces(rows):
+                part = vector if n == lanes else k.shuffle(vector, vector, range(i, i + n))
+                k.store(place, (s + u) * rows + i, part)
+
+    def column(s: KValue, _: list[KValue]) -> None:
+        for i, source in enumerate(sources):
+            k.store(place, s * rows + i, load(k, source, s, 1))
+
+    whole = k.udiv(steps, lanes) * lanes
+    k.for_(0, whole, lanes, [], square)
+    k.for_(whole, steps, 1, [], column)
+
+
+def _pieces(rows: int) -> list[tuple[int, int]]:
+    """(first, number) of the fewest vectors of 2^n elements that a tile's rows make."""
+    pieces, at = [], 0
+    while at < rows:
+        lanes = 1 << (rows - at).bit_length() - 1
+        pieces.append((at, lanes))
+        at += lanes
+    return pieces
