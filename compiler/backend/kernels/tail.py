@@ -70,12 +70,12 @@ class Tail:
         addend = [("addend", PtrType(self.addend.dtype))] if self.addend is not None else []
         return addend + self.fusion.params()
 
-    def prefetch(self, k: Builder, row: KValue, rows: int, width: int) -> None:
-        """Ask for the memory of the outputs and operands of the tile that starts at a row."""
+    def prefetch(self, k: Builder, row: KValue, rows: int, column: KValue, width: int) -> None:
+        """Ask for the memory of the outputs and operands of the tile that starts at a row and a column."""
         pointers = [k[f"y{i}"] for i in range(len(self.fusion.outputs))]
         pointers += [k[f"x{i}"] for i, kind in enumerate(self.kinds) if kind == "full"]
         for i in range(rows):
-            at = (row + k["row_step"] * i) * k["pitch"] + k["column"]
+            at = (row + k["row_step"] * i) * k["pitch"] + column
             for ptr in pointers:
                 for j in range(0, width, 64 * 8 // ptr.dtype.bits):
                     k.prefetch(ptr, at + j)

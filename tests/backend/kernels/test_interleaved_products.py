@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.harness import host_targets, op, run_node
+from backend.harness import host_targets, op, run_graph, run_node
 from backend.kernels.naive import check, normal
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.targets.target import Target
 from sampling import thorough
 
@@ -49,6 +50,40 @@ def test_rows_or_steps_that_only_a_run_knows(m: int, k: int, n: int, axis: int) 
 def test_blocks_of_rows_and_of_k(m: int, k: int, n: int, target: Target) -> None:
     a, b = normal(m, k), normal(k, n)
     check(both(a, b, target=target), a.astype(np.float64) @ b.astype(np.float64), k)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "m, k, n", [(1, 8, 1100), (10, 8, 1100), (50, 5, 1230), (390, 33, 1050), (26, 128, 1100)], ids=str
+)
+def test_few_steps_go_along_the_rows(m: int, k: int, n: int, target: Target) -> None:
+    a, b = normal(m, k), normal(k, n)
+    a[0, k // 2] = np.nan  # of one row: no other one may get it
+    b[k - 1, n - 1] = np.inf
+    found = both(a, b, target=target)
+    assert np.isnan(found[0]).all()
+    check(found[1:, :-1], a[1:].astype(np.float64) @ b[:, :-1].astype(np.float64), k)
+
+
+@pytest.mark.parametrize("last", ["Relu", "Erf"])
+def test_along_the_rows_with_a_tail(last: str) -> None:
+    """Of a column, of the result's own shape, and of one that is computed apart; two stacks, rows a run knows."""
+    text = f"""graph @g(%a: f32[2,S,20], %b: f32[20,1101], %c: f32[1101], %d: f32[2,S,1101]) {{
+      %y = fused<MatMul>(%a, %b, %c, %d) : f32[2,S,1101]
+        body(%a: f32[2,S,20], %b: f32[20,1101], %c: f32[1101], %d: f32[2,S,1101]) {{
+          %p = MatMul(%a, %b) : f32[2,S,1101]
+          %q = Add(%p, %c) : f32[2,S,1101]
+          %r = {last}(%q) : f32[2,S,1101]
+          %y = Mul(%r, %d) : f32[2,S,1101]
+          return %y
+        }}
+      return %y
+    }}"""
+    a, b, c, d = normal(2, 43, 20), normal(20, 1101), normal(1101), normal(2, 43, 1101)
+    (found,) = run_graph(parse_graph(text), {"a": a, "b": b, "c": c, "d": d}, {"S": 43})
+    (product,) = run_node(op("MatMul"), [a, b], constants=[1])
+    (expected,) = run_node(op(last), [product + c])
+    np.testing.assert_allclose(found, expected * d, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("place", ["a", "b"])

@@ -89,6 +89,7 @@ class Product:
         segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
             the number of segments is not; 0 = all rows are one.
         input_type: what is multiplied; of a type whose tiles take several at once, `kc` counts those steps.
+        along_rows: tiles beside one another come before those below (`interleave`).
     """
 
     outer: Dim
@@ -105,6 +106,7 @@ class Product:
     rows_known: bool = True
     segment: int = 0
     input_type: DType = F32
+    along_rows: bool = False
 
     @property
     def n_panels(self) -> Dim:

@@ -22,21 +22,16 @@ from ...microkernels.table import emitter_of, tiles
 from ..plain import decompose
 from ..tail import Addend, Tail, tail_of
 from .blocking import PanelKind, Product, padded_columns, plan_product
+from .copying import FEW_ROWS, goes_along_rows, is_interleaved
 from .gemm import Operands, ProductEmitter
 from .interleave import InterleavedEmitter, Source
 from .pack import copy_function, packed_panels, pad_vector
-from .shapes import Matrices
+from .shapes import Matrices, Rows, is_packed, plan_rows
 from .tile import LINE
 
 FLOATS = (F32, F16, BF16)
-FEW_ROWS = 24  # a panel of B that so few rows read, four tiles, is not worth packing
 SET_FLOATS = 512  # rows of B a multiple of that apart crowd a few sets of the caches:
 FEWER_ROWS = 6  # only one tile may read them where they lie
-# Cycles of multiply-adds for each element of A, from which on tiles read contiguous rows from a copy, too. Measured on
-# Zen 3, one core, copied and not in turn (2026-11-27): 768 columns are 1 to 4 % faster where rows are 512 to 1,024
-# floats apart and 18 to 24 % where 3,072, 256 columns as fast or 10 % faster; 128 lose 2 to 4 %, 64 7 %.
-COPIED = 16
-COPY_SHARE = 0.25  # of the third cache, that cores share: a copy is read again for every panel of B
 
 
 @dataclass(frozen=True)
@@ -87,11 +82,6 @@ def is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
     return single and any(tiles(ctx.target, to))
 
 
-def is_packed(m: Matrices) -> bool:
-    """Whether B is known at compile time and shared by all rows."""
-    return m.b.data is not None and m.b.producer is None and not m.batch
-
-
 def pitch_in_place(m: Matrices, y: TensorType) -> int | None:
     """Elements between rows of B where few rows of A meet it and its columns lie side by side; None: it is packed."""
     if is_packed(m) or m.b.tensor.dtype != F32 or m.column_axis is None or m.b_strides[m.column_axis] != 1:
@@ -133,47 +123,6 @@ def constant_matrix(m: Matrices) -> np.ndarray | None:
     return data.T if m.transposed_b else data
 
 
-@dataclass
-class Rows:
-    """The rows of one product: sizes and strides, outermost first, merged where they are evenly spaced.
-
-    Attributes:
-        outer: axes of y iterated as independent products. axes: axes whose rows are tiled together, in memory order.
-        a_runs: (size, a's stride) of the merged row axes. y_step: rows of the result between consecutive rows.
-    """
-
-    outer: tuple[int, ...]
-    axes: tuple[int, ...]
-    a_runs: list[tuple[Dim, Dim]]
-    y_step: Dim
-    y_strides: dict[int, Dim]
-
-
-def plan_rows(y: TensorType, m: Matrices) -> Rows:
-    """Choose the rows that share a panel of B and lie at one distance in the result."""
-    order = y.axis_order[:-1]
-    strides: dict[int, Dim] = {}
-    step: Dim = 1
-    for a in reversed(order):
-        strides[a] = step
-        step = step * y.dims[a]
-    together: list[int] = []
-    for a in reversed(order):
-        if y.dims[a] == 1 or a in m.batch:
-            continue
-        if together and strides[a] != strides[together[0]] * y.dims[together[0]]:
-            break
-        together.insert(0, a)
-    outer = tuple(a for a in order if a not in together and y.dims[a] != 1)
-    runs: list[tuple[Dim, Dim]] = []
-    for a in together:
-        if runs and runs[-1][1] == m.a_strides[a] * y.dims[a]:
-            runs[-1] = (runs[-1][0] * y.dims[a], m.a_strides[a])
-        else:
-            runs.append((y.dims[a], m.a_strides[a]))
-    return Rows(outer, tuple(together), runs or [(1, 0)], strides[together[-1]] if together else 1, strides)
-
-
 def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> KernelCall:
     """By the register tile of an element type; any other than the operands' own needs a constant B."""
     y = fusion.result.tensor
@@ -182,6 +131,8 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
     emitter = emitter_of(input_type)
     matrix = constant_matrix(m)
     vector, addend = bias_vector(m, columns), addend_of(m, columns)
+    in_place = pitch_in_place(m, y) is not None
+    p = replace(p, along_rows=vector is None and not in_place and goes_along_rows(ctx, m, rows, p))
     nelements = 4 * ctx.lanes  # zeros for one panel
     if vector is not None:
         nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
@@ -201,7 +152,8 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
         operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
-        operands.append(("bpack", F32PTR, Scratch(m.depth * (width * 4) if pitch_in_place(m, y) is None else 64)))
+        panels = p.panels_per_item if p.along_rows else 1
+        operands.append(("bpack", F32PTR, Scratch(64 if in_place else m.depth * panels * (width * 4))))
     if addend is not None:
         assert m.c is not None
         operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
@@ -239,20 +191,6 @@ def addend_of(m: Matrices, columns: Dim) -> Addend | None:
     dims, strides = (1,) * (2 - t.rank) + t.dims, (0,) * (2 - t.rank) + t.strides
     row, column = (0 if d == 1 else s for d, s in zip(dims, strides))
     return Addend(row, column, m.beta, t.dtype)
-
-
-def is_interleaved(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bool:
-    """Whether tiles read a copy of A in their order: where its columns are contiguous, or enough of B's meet a row."""
-    if len(rows.a_runs) != 1 or emitter_of(p.input_type).k_step != 1:
-        return False
-    if m.a_k != 1:
-        return rows.a_runs[0][1] == 1
-    block, columns, depth = p.row_block, p.columns, p.kc
-    if is_packed(m) or not (isinstance(block, int) and isinstance(columns, int) and isinstance(depth, int)):
-        return False
-    if block <= FEW_ROWS or 4 * block * depth > COPY_SHARE * ctx.target.l3_nbytes:
-        return False
-    return columns / (p.lanes * ctx.target.multiply_adds(p.lanes)) >= COPIED
 
 
 def row_pitch(p: Product) -> Dim:
@@ -356,8 +294,10 @@ class MatMulEmitter:
             [k.gep(k["a"], at), dst, count, depth, k.index(stride), k.index(m.a_k), pitch, depth, k.const(1.0, F32)],
         )
 
-    def panel(self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue) -> KValue:
-        """A panel of B: packed, in the weights or now, or as it lies."""
+    def panel(
+        self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue, place: KValue | None = None
+    ) -> KValue:
+        """A panel of B: packed, in the weights or now (to a place of `bpack`), or as it lies."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
             return k.gep(k["b"], column * k.index(p.kc))
@@ -375,7 +315,7 @@ class MatMulEmitter:
             copy,
             [
                 k.gep(k["b"], at),
-                k["bpack"],
+                place or k["bpack"],
                 k.index(m.depth),
                 valid,
                 k.index(m.b_k),

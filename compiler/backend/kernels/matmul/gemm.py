@@ -33,7 +33,8 @@ class Operands:
     Attributes:
         a, zero, table, partial, koff: pointers, see `tile`.
         fill_table: (outer, first row, rows): write the block's offsets, entry [tap][row] at tap * row_block + row.
-        panel: (outer, kind, panel number, its first column): the packed panel of B.
+        panel: (outer, kind, panel number, its first column): the packed panel of B; where it is packed now, a fifth
+        argument says where to.
         bias: column of the result → pointer to the accumulators' start.
         row_base, column_base: of an outer item in the result. pitch: elements between rows of the result in memory;
         a_shift: panel number → elements from the table's offsets to
@@ -46,7 +47,7 @@ class Operands:
     table: KValue
     partial: KValue
     fill_table: Callable[[KValue, KValue, KValue], None]
-    panel: Callable[[KValue, PanelKind, KValue, KValue], KValue]
+    panel: Callable[..., KValue]
     bias: Callable[[KValue], KValue]
     row_base: Callable[[KValue], KValue]
     pitch: Dim
@@ -293,10 +294,11 @@ class ProductEmitter:
             emitter_of(p.input_type),
             o.b_pitch,
             self.interleaved,
+            p.along_rows,
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)
-        brief = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS
+        ask_below = isinstance(p.kc, int) and p.taps * p.kc <= BRIEF_STEPS and not p.along_rows
         given = {
             "a": self.tile_of_a(step, row),
             "zero": o.zero,
@@ -315,7 +317,7 @@ class ProductEmitter:
             "first": step.first,
             "last": step.last,
             "row": at_row,
-            "ahead": k.index(o.row_step) * (size if brief else 0),
+            "ahead": k.index(o.row_step) * (size if ask_below else 0),
             "row_step": k.index(o.row_step),
             "column": at_column,
             "pitch": k.index(o.pitch),

@@ -16,18 +16,15 @@ from .direct import (
     MatMulEmitter,
     ProductAlgorithm,
     ProductLayer,
-    Rows,
     addend_of,
     bias_vector,
     blocks,
     constant_matrix,
-    is_packed,
     is_rounded,
     is_tiled,
-    plan_rows,
 )
 from .gemm import Operands
-from .shapes import Matrices
+from .shapes import Matrices, Rows, is_packed, plan_rows
 from .strassen import counts
 from .strassen import lower as strassen
 

@@ -7,6 +7,9 @@ the caches if they lie a multiple of a page apart.
     for (outer, row block, column group) in work items:
         copy the block's rows of A, unless the item before had them       # in blocks of k
         for panel in column group: …                                      # as in `gemm`
+
+A product of few steps of k is all result, which memory takes twice as fast along its rows as in columns that are a
+panel wide: there all panels of a group are packed first, and each tile's rows meet one after the other.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from ....kernel_ir.builder import F32PTR, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ...fusion import load
 from ...lowering import LowerContext
+from .blocking import PanelKind
 from .gemm import ProductEmitter, RowRange, Step
 from .pack import ROWS_AHEAD, transpose_square
 from .tile import LINE
@@ -40,6 +44,17 @@ class Source:
     start: Callable[[KValue], KValue]
     row: Dim
     step: Dim
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Panels [begin, end) of a kind, packed one behind the other at `place`, the first one's columns from `column`."""
+
+    kind: PanelKind
+    begin: KValue
+    end: KValue
+    column: KValue
+    place: KValue
 
 
 class InterleavedEmitter(ProductEmitter):
@@ -91,6 +106,48 @@ class InterleavedEmitter(ProductEmitter):
                 k.call(function, [k.gep(source.base, at), place, tiles, steps, step if by_columns else row])
 
         k.for_(0, n, 1, [], block)
+
+    def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
+        """Where the product goes along its rows: all panels are packed, then each tile's rows meet all of them."""
+        if not self.p.along_rows:
+            super().panels(outer, row0, count, first, last)
+            return
+        rows = RowRange(outer, row0, count)
+        groups = [self.panels_of(kind, first, last) for kind in self.p.kinds]
+        for panels in groups:
+            self.pack(outer, panels)
+        self.when_known(count, lambda known: self.along(rows, known, groups))
+
+    def panels_of(self, kind: PanelKind, first: KValue, last: KValue) -> Panels:
+        """Those of a kind in [first, last)."""
+        k, p = self.k, self.p
+        low = k.index(kind.first)
+        begin, end = k.max(first, low), k.min(last, k.index(kind.first + kind.count))
+        column = k.index(kind.column) + (begin - low) * (kind.vectors * p.lanes)
+        widest = max(other.vectors for other in p.kinds) * p.lanes
+        return Panels(kind, begin, end, column, k.gep(k["bpack"], (begin - first) * (k.index(p.kc) * widest)))
+
+    def pack(self, outer: KValue, panels: Panels) -> None:
+        k, width = self.k, panels.kind.vectors * self.p.lanes
+
+        def one(number: KValue, _: list[KValue]) -> None:
+            i = number - panels.begin
+            place = k.gep(panels.place, i * (k.index(self.p.kc) * width))
+            self.o.panel(outer, panels.kind, number, panels.column + i * width, place)
+
+        k.for_(panels.begin, panels.end, 1, [], one)
+
+    def along(self, rows: RowRange, known: int | None, groups: list[Panels]) -> None:
+        """Rows of tiles, one below the other."""
+        k, one, kc = self.k, self.k.index(1), self.k.index(self.p.kc)
+
+        def line(height: int, row: KValue) -> None:
+            for panels in groups:
+                step = Step(self.o.a, self.o.table, panels.place, self.taps, kc, one, one, None)
+                self.call(rows, panels.kind, height, panels.column, row, panels.end - panels.begin, step)
+
+        for height, low, tiles in self.heights(rows.count, known, self.height(0)):
+            k.for_(0, tiles, 1, [], lambda t, _, height=height, low=low: line(height, low + t * height))
 
     def height(self, vectors: int) -> int:
         """One copy of A serves panels of all widths."""

@@ -83,3 +83,49 @@ def _axis_strides(t: TensorType, rank: int, lead: int, own_axis: int | None, own
     if own_axis is not None:
         out[own_axis] = t.strides[own]
     return tuple(out)
+
+
+def is_packed(m: Matrices) -> bool:
+    """Whether B is known at compile time and shared by all rows."""
+    return m.b.data is not None and m.b.producer is None and not m.batch
+
+
+@dataclass
+class Rows:
+    """The rows of one product: sizes and strides, outermost first, merged where they are evenly spaced.
+
+    Attributes:
+        outer: axes of y iterated as independent products. axes: axes whose rows are tiled together, in memory order.
+        a_runs: (size, a's stride) of the merged row axes. y_step: rows of the result between consecutive rows.
+    """
+
+    outer: tuple[int, ...]
+    axes: tuple[int, ...]
+    a_runs: list[tuple[Dim, Dim]]
+    y_step: Dim
+    y_strides: dict[int, Dim]
+
+
+def plan_rows(y: TensorType, m: Matrices) -> Rows:
+    """Choose the rows that share a panel of B and lie at one distance in the result."""
+    order = y.axis_order[:-1]
+    strides: dict[int, Dim] = {}
+    step: Dim = 1
+    for a in reversed(order):
+        strides[a] = step
+        step = step * y.dims[a]
+    together: list[int] = []
+    for a in reversed(order):
+        if y.dims[a] == 1 or a in m.batch:
+            continue
+        if together and strides[a] != strides[together[0]] * y.dims[together[0]]:
+            break
+        together.insert(0, a)
+    outer = tuple(a for a in order if a not in together and y.dims[a] != 1)
+    runs: list[tuple[Dim, Dim]] = []
+    for a in together:
+        if runs and runs[-1][1] == m.a_strides[a] * y.dims[a]:
+            runs[-1] = (runs[-1][0] * y.dims[a], m.a_strides[a])
+        else:
+            runs.append((y.dims[a], m.a_strides[a]))
+    return Rows(outer, tuple(together), runs or [(1, 0)], strides[together[-1]] if together else 1, strides)

@@ -45,6 +45,7 @@ class TileShape:
         emitter: what an element is, and how a step multiplies.
         b_pitch: elements from a step's columns of B to the next one's, where B is read as it lies; None: it is packed.
         interleaved: A is a copy, [tile][k][rows] (`interleave`): no table, and one tap.
+        beside: tiles lie beside one another, of the same rows and bias, each with a panel of B behind the last one's.
     """
 
     rows: int
@@ -60,6 +61,7 @@ class TileShape:
     emitter: Emitter = SINGLE
     b_pitch: int | None = None
     interleaved: bool = False
+    beside: bool = False
 
     @property
     def width(self) -> int:
@@ -68,7 +70,8 @@ class TileShape:
 
     @property
     def name(self) -> str:
-        marks = (self.masked, "m"), (self.indexed, "i"), (self.b_pitch is not None, "l"), (self.interleaved, "c")
+        lies = self.b_pitch is not None
+        marks = (self.masked, "m"), (self.indexed, "i"), (lies, "l"), (self.interleaved, "c"), (self.beside, "b")
         return f"tile{self.rows}x{self.width}" + "".join(mark for holds, mark in marks if holds)
 
 
@@ -105,7 +108,7 @@ def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType
 
 
 def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
-    """Build the function of one tile shape and epilogue: `tiles` tiles, below one another."""
+    """Build the function of one tile shape and epilogue: `tiles` tiles, below one another or beside."""
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
     rows, vectors, lanes = range(shape.rows), range(shape.vectors), shape.lanes
     masks: list[KValue | None] = [None] * shape.vectors
@@ -113,8 +116,9 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
         masks = [k.tail_mask(k["n_columns"] - j * lanes, lanes) for j in vectors]
 
     def tile(number: KValue, _: list[KValue]) -> None:
-        row = k["row"] + number * shape.rows * k["row_step"]
-        partial = k.gep(k["partial"], number * (shape.rows * shape.width))
+        below, right = (k.index(0), number) if shape.beside else (number, k.index(0))
+        row, column = k["row"] + below * shape.rows * k["row_step"], k["column"] + right * shape.width
+        partial = k.gep(k["partial"], below * (shape.rows * shape.width))
 
         def from_bias() -> list[KValue]:
             bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
@@ -127,19 +131,19 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
             """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
             n = shape.prefetched_rows
             at = k.min(k.udiv(done, shape.unroll) * n, shape.rows - n) * k["last"]
-            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], n, shape.width)
+            tail.prefetch(k, row + k["ahead"] + at * k["row_step"], n, column, shape.width)
 
         if not shape.prefetched_rows:
-            k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, shape.width))
+            k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, column, shape.width))
         acc = k.if_(k["first"] != 0, from_bias, from_partial)
         asks = ask if shape.prefetched_rows else None
-        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, number, t, c, asks, masks))
+        acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, below, right, t, c, asks, masks))
 
         def keep() -> None:
             for n, value in enumerate(acc):
                 k.store(partial, n * lanes, value, align=64)
 
-        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, acc, masks), keep)
+        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, column, acc, masks), keep)
 
     k.for_(0, k["tiles"], 1, [], tile)
     return k.func
@@ -149,6 +153,7 @@ def one_tap(
     k: Builder,
     shape: TileShape,
     tile: KValue,
+    panel: KValue,
     tap: KValue,
     acc: list[KValue],
     ask: Callable[[KValue], None] | None,
@@ -158,7 +163,7 @@ def one_tap(
     lanes, kc, packed = shape.lanes, k["kc"], shape.b_pitch is None
     pitch = shape.width if shape.b_pitch is None else shape.b_pitch
     a = rows_of_a(k, shape, tile, tap)
-    b = k.gep(k["b"], tap * kc * pitch)
+    b = k.gep(k["b"], (panel + tap) * kc * pitch)
     ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
     b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
 
@@ -212,10 +217,11 @@ def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[K
 
 
 def _finish(
-    k: Builder, shape: TileShape, tail: Tail, row: KValue, acc: list[KValue], masks: list[KValue | None]
-) -> None:
+    k: Builder, shape: TileShape, tail: Tail, row: KValue, column: KValue, acc: list[KValue],
+    masks: list[KValue | None],
+) -> None:  # fmt: skip
     """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
-    lanes, step, column = shape.lanes, k["row_step"], k["column"]
+    lanes, step = shape.lanes, k["row_step"]
     if not tail.heavy:
         for j in range(shape.vectors):
             for i in range(shape.rows):
