@@ -128,7 +128,7 @@ class Trainer:
         if head is not None and head.alone and trained is None:
             trained = [escape(name) for name in self._start.head]
         self._options = replace(options or CompileOptions(), hint="latency", instances=1)
-        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, frozen), division.rows,
+        recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, frozen), division.rows, division.n_shards,
                         division.n_gradients, division.n_pieces, result, clip or Clip(), tuple(groups),
                         _share("ema", ema))  # fmt: skip
         setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
@@ -169,6 +169,7 @@ class Trainer:
 
         Raises:
             InvalidInput: a wrong batch. UsageError: no rate. The parameters are as before.
+            KeyboardInterrupt: once the step is done and counted.
         """
         rate = checked_rate(self._rate, self.state.steps)
         return {**self._stepper.step(batch, rate), "rate": rate}

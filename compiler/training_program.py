@@ -69,6 +69,7 @@ def training_program(
         compact=compact, data=(*step.data, *((LABELS,) if step.has_labels else ())), slots=graphs.slots,
         metrics=step.metrics, statistics=step.updates, rows=division.rows, n_shards=division.n_shards,
         counter=step.counter, accumulate=division.accumulate, ignored=recipe.loss.ignore_index,
+        n_classes=step.n_classes,
     )  # fmt: skip
 
     def total(plan: Plan) -> int:

@@ -27,8 +27,8 @@ class Recipe:
     """What is trained how.
 
     Attributes:
-        result: the output that the loss is of; None: the first. rows: of a shard. n_gradients: that the update adds.
-        n_pieces: of a batch, whose rows it adds of gradients in rows.
+        result: the output that the loss is of; None: the first. rows: of a shard. n_shards: of a micro-batch.
+        n_gradients: that the update adds. n_pieces: of a batch, whose rows it adds of gradients in rows.
         groups: of parameters with settings of their own. average: see `update_graph`.
     """
 
@@ -36,6 +36,7 @@ class Recipe:
     optimizer: Optimizer
     wanted: Wanted
     rows: int
+    n_shards: int
     n_gradients: int
     n_pieces: int
     result: str | None = None
@@ -68,7 +69,7 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
         InvalidModel: a model whose batch is fixed to another number of rows. UsageError: a group takes no parameter.
         Else as `step_graph`.
     """
-    sizes = _batch_size(read(None, {}), recipe.rows)
+    sizes = _batch_size(read(None, {}), recipe.rows, recipe.n_shards)
     n_pieces = recipe.n_pieces if recipe.optimizer.by_element else None
     step = step_graph(lambda names: read(names, sizes), recipe.loss, recipe.wanted, recipe.result, n_pieces)
     evaluation = evaluation_graph(lambda names: read(names, {}), step, recipe.loss, recipe.result)
@@ -94,7 +95,7 @@ def training_graphs(read: ReadModel, recipe: Recipe) -> TrainingGraphs:
     return TrainingGraphs(step, update, evaluation, shapes, slots_of(recipe.optimizer, recipe.average), compact)
 
 
-def _batch_size(graph: Graph, rows: int) -> dict[str, int]:
+def _batch_size(graph: Graph, rows: int, n_shards: int) -> dict[str, int]:
     """The batch's symbol with its size; nothing where the model's batch is fixed to that size."""
     given = [v for v in graph.inputs if isinstance(v.type, TensorType) and v.type.rank]
     if not given:
@@ -106,10 +107,18 @@ def _batch_size(graph: Graph, rows: int) -> dict[str, int]:
             name = str(dim)
             sizes[name] = rows
         elif dim != rows:
-            hint = "give the input a shape with a symbol, or another batch"
             raise InvalidModel("the batch of the model is fixed", where=f"input {v.name!r}",
-                               expected=f"{rows} rows a shard", found=dim, hint=hint)  # fmt: skip
+                               expected=f"{rows} rows a shard", found=dim,
+                               hint=_hint_of_fixed(dim, rows * n_shards))  # fmt: skip
     return sizes
+
+
+def _hint_of_fixed(dim: int, rows: int) -> str:
+    """What makes shards of that size. rows: of a micro-batch."""
+    symbol = "or give the input a symbol for its rows"
+    if dim > 0 and rows % dim == 0:
+        return f"shards = {rows // dim} cuts {rows} rows in shards of {dim}, {symbol}"
+    return f"a batch that is a multiple of {dim}, with a shard for each {dim} of its rows, {symbol}"
 
 
 __all__ = ["LABELS", "Recipe", "TrainingGraphs", "training_graphs"]

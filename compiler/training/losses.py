@@ -35,6 +35,10 @@ class Loss:
         """The type of the labels for the model's result."""
         return result
 
+    def n_classes(self, result: TensorType) -> int | None:
+        """How many classes labels number, from 0 on; None: labels are no classes, or the result does not say."""
+        return None
+
     def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
         """The loss, a single number of the result's type."""
         return g.ReduceMean(self.each(g, result, labels), keepdims=0)
@@ -71,6 +75,10 @@ class ClassLoss(Loss):
         """i64, without the axis of the classes."""
         axis = self._axis(result)
         return TensorType(I64, tuple(dim for i, dim in enumerate(result.dims) if i != axis))
+
+    def n_classes(self, result: TensorType) -> int | None:
+        dim = result.dims[self._axis(result)]
+        return dim if isinstance(dim, int) else None
 
     def write(self, g: GraphBuilder, result: Value, labels: Value) -> Value:
         axis = self._axis(result.tensor)

@@ -43,6 +43,7 @@ class StepGraph:
         metrics: names of the outputs of single numbers beside the loss.
         statistics: running mean or variance → its first value. updates: its name → of the output that takes its place.
         counter: name of the input that tells the step and the first row (`modes.py`), or None.
+        n_classes: that labels may be, where they are classes.
         left_out: numbers without an axis that could be trained and are not, as no pattern names them.
     """
 
@@ -55,6 +56,7 @@ class StepGraph:
     statistics: dict[str, np.ndarray]
     updates: dict[str, str]
     counter: str | None = None
+    n_classes: int | None = None
     left_out: tuple[str, ...] = ()
     compact: dict[str, Parts] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ def _made(
     results = dict(zip(graph.output_names, graph.outputs, strict=True))
     first = {v.name: graph.defaults.pop(v.name) for v in graph.inputs if v.name in {*names, *running}}
     data = tuple(v.name for v in graph.inputs if v.name not in first)  # before other inputs are added
+    n_classes = loss.n_classes(_result(graph, result).tensor)
     mode = to_training(graph) if backward else TrainingMode()
     _, outputs = _with_loss(graph, loss, result)
     metrics = tuple(name for name in outputs if name != LOSS)
@@ -115,7 +118,7 @@ def _made(
     return StepGraph(
         graph, data, not isinstance(loss, OwnLoss), {name: first[name] for name in names}, {}, metrics,
         {name: first[name] for name in running}, {old.name: f"{old.name}.new" for old in mode.running},
-        mode.counter.name if mode.counter is not None else None,
+        mode.counter.name if mode.counter is not None else None, n_classes,
     )  # fmt: skip
 
 
@@ -146,8 +149,8 @@ def _add_gradients(
     return dense, compact
 
 
-def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dict[str, Value]]:
-    """The loss behind the graph, and the outputs of single numbers by name: the loss, then metrics."""
+def _result(graph: Graph, result: str | None) -> Value:
+    """The output that the loss is of. Raises UsageError: there is none; InvalidModel: it is not of floats."""
     names = list(graph.output_names)
     if result is not None and result not in names:
         raise UsageError("the model has no such output", where="result", expected=", ".join(names), found=result)
@@ -155,6 +158,12 @@ def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dic
     if not of.tensor.dtype.is_float:
         raise InvalidModel("a loss is of floats", where=f"output {names[0] if result is None else result!r}",
                            found=of.type)  # fmt: skip
+    return of
+
+
+def _with_loss(graph: Graph, loss: Loss, result: str | None) -> tuple[Value, dict[str, Value]]:
+    """The loss behind the graph, and the outputs of single numbers by name: the loss, then metrics."""
+    of = _result(graph, result)
     g = GraphBuilder(graph, name=LOSS)
     labels = of
     if not isinstance(loss, OwnLoss):

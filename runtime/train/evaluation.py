@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import InvalidInput
 from ..session import Session
+from .labels import require_classes
 from .program import LOSS, SHARE, TrainingProgram
 
 
@@ -27,6 +28,7 @@ def evaluate(
     names = (LOSS, *program.metrics)
     parts: list[tuple[int, dict[str, np.ndarray]]] = []
     for batch in batches:
+        require_classes(program, batch)
         feeds, counted = {**values, **batch}, program.n_counted(batch)
         if program.ignored is not None:
             feeds[SHARE] = np.array(1 / max(1, counted), np.float32)

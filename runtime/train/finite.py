@@ -21,9 +21,9 @@ def require_finite(what: str, steps: int, *numbers: float) -> None:
     Raises:
         Diverged: one is not finite.
     """
-    if not all(map(math.isfinite, numbers)):
-        raise Diverged(f"the {what} is not finite", where=f"step {steps + 1}", found=numbers[0],
-                       hint=HINT)  # fmt: skip
+    for number in numbers:
+        if not math.isfinite(number):
+            raise Diverged(f"the {what} is not finite", where=f"step {steps + 1}", found=number, hint=HINT)
 
 
 def require_number(what: str, steps: int, number: float) -> None:

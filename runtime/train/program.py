@@ -65,6 +65,7 @@ class TrainingProgram:
         rows: of one shard. n_shards: in a micro-batch. accumulate: micro-batches in a batch. counter: input of `step`,
             i64[2]: the step, and the number of the shard's first row in the batch; None: nothing is random.
         ignored: the label that does not count, or None; `step` and `evaluation` then give sums times their input SHARE.
+        n_classes: labels are from 0 to below that, or ignored; None: labels are no classes.
     """
 
     step: Plan
@@ -81,6 +82,7 @@ class TrainingProgram:
     counter: str | None = None
     accumulate: int = 1
     ignored: int | None = None
+    n_classes: int | None = None
     compact: Mapping[str, CompactGradient] = field(default_factory=dict)
 
     @property

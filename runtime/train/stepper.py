@@ -24,6 +24,8 @@ from .exchange.instances import Instances
 from .exchange.settings import SCHEMES
 from .exchange.traffic import Counters
 from .finite import require_finite
+from .interrupts import interrupts_held
+from .labels import require_classes
 from .program import LABELS, LOSS, SHARE, TrainingProgram
 from .state import TrainingState
 
@@ -65,9 +67,15 @@ class Stepper:
         Raises:
             InvalidInput: a wrong batch, or a value in it that the model refuses. Diverged: the loss or the gradient
                 is not finite. The parameters are as before; an asynchronous exchange leaves what it did until then.
+            KeyboardInterrupt: behind the whole step, which is done and counted.
         """
         self._check(batch)
         self._share = self._share_of(batch)
+        with interrupts_held():
+            return self._done(batch, rate)
+
+    def _done(self, batch: Arrays, rate: float) -> dict[str, float]:
+        """A step on a batch that fits."""
         began = time.perf_counter()
         self.scheme.begin(rate)
         running = _Running(self, batch, len(self._instances))
@@ -142,6 +150,7 @@ class Stepper:
             if found != self.program.batch:
                 raise InvalidInput("a batch has another number of rows", where=f"input {name!r}",
                                    expected=self.program.batch, found=found)  # fmt: skip
+        require_classes(self.program, batch)
 
     def close(self) -> None:
         """End the instances."""

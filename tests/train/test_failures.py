@@ -125,8 +125,8 @@ def require_intact(folder: Path, before: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"x": np.nan}, 5, "is not finite"),
-        ({"labels": CLASSES}, 2, "out of range|labels"),
+        ({"x": np.nan}, 5, "the loss is not finite; found nan"),
+        ({"labels": CLASSES}, 2, f"'labels', row 3 of the batch: a label is none of the model's {CLASSES} classes"),
     ],
 )
 def test_data_that_goes_wrong_in_the_middle(begun: Path, change: dict, code: int, message: str) -> None:
@@ -135,8 +135,7 @@ def test_data_that_goes_wrong_in_the_middle(begun: Path, change: dict, code: int
         broken[name][33] = value
     np.savez(begun / "train.npz", **broken)
     done = trained(job(begun, 2))
-    assert done.returncode == code and len(done.stderr.strip().splitlines()) >= 1, done.stderr
-    assert any(word in done.stderr for word in message.split("|")) and "Traceback" not in done.stderr
+    assert done.returncode == code and message in done.stderr and "Traceback" not in done.stderr, done.stderr
     require_intact(begun, before)
 
 

@@ -124,8 +124,12 @@ def test_what_cannot_be_is_said(given: dict, message: str) -> None:
 
 
 def test_a_fixed_batch_must_be_that_of_a_shard() -> None:
-    with pytest.raises(parax.InvalidModel, match="batch of the model is fixed"):
+    with pytest.raises(parax.InvalidModel, match=r"batch of the model is fixed.*a multiple of 5, with a shard"):
         Trainer(model(batch=5), batch=12)
+    with pytest.raises(parax.InvalidModel, match="expected 6 rows a shard; found 12; shards = 1 cuts 12 rows"):
+        Trainer(model(batch=12), batch=12, shards=2)
+    with pytest.raises(parax.InvalidModel, match="shards = 2 cuts 12 rows in shards of 6"):
+        Trainer(model(batch=6), batch=24, shards=1, accumulate=2)
     with Trainer(model(batch=6), batch=12, shards=2) as trainer:
         assert np.isfinite(trainer.step(batch(0))["loss"])
 
