@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{row['written_bytes'] / MIB:.0f}", f"{row['moved']:.1f}", str(row["cores_lost"]),
             "yes" if row["agrees"] else "no",
         )  # fmt: skip
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
     print(f"{cpu_name()}, {len(choose_cores(None))} cores. n instances; ms a step: median of {args.steps};"
           " the rest are means:\nupdate, idle in ms; read, written in MiB; moved: both, in S; lost: cores")
     if args.json:
