@@ -1,4 +1,4 @@
-"""`benchmarks.exchange`: the weights agree, what determinism costs is a row, the gradient server moves the fewest bytes."""
+"""`benchmarks.exchange`: weights agree, what determinism costs is a row, the gradient server moves the least."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_exchanges_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert all(name in said for name in exchange.SYNCHRONOUS)
 
 
-def test_weights_that_differ_are_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_weights_are_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(exchange, "MISS", -1.0)  # nothing is as close as that
     assert exchange.main(["--size", "1", "--rows", "4", "--steps", "1", "--instances", "1"]) == 1
     assert " no " in capsys.readouterr().out

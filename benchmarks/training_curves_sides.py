@@ -1,0 +1,89 @@
+"""The three trainings of `training_curves`: by parax, by PyTorch, and by PyTorch in f64, from one start."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import parax.torch
+
+from .training_curves_cases import CASES, Case, Data
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def all_seeds(name: str, n_seeds: int, steps: int) -> tuple[list[dict[str, Any]], int]:
+    """What `trained` gives for each seed, and how many labels an accuracy is a share of. A model is compiled once."""
+    case, data = CASES[name], CASES[name].data()
+    module = _drawn(case, data, 0)
+    with parax.torch.compile_training(
+        module, nn.CrossEntropyLoss(), case.optimizer(module.parameters()), batch=case.batch, shards=1,
+        example=torch.from_numpy(data.train[0][: case.batch]),
+    ) as training:  # fmt: skip
+        return [trained(training, case, data, seed, steps) for seed in range(n_seeds)], data.test[1].size
+
+
+def trained(training: parax.torch.ModuleTrainer, case: Case, data: Data, seed: int, steps: int) -> dict[str, Any]:
+    """One seed on all sides: `losses` and `accuracy` by side, `parax`, `torch` and `exact`, which is torch in f64."""
+    modules = {"torch": _drawn(case, data, seed), "exact": _drawn(case, data, seed).double()}
+    _begin(training, modules["torch"])
+    batches = _batches(case, data, seed, steps)
+    test = torch.from_numpy(data.test[0]), torch.from_numpy(data.test[1])
+    losses = {"parax": [training.step(batch)["loss"] for batch in batches]}
+    accuracy = {"parax": training.evaluate([test])["accuracy"]}
+    for side, module in modules.items():
+        losses[side] = _by_torch(module, case.optimizer(module.parameters()), batches)
+        accuracy[side] = _accuracy(module, test)
+    return {"seed": seed, "losses": losses, "accuracy": accuracy}
+
+
+def _drawn(case: Case, data: Data, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return case.module(data).train()
+
+
+def _begin(training: parax.torch.ModuleTrainer, module: nn.Module) -> None:
+    """A training begins with the module's weights; what the optimiser keeps is nothing yet."""
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    begun = {}
+    for key, array in training.state.tensors().items():
+        kind, _, name = key.partition("/")
+        begun[key] = own[name].detach().numpy() if kind in ("weights", "statistics") else np.zeros_like(array)
+    training.state.restore(begun, 0)
+
+
+def _batches(case: Case, data: Data, seed: int, steps: int) -> list[Batch]:
+    """Whole batches of one epoch after the other, each in an order of its own."""
+    x, labels = torch.from_numpy(data.train[0]), torch.from_numpy(data.train[1])
+    rng, per_epoch = np.random.default_rng(seed), len(x) // case.batch
+    orders = [rng.permutation(len(x)) for _ in range(math.ceil(steps / per_epoch))]
+    parts = [order[i * case.batch : (i + 1) * case.batch] for order in orders for i in range(per_epoch)]
+    return [(x[part], labels[part]) for part in parts[:steps]]
+
+
+def _as(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """The tensor in the type that the module computes in; numbers of characters stay."""
+    return x.to(next(module.parameters()).dtype) if x.is_floating_point() else x
+
+
+def _by_torch(module: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> list[float]:
+    """The loss of each step."""
+    found = []
+    for x, labels in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(module(_as(module, x)), labels)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def _accuracy(module: nn.Module, test: Batch) -> float:
+    """The share of labels that have the greatest score."""
+    x, labels = test
+    with torch.no_grad():
+        return float((module.eval()(_as(module, x)).argmax(1) == labels).double().mean())
