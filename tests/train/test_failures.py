@@ -147,6 +147,15 @@ def test_an_empty_data_set(begun: Path) -> None:
     require_intact(begun, before)
 
 
+def test_a_wrong_key_of_the_job(begun: Path) -> None:
+    before, command = contents(begun), job(begun, 2)
+    (begun / "job.toml").write_text((begun / "job.toml").read_text().replace("epochs", "epocs"))
+    done = trained(command)
+    assert done.returncode == 2 and "[train]: no such key" in done.stderr, done.stderr
+    assert "found epocs; did you mean epochs?" in done.stderr
+    require_intact(begun, before)
+
+
 def test_a_full_disk(begun: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_NBYTES, MOST_NBYTES))
