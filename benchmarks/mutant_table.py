@@ -244,4 +244,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("idx-unchecked", "an IDX file that is longer than its header says is read",
            f"{DATA}/idx.py", "if len(data) != nbytes or", "if len(data) < nbytes or",
            (f"{DATA_TESTS}/test_formats.py -k idx",)),
+    Mutant("half-a-step", "Ctrl-C in a step leaves weights moved that no step is counted of",
+           "runtime/train/stepper.py", "with interrupts_held():", "if True:",
+           ("tests/train/test_interrupted_steps.py -k before",)),
 )  # fmt: skip
