@@ -37,7 +37,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its task, and torch's optimiser, which both sides take.
+    """A network, its task, and torch's optimiser, which both sides take, with the greatest rate.
 
     Attributes:
         module: made for a task after torch's generator was seeded. batch: rows of a step.

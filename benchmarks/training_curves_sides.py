@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 import parax.torch
 
@@ -21,24 +23,27 @@ def all_seeds(name: str, n_seeds: int, steps: int) -> tuple[list[dict[str, Any]]
     """What `trained` gives for each seed, and how many labels an accuracy is a share of. A model is compiled once."""
     case, data = CASES[name], CASES[name].data()
     module = _drawn(case, data, 0)
+    optimizer = case.optimizer(module.parameters())  # of which parax takes the settings, and before each step the rate
     with parax.torch.compile_training(
-        module, nn.CrossEntropyLoss(), case.optimizer(module.parameters()), batch=case.batch, shards=1,
+        module, nn.CrossEntropyLoss(), optimizer, batch=case.batch, shards=1,
         example=torch.from_numpy(data.train[0][: case.batch]),
     ) as training:  # fmt: skip
         runs = []
         for seed in range(n_seeds):
-            runs.append(trained(training, case, data, seed, steps))
+            runs.append(trained(training, optimizer, case, data, seed, steps))
             print(f"{name}: seed {seed} is trained", file=sys.stderr, flush=True)
         return runs, data.test[1].size
 
 
-def trained(training: parax.torch.ModuleTrainer, case: Case, data: Data, seed: int, steps: int) -> dict[str, Any]:
+def trained(
+    training: parax.torch.ModuleTrainer, optimizer: Optimizer, case: Case, data: Data, seed: int, steps: int
+) -> dict[str, Any]:
     """One seed on both sides: `losses` of each step and `accuracy` at the end, by side, `parax` and `torch`."""
     module = _drawn(case, data, seed)
     _begin(training, module)
     batches = _batches(case, data, seed, steps)
     test = torch.from_numpy(data.test[0]), torch.from_numpy(data.test[1])
-    losses = {"parax": [training.step(batch)["loss"] for batch in batches]}
+    losses = {"parax": [training.step(batch)["loss"] for batch in _paced(optimizer, batches)]}
     accuracy = {"parax": training.evaluate([test])["accuracy"]}
     losses["torch"] = _by_torch(module, case.optimizer(module.parameters()), batches)
     accuracy["torch"] = _accuracy(module, test)
@@ -69,10 +74,18 @@ def _batches(case: Case, data: Data, seed: int, steps: int) -> list[Batch]:
     return [(x[part], labels[part]) for part in parts[:steps]]
 
 
-def _by_torch(module: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> list[float]:
+def _paced(optimizer: Optimizer, batches: list[Batch]) -> Iterator[Batch]:
+    """The batches, at a rate that falls to nothing as a cosine: where a training ends is then little chance's."""
+    for step, batch in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = optimizer.defaults["lr"] * (1 + math.cos(math.pi * step / len(batches))) / 2
+        yield batch
+
+
+def _by_torch(module: nn.Module, optimizer: Optimizer, batches: list[Batch]) -> list[float]:
     """The loss of each step."""
     found = []
-    for x, labels in batches:
+    for x, labels in _paced(optimizer, batches):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(module(x), labels)
         loss.backward()

@@ -12,7 +12,8 @@ from benchmarks import training_curves
 from benchmarks.training_curves import EARLY, MODELS, apart, compared, verdict
 from parax.errors import UsageError
 
-LEARNT = {"resnet": 0.95, "mobilenet": 0.9, "unet": 0.8, "lstm": 0.3, "transformer": 0.3}  # far above guessing
+LEARNT = {"resnet": 0.95, "mobilenet": 0.9, "unet": 0.8, "lstm": 0.28, "transformer": 0.25}
+"""Accuracies above those of guessing the most frequent label: 0.1 of digits, 0.76 of shapes, 0.18 of text."""
 
 
 @pytest.fixture
