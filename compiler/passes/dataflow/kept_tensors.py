@@ -1,14 +1,14 @@
-"""What a training step keeps from its forward to its backward half, and what lives when some of that is made again.
+"""What a training step keeps from its forward to its backward half, and how long, when parts of it run again.
 
-The step is a sequence of nodes; the forward half ends with the last node that the first output, the loss, depends on.
-A tensor of the forward half that the backward half reads is either kept, or dropped after its last forward reader and
-computed again just before the first node that needs it: a backward reader, or another tensor that is computed again.
-Owns that model of the lives of tensors; which of them are dropped is `choose_dropped`'s affair.
+The step is a sequence of nodes. One that stands in it again makes its tensor again: who reads the tensor behind that
+reads what was made last, and what was made before lives no longer than to its last reader. So an order of nodes, with
+repetitions, says what lives when. Owns that model; which nodes are repeated is `choose_repeated`'s affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,11 +17,10 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
 from ...ir.ops.work_rules import Shapes
 from ...ir.views import Home, computes, homes, is_window
-from .lent_outputs import free_nbytes
+from .lent_outputs import rooms_of
 from .memory_planning import replaceable
 
 FLOPS_A_BYTE = 12  # that a core computes while it moves one
-NEVER = -1
 
 
 @dataclass
@@ -29,126 +28,168 @@ class Tensor:
     """A value with memory of its own.
 
     Attributes:
-        size: bytes. first: number of the node that writes it. last: of its last reader (or of `first`).
-        last_forward: of the last reader in the forward half. first_backward: of the first one behind it; NEVER: none.
-        may_drop: whether it can be computed again. cost: of that, in bytes moved. needs: tensors that its node reads.
+        size: bytes. first: number of the node that writes it. may_repeat: whether that node may run again.
+        cost: of that, in bytes moved. lodges: whether it is small enough for the memory of an output that is lent.
+        needs: tensors that the node reads. hosts: those whose bytes it may take over.
     """
 
     value: Value
     size: int
     first: int
-    last: int
-    last_forward: int
-    first_backward: int
-    may_drop: bool
+    may_repeat: bool
     cost: float
+    lodges: bool = False
     needs: list[int] = field(default_factory=list)
+    hosts: list[int] = field(default_factory=list)
 
 
 class KeptTensors:
     """The tensors of a step, numbered in the order in which they are written.
 
     Attributes:
-        nodes: that compute, in order. boundary: number of the last one of the forward half. tensors: see the class.
+        nodes: that compute, in order. tensors: see the class.
         at: value → number of its tensor; views have that of what they show.
+        reads, writes: of each node, the numbers of tensors. lent: while each node runs, bytes of outputs that hold
+        other tensors until they are written, i64[nodes].
     """
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = [n for n in graph if computes(n)]
         number = {node: i for i, node in enumerate(self.nodes)}
-        self.boundary = _boundary(graph, number)
+        boundary = _boundary(graph, number)
         home_of = homes(graph)
-        self.at: dict[Value, int] = {}
-        self.tensors: list[Tensor] = []
         owners = {v: home_of.get(v, Home(v)).value for v in graph.values()}
         outside = {*graph.inputs, *graph.constants, *(owners[v] for v in graph.outputs)}
         aliased = {owner for v, owner in owners.items() if v is not owner and is_window(v)}
-        readers = _readers(graph, owners, number)
+        self.at: dict[Value, int] = {}
+        self.tensors: list[Tensor] = []
+        self.writes: list[list[int]] = []
         for node, i in number.items():
-            for v in node.outputs:
-                if owners[v] is v and v not in outside:
-                    self._add(v, i, readers.get(v, []), v not in aliased)
+            own = [v for v in node.outputs if owners[v] is v and v not in outside]
+            self.writes.append(list(range(len(self.tensors), len(self.tensors) + len(own))))
+            for v in own:
+                self._add(v, i, i <= boundary and v not in aliased and not is_window(v) and _repeats(node))
         self.at.update({v: self.at[owner] for v, owner in owners.items() if owner in self.at})
-        for t in self.tensors:
-            node = self.nodes[t.first]
-            t.needs = sorted({self.at[o] for o in node.operands if o in self.at} - {self.at[t.value]})
-        self._in_place = self._replaced(owners)
-        self._lent = free_nbytes(graph, number)
-
-    def _add(self, v: Value, first: int, readers: list[int], alone: bool) -> None:
-        node, size = self.nodes[first], v.tensor.nbytes
-        assert isinstance(size, int)
-        forward = [r for r in readers if r <= self.boundary]
-        backward = [r for r in readers if r > self.boundary]
-        self.at[v] = len(self.tensors)
-        again = first <= self.boundary and alone and not is_window(v) and _repeats(node)
-        self.tensors.append(Tensor(
-            v, size, first, max([first, *readers]), max([first, *forward]), min(backward, default=NEVER), again,
-            cost_of(node) if again else 0.0,
-        ))  # fmt: skip
-
-    def _replaced(self, owners: dict[Value, Value]) -> np.ndarray:
-        """Pairs (tensor, operand's) of which the first takes the second's bytes where that dies, [2, n]."""
-        pairs = []
+        self.reads = [sorted({self.at[o] for o in node.operands if o in self.at}) for node in self.nodes]
+        rooms = rooms_of(graph, number)
+        largest = max((room.size for room in rooms), default=0)
+        self.lent = np.zeros(len(self.nodes), np.int64)
+        for room in rooms:
+            self.lent[: room.until] += room.size
         for i, t in enumerate(self.tensors):
+            t.lodges = t.size <= largest
+            t.needs = [o for o in self.reads[t.first] if o != i]
             roots = replaceable(self.nodes[t.first], t.value, owners.__getitem__)
-            pairs += [(i, self.at[root]) for root in roots if root in self.at][:1]
-        return np.array(pairs, np.int64).reshape(-1, 2).T
+            t.hosts = [self.at[root] for root in roots if root in self.at]
 
-    def cost(self, dropped: Collection[int]) -> float:
-        """Of computing these again."""
-        return sum(self.tensors[i].cost for i in dropped)
+    def _add(self, v: Value, first: int, may_repeat: bool) -> None:
+        size = v.tensor.nbytes
+        assert isinstance(size, int)
+        self.at[v] = len(self.tensors)
+        cost = cost_of(self.nodes[first]) if may_repeat else 0.0
+        self.tensors.append(Tensor(v, size, first, may_repeat, cost))
 
-    def again(self, dropped: Collection[int]) -> dict[int, int]:
-        """When each dropped tensor is computed again: number of the node before which that happens.
+    def once(self) -> Order:
+        """Every node, one time."""
+        return tuple(range(len(self.nodes)))
 
-        Those that nobody needs again are not among them.
-        """
-        due: dict[int, int] = {}
-        for i in sorted(dropped, reverse=True):
-            t = self.tensors[i]
-            if t.first_backward != NEVER:
-                due[i] = min(due.get(i, t.first_backward), t.first_backward)
-            if i in due:
-                for need in t.needs:
-                    if need in dropped:
-                        due[need] = min(due.get(need, due[i]), due[i])
-        return due
+    def cost(self, order: Order) -> float:
+        """Of the nodes that the order has again, in bytes moved."""
+        seen: set[int] = set()
+        total = 0.0
+        for n in order:
+            total += self.tensors[self.writes[n][0]].cost if n in seen else 0.0
+            seen.add(n)
+        return total
 
-    def live(self, dropped: Collection[int]) -> np.ndarray:
-        """Bytes that live while each node runs, with what is dropped computed again, beyond what outputs can lend."""
-        due = self.again(dropped)
-        first = np.array([t.first for t in self.tensors], np.int64)
-        last = np.array([t.last for t in self.tensors], np.int64)
-        sizes = np.array([t.size for t in self.tensors], np.int64)
-        for i in dropped:
-            last[i] = self.tensors[i].last_forward
-        ends = {i: max(self.tensors[i].last, time) for i, time in due.items()}
-        for i, time in due.items():
-            for need in self.tensors[i].needs:
-                if need in due:
-                    ends[need] = max(ends[need], time)
-                elif need not in dropped:
-                    last[need] = max(last[need], time)
-        change = np.zeros(len(self.nodes) + 2, np.int64)
-        one, other = self._in_place
-        closed = last.copy()
-        for i, end in ends.items():
-            closed[i] = end
-        inside = np.where(first[one] <= self.boundary, last[other], closed[other]) == first[one]
-        np.add.at(first, one[inside & (sizes[one] == sizes[other])], 1)
-        kept = first <= last
-        np.add.at(change, first[kept], sizes[kept])
-        np.add.at(change, last[kept] + 1, -sizes[kept])
-        takers = {int(b): int(a) for a, b in zip(one, other)}
-        for i, time in due.items():
-            taker = takers.get(i)
-            if ends[i] == time and taker in due and due[taker] == time and sizes[taker] == sizes[i]:
-                continue  # made for that alone, which takes its bytes
-            change[time] += sizes[i]
-            change[ends[i] + 1] -= sizes[i]
-        alive: np.ndarray = np.cumsum(change)[: len(self.nodes)]
-        return np.maximum(alive - self._lent, 0)
+
+Order = tuple[int, ...]
+"""Numbers of nodes in the order in which they run."""
+
+
+class Lives:
+    """How long every version of every tensor lives, when nodes run in an order: a tensor has one for each time that it
+    is made.
+
+    Attributes:
+        order: see above. tensor, born: of each version, its tensor and the place in the order where it is made.
+        reads: of each version, the places of its readers. versions: of each tensor, its versions in order.
+        alive: bytes that live while the node at each place runs: of tensors that fit into no output, and of those that
+            do, i64[2, places]. through: the same of what lived before already. lent: bytes of outputs then.
+        live: what that takes of the arena, at least.
+    """
+
+    def __init__(self, kept: KeptTensors, order: Sequence[int]) -> None:
+        self.kept, self.order = kept, order
+        self.tensor: list[int] = []
+        self.born: list[int] = []
+        self.reads: list[list[int]] = []
+        self.versions: list[list[int]] = [[] for _ in kept.tensors]
+        newest: list[list[int]] = [[] for _ in kept.tensors]  # readers of the last version
+        for place, n in enumerate(order):
+            for t in kept.reads[n]:
+                newest[t].append(place)
+            for t in kept.writes[n]:
+                self.versions[t].append(len(self.tensor))
+                self.tensor.append(t)
+                self.born.append(place)
+                newest[t] = []
+                self.reads.append(newest[t])
+        self._count()
+
+    def _count(self) -> None:
+        n, tensors = len(self.order), self.kept.tensors
+        change, grown = np.zeros((2, n + 2), np.int64), np.zeros((2, n + 2), np.int64)
+        for t, born, reads in zip(self.tensor, self.born, self.reads, strict=True):
+            size, kind, end = tensors[t].size, int(tensors[t].lodges), (reads[-1] if reads else born) + 1
+            taken = bool(tensors[t].hosts) and self._is_taken_over(tensors[t], born)
+            change[kind, born + taken] += size
+            change[kind, end] -= size
+            grown[kind, born + 1] += size
+            grown[kind, end] -= size
+        self.alive, self.through = (np.cumsum(a, axis=1)[:, :n] for a in (change, grown))
+        self.lent = self.kept.lent[np.maximum.accumulate(np.array(self.order, np.int64))]
+        self.live = beyond(self.alive, self.lent)
+
+    def _is_taken_over(self, tensor: Tensor, place: int) -> bool:
+        """Whether a tensor that is made at a place lies where an operand did that nobody reads afterwards."""
+        for host in tensor.hosts:
+            version = self.at(host, place)
+            if version is not None and self.last(version) == place:
+                return self.kept.tensors[host].size == tensor.size
+        return False
+
+    def last(self, i: int) -> int:
+        """Place of the last reader of a version, or where it is made."""
+        return self.reads[i][-1] if self.reads[i] else self.born[i]
+
+    def at(self, t: int, place: int) -> int | None:
+        """The version of a tensor that a node at this place reads."""
+        own = self.versions[t]
+        k = bisect_left(own, place, key=self.born.__getitem__)
+        return own[k - 1] if k else None
+
+
+def beyond(alive: np.ndarray, lent: np.ndarray) -> np.ndarray:
+    """Bytes of the arena that tensors take of which some lodge in outputs: see `Lives`."""
+    found: np.ndarray = alive[0] + np.maximum(alive[1] - lent, 0)
+    return found
+
+
+def needed(kept: KeptTensors, order: Sequence[int]) -> list[int]:
+    """The places in an order of all runs but those whose tensor nobody reads before it is made again, or at all, though
+    it is made elsewhere."""
+    lives = Lives(kept, order)
+    n_readers, idle = [len(reads) for reads in lives.reads], set()
+    for i in range(len(lives.tensor) - 1, -1, -1):
+        t, place = lives.tensor[i], lives.born[i]
+        if not n_readers[i] and len(lives.versions[t]) > 1 and kept.tensors[t].may_repeat:
+            idle.add(place)
+            for o in kept.reads[order[place]]:
+                before = lives.at(o, place)
+                assert before is not None
+                n_readers[before] -= 1
+    return [place for place in range(len(order)) if place not in idle]
 
 
 def _boundary(graph: Graph, number: dict[Node, int]) -> int:
@@ -160,16 +201,7 @@ def _boundary(graph: Graph, number: dict[Node, int]) -> int:
         if node is not None and node not in seen:
             seen.add(node)
             pending += node.operands
-    return max((number[node] for node in seen if node in number), default=NEVER)
-
-
-def _readers(graph: Graph, owners: dict[Value, Value], number: dict[Node, int]) -> dict[Value, list[int]]:
-    """Of each value with memory of its own, the numbers of the computing nodes that read it or a view of it."""
-    found: dict[Value, list[int]] = {}
-    for node, i in number.items():
-        for v in node.operands:
-            found.setdefault(owners[v], []).append(i)
-    return found
+    return max((number[node] for node in seen if node in number), default=-1)
 
 
 def _repeats(node: Node) -> bool:
@@ -196,4 +228,4 @@ def _nbytes(v: Value) -> int:
     return size
 
 
-__all__ = ["NEVER", "KeptTensors", "Tensor", "cost_of"]
+__all__ = ["KeptTensors", "Lives", "Order", "Tensor", "beyond", "cost_of", "needed"]

@@ -1,26 +1,26 @@
 """A training step within a limit of memory: forward tensors that it has no room for are computed again when needed.
 
-The recomputed nodes are copies, with the same kernels on the same operands, so that no bit changes.
+Nodes that run again are copies, with the same kernels on the same operands, so that no bit changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import ResourceLimit
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.types import TensorType
 from ..base import DataflowPass
 from ..rewrite import Rewriter
-from .choose_dropped import choose_dropped
+from .choose_repeated import choose_repeated
 from .dead_code import DeadCode
-from .kept_tensors import KeptTensors
+from .kept_tensors import KeptTensors, Lives, Order
 from .memory_planning import plan_memory
 
-AIMS, THRIFT = (1.0, 0.95, 0.85, 0.7, 0.5), (1.0, 0.5)
-"""Shares of a limit that tensors are chosen for, and how much their cost counts."""
-DOWN, MOST_PLANNED = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.1), 3
+AIMS, THRIFT = (1.0, 0.97, 0.9, 0.75), (1.0, 0.5)
+"""Shares of a limit that an order is chosen for, and how much its cost counts."""
+DOWN, MOST_PLANNED = (0.7, 0.5, 0.35, 0.25, 0.2, 0.15, 0.1), 3
 """The same of what is taken with everything kept, and how many choices are planned."""
 
 
@@ -48,10 +48,10 @@ class Rematerialise(DataflowPass):
         total = arena_nbytes(graph)
         if total <= self.arena_nbytes:
             return False
-        names, least = within(graph, self.arena_nbytes)
+        order, least = within(graph, self.arena_nbytes)
         if least > self.arena_nbytes:
             raise too_small(self.arena_nbytes, least)
-        recompute(graph, names)
+        reorder(graph, order)
         return True
 
 
@@ -70,32 +70,30 @@ def too_small(limit: int, needs: int) -> ArenaTooSmall:
     return error
 
 
-def within(graph: Graph, limit: int) -> tuple[frozenset[str], int]:
-    """Names of tensors to compute again, and the bytes of the arena that is planned then: at most `limit`, or the least
-    that was found.
+def within(graph: Graph, limit: int) -> tuple[Order, int]:
+    """The order to run nodes in, some again, and the bytes of the arena that is planned then: at most `limit`, or the
+    least that was found.
 
-    What is chosen for a lower limit may meet a higher one that what was chosen for that does not: the cheapest choice
-    that does is taken. Where there is none, choices for limits all the way down are looked at, so that the least that
-    is found is found again for itself.
+    What is chosen for a lower limit may meet a higher one that what was chosen for that does not: lower ones are looked
+    at until one meets it, and the cheaper choice is taken. Where there is none, choices for limits all the way down are
+    looked at, so that the least that is found is found again for itself.
     """
     kept = KeptTensors(graph)
-    choices = {choose_dropped(kept, int(limit * share), thrift) for thrift in THRIFT for share in AIMS}
-    fitting = [c for c in choices if kept.live(c).max() <= limit]
-    for dropped in sorted(fitting, key=kept.cost):
-        names, total = _planned(graph, kept, dropped)
-        if total <= limit:
-            return names, total
-    everything = int(kept.live(frozenset()).max())
-    choices = {choose_dropped(kept, int(everything * share), thrift) for thrift in THRIFT for share in DOWN}
-    lowest = sorted(choices, key=lambda c: (int(kept.live(c).max()), kept.cost(c)))[:MOST_PLANNED]
-    return min((_planned(graph, kept, dropped) for dropped in lowest), key=lambda found: found[1])
+    for share in AIMS:
+        choices = {choose_repeated(kept, int(limit * share), thrift) for thrift in THRIFT}
+        for order in sorted(choices, key=kept.cost):
+            if Lives(kept, order).live.max() <= limit and (total := _planned(graph, order)) <= limit:
+                return order, total
+    everything = int(Lives(kept, kept.once()).live.max())
+    choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in THRIFT for share in DOWN}
+    lowest = sorted(choices, key=lambda order: (int(Lives(kept, order).live.max()), kept.cost(order)))[:MOST_PLANNED]
+    return min(((order, _planned(graph, order)) for order in lowest), key=lambda found: found[1])
 
 
-def _planned(graph: Graph, kept: KeptTensors, dropped: frozenset[int]) -> tuple[frozenset[str], int]:
-    names = frozenset(kept.tensors[i].value.name for i in dropped)
+def _planned(graph: Graph, order: Order) -> int:
     copy = graph.clone()
-    recompute(copy, names)
-    return names, arena_nbytes(copy)
+    reorder(copy, order)
+    return arena_nbytes(copy)
 
 
 def arena_nbytes(graph: Graph) -> int:
@@ -105,42 +103,59 @@ def arena_nbytes(graph: Graph) -> int:
     return total
 
 
-def recompute(graph: Graph, names: Collection[str]) -> None:
-    """Let the backward half read copies of these tensors, made just before they are needed."""
+def reorder(graph: Graph, order: Sequence[int]) -> None:
+    """Let nodes run in an order of `KeptTensors`: its own, with some nodes again, or later than they stand."""
     kept = KeptTensors(graph)
-    dropped = frozenset(kept.at[graph.value(name)] for name in names)
-    due = kept.again(dropped)
-    new: dict[Value, Value] = {}
-
-    def late(v: Value) -> Value:
-        """What a node that runs late reads for `v`."""
-        number = kept.at.get(v)
-        if number not in due or v in new:
-            return new.get(v, v)
-        view = v.producer  # of a tensor that was made again: shown again
-        assert view is not None and number is not None and v is not kept.tensors[number].value
-        inputs = [None if o is None else late(o) for o in view.inputs]
-        copy = graph.add_node(view.op, inputs, before=kept.nodes[due[number]], name=view.name,
-                              types=[o.type for o in view.outputs])  # fmt: skip
-        new[v] = copy.outputs[view.outputs.index(v)]
-        return new[v]
-
-    for number in sorted(due):
-        v = kept.tensors[number].value
-        node = kept.nodes[kept.tensors[number].first]
-        inputs = [None if o is None else late(o) for o in node.inputs]
-        copy = graph.add_node(node.op, inputs, before=kept.nodes[due[number]], name=node.name, types=[v.type],
-                              bodies={name: body.clone() for name, body in node.bodies.items()})  # fmt: skip
-        new[v] = copy.output
-    for node in kept.nodes[kept.boundary + 1 :]:
-        for i, o in enumerate(node.inputs):
-            if o is not None and kept.at.get(o) in due:
-                node.set_input(i, late(o))
+    newest = _Newest(graph, kept)
+    waiting: list[int] = []
+    last = -1
+    for n in order:
+        if n < last:
+            waiting.append(n)
+            continue
+        last, here = n, kept.nodes[n]
+        for number in waiting:
+            newest.make(kept.nodes[number], here)
+        waiting.clear()
+        for i, o in enumerate(here.inputs):
+            if o is not None and (now := newest.read(o, here)) is not o:
+                here.set_input(i, now)
     DeadCode().run(graph, Rewriter(graph))
+
+
+class _Newest:
+    """What tensors that were made again are now, and views of them, while a graph is gone through."""
+
+    def __init__(self, graph: Graph, kept: KeptTensors) -> None:
+        self.graph, self.kept = graph, kept
+        self.values: dict[int, dict[Value, Value]] = {}  # of tensors: it, and its views, as they were and as they are
+
+    def read(self, v: Value, here: Node) -> Value:
+        """What a node reads for `v`, which stands before `here`; a view is shown again."""
+        number = self.kept.at.get(v)
+        if number is None or number not in self.values:
+            return v
+        known = self.values[number]
+        if v not in known:
+            view = v.producer
+            assert view is not None
+            inputs = [None if o is None else self.read(o, here) for o in view.inputs]
+            copy = self.graph.add_node(view.op, inputs, before=here, name=view.name,
+                                       types=[o.type for o in view.outputs])  # fmt: skip
+            known.update(zip(view.outputs, copy.outputs, strict=True))
+        return known[v]
+
+    def make(self, node: Node, here: Node) -> None:
+        """Let a node run again before `here`."""
+        inputs = [None if o is None else self.read(o, here) for o in node.inputs]
+        bodies = {name: body.clone() for name, body in node.bodies.items()}
+        copy = self.graph.add_node(node.op, inputs, before=here, name=node.name, types=[node.output.type],
+                                   bodies=bodies)  # fmt: skip
+        self.values[self.kept.at[node.output]] = {node.output: copy.output}
 
 
 def _is_static(graph: Graph) -> bool:
     return all(isinstance(v.type, TensorType) and v.type.is_static for n in graph for v in n.outputs)
 
 
-__all__ = ["ArenaTooSmall", "Rematerialise", "arena_nbytes", "recompute", "within"]
+__all__ = ["ArenaTooSmall", "Rematerialise", "arena_nbytes", "reorder", "within"]
