@@ -21,7 +21,7 @@ from .kept_tensors import KeptTensors, Lives, Order, beyond, needed
 
 LEAST = 1 << 14  # bytes of a tensor worth letting go
 MOST_TOGETHER = 24  # nodes that run again for one tensor
-MOST_MOVES = 250  # after which a search ends
+MOST_MOVES = 200  # after which a search ends
 
 Gap = tuple[int, int]
 """A tensor, and which of its readers it is made again for: the number of that run in `_Search.runs`."""
@@ -41,7 +41,7 @@ def choose_repeated(kept: KeptTensors, limit: int, thrift: float = 1.0) -> Order
             continue
         before = search.excess
         search.leave_out()
-        if search.excess >= before:  # nothing to let go and nothing to keep makes it better
+        if search.excess >= before or search.moves >= MOST_MOVES:  # nothing to let go or to keep makes it better
             break
     search.leave_out()
     return search.order
@@ -220,9 +220,9 @@ class _Search:
         alive[gone, before + 1 - first :] -= tensors[t].size
         level[gone] -= tensors[t].size
         for j in kept:
-            o = tensors[lives.tensor[j]]
-            alive[int(o.lodges), lives.last(j) + 1 - first :] += o.size
-            level[int(o.lodges)] += o.size
+            held = tensors[lives.tensor[j]]
+            alive[int(held.lodges), lives.last(j) + 1 - first :] += held.size
+            level[int(held.lodges)] += held.size
         live, lent = beyond(alive, lives.lent[first:place]), lives.lent[place - 1]
         excess = int(np.maximum(live - limit, 0).sum()) - int(self.above[place] - self.above[first])
         made = {self.kept.writes[n][0] for n in nodes} - {t}

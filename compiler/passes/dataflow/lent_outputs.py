@@ -121,12 +121,4 @@ def rooms_of(graph: Graph, step_of: Mapping[Node, int]) -> list[Room]:
     return list(found.values())
 
 
-def free_nbytes(graph: Graph, step_of: Mapping[Node, int]) -> np.ndarray:
-    """Bytes of outputs that are lent and not yet written while each step runs, i64[steps]."""
-    free = np.zeros(len(step_of), np.int64)
-    for room in rooms_of(graph, step_of):
-        free[: room.until] += room.size
-    return free
-
-
-__all__ = ["Room", "free_nbytes", "lodge", "rooms_of"]
+__all__ = ["Room", "lodge", "rooms_of"]

@@ -18,9 +18,9 @@ from .dead_code import DeadCode
 from .kept_tensors import KeptTensors, Lives, Order
 from .memory_planning import plan_memory
 
-AIMS, THRIFT = (1.0, 0.97, 0.9, 0.75), (1.0, 0.5)
+AIMS, THRIFT = (1.0, 0.95, 0.8), (1.0, 0.5)
 """Shares of a limit that an order is chosen for, and how much its cost counts."""
-DOWN, MOST_PLANNED = (0.7, 0.5, 0.35, 0.25, 0.2, 0.15, 0.1), 3
+DOWN, MOST_PLANNED = (0.7, 0.5, 0.35, 0.25, 0.15), 3
 """The same of what is taken with everything kept, and how many choices are planned."""
 
 
