@@ -1,4 +1,4 @@
-"""What a training step keeps from its forward to its backward half, and how long, when parts of it run again.
+"""What a training step keeps, above all from its forward to its backward half, and how long, when parts run again.
 
 The step is a sequence of nodes. One that stands in it again makes its tensor again: who reads the tensor behind that
 reads what was made last, and what was made before lives no longer than to its last reader. So an order of nodes, with
@@ -56,7 +56,6 @@ class KeptTensors:
     def __init__(self, graph: Graph) -> None:
         self.nodes = [n for n in graph if computes(n)]
         number = {node: i for i, node in enumerate(self.nodes)}
-        boundary = _boundary(graph, number)
         home_of = homes(graph)
         owners = {v: home_of.get(v, Home(v)).value for v in graph.values()}
         outside = {*graph.inputs, *graph.constants, *(owners[v] for v in graph.outputs)}
@@ -68,7 +67,7 @@ class KeptTensors:
             own = [v for v in node.outputs if owners[v] is v and v not in outside]
             self.writes.append(list(range(len(self.tensors), len(self.tensors) + len(own))))
             for v in own:
-                self._add(v, i, i <= boundary and v not in aliased and not is_window(v) and _repeats(node))
+                self._add(v, i, v not in aliased and not is_window(v) and _repeats(node))
         self.at.update({v: self.at[owner] for v, owner in owners.items() if owner in self.at})
         self.reads = [sorted({self.at[o] for o in node.operands if o in self.at}) for node in self.nodes]
         rooms = rooms_of(graph, number)
@@ -190,18 +189,6 @@ def needed(kept: KeptTensors, order: Sequence[int]) -> list[int]:
                 assert before is not None
                 n_readers[before] -= 1
     return [place for place in range(len(order)) if place not in idle]
-
-
-def _boundary(graph: Graph, number: dict[Node, int]) -> int:
-    """Number of the last node that the first output depends on."""
-    seen: set[Node] = set()
-    pending = [graph.outputs[0]]
-    while pending:
-        node = pending.pop().producer
-        if node is not None and node not in seen:
-            seen.add(node)
-            pending += node.operands
-    return max((number[node] for node in seen if node in number), default=-1)
 
 
 def _repeats(node: Node) -> bool:
