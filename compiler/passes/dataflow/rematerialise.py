@@ -1,4 +1,4 @@
-"""A training step within a limit of memory: tensors that it has no room for are computed again, or later, when needed.
+"""A training step within a limit of memory: tensors that it has no room for are computed again, or later, if needed.
 
 Nodes that run again are copies, with the same kernels on the same operands, so that no bit changes.
 """
@@ -86,7 +86,8 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
                 return order, total
     everything = int(Lives(kept, kept.once()).live.max())
     choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in THRIFT for share in DOWN}
-    return min(((order, _planned(graph, order)) for order in choices), key=lambda found: (found[1], kept.cost(found[0])))
+    planned = [(order, _planned(graph, order)) for order in choices]
+    return min(planned, key=lambda found: (found[1], kept.cost(found[0])))
 
 
 def _planned(graph: Graph, order: Order) -> int:
