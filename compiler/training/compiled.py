@@ -28,7 +28,7 @@ class Recipe:
 
     Attributes:
         result: the output that the loss is of; None: the first. rows: of a shard. n_shards: of a micro-batch.
-        n_gradients: that the update adds. n_pieces: of a batch, whose rows it adds of gradients in rows.
+        n_gradients: that the update adds. n_pieces: of a batch, whose compact gradients it adds.
         groups: of parameters with settings of their own. average: see `update_graph`.
     """
 

@@ -29,8 +29,7 @@ def factors(gradient: Value | None, n_pieces: int | None) -> dict[str, Value] | 
     Args:
         n_pieces: of a batch, each with a gradient; None: no gradient is compact.
     """
-    found = None if gradient is None or n_pieces is None else _factors(gradient)
-    if gradient is None or n_pieces is None or found is None:
+    if gradient is None or n_pieces is None or (found := _factors(gradient)) is None:
         return None
     (n, rows), (_, columns), size = found[0].tensor.dims, found[1].tensor.dims, gradient.tensor.nbytes
     if not (isinstance(n, int) and isinstance(rows, int) and isinstance(columns, int) and isinstance(size, int)):

@@ -33,6 +33,11 @@ def trained(trainer: Trainer, steps: int = STEPS) -> dict[str, np.ndarray]:
     return trainer.parameters
 
 
+def compact(trainer: Trainer) -> set[str]:
+    """The parameters whose gradient is kept as something smaller."""
+    return {name for group in trainer.program.compact for name in trainer.program.groups[group]}
+
+
 def assert_same_bits(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
     assert set(found) == set(expected)
     for name, array in expected.items():

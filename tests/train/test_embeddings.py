@@ -14,7 +14,7 @@ import parax
 from parax.compiler.trainer import Trainer
 from parax.compiler.training.update_graph import Clip
 from parax.errors import InvalidInput
-from train.exchanging import assert_close, assert_same_bits
+from train.exchanging import assert_close, assert_same_bits, compact
 
 A, B, CLASSES, ROWS, STEPS = (97, 5), (61, 19), 3, 8, 5
 SHAPES = {"a": A, "b": B, "w": (A[1] + B[1] + A[1], CLASSES), "bias": (CLASSES,)}
@@ -59,11 +59,6 @@ def trained(trainer: Trainer) -> dict[str, np.ndarray]:
         return trainer.parameters
 
 
-def sparse(trainer: Trainer) -> set[str]:
-    """The parameters whose gradient is of rows."""
-    return {name for group in trainer.program.compact for name in trainer.program.groups[group]}
-
-
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], str, dict[str, Any], dict[str, Any]]] = {
     "sgd": (parax.SGD, "SGD", {"lr": 0.2}, {}),
     "decayed": (parax.SGD, "SGD", {"lr": 0.2, "weight_decay": 0.1}, {}),
@@ -83,7 +78,7 @@ def test_dense_semantics_of_every_optimizer(name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is the other side of the comparison")
     own, other, settings, clip = OPTIMIZERS[name]
     with trainer(optimizer=own(**settings), clip=Clip(**clip), instances=2) as made:
-        assert sparse(made) == {"a", "b"}
+        assert compact(made) == {"a", "b"}
         p = {name: torch.nn.Parameter(torch.from_numpy(array)) for name, array in made.parameters.items()}
         optimizer = getattr(torch.optim, other)(p.values(), **settings)
         for seed in range(STEPS):
@@ -149,13 +144,13 @@ def test_averages_and_groups_of_tables() -> None:
 def test_other_uses_have_tables_of_gradients() -> None:
     mean = [helper.make_node("ReduceMean", ["a"], ["m"], keepdims=0), helper.make_node("Add", ["scores", "m"], ["y"])]
     with trainer(of=model(extra=mean)) as made:
-        assert sparse(made) == {"b"}
+        assert compact(made) == {"b"}
     with trainer(optimizer=parax.LAMB(lr=0.1)) as made:
-        assert sparse(made) == set()  # its step of an element depends on the whole tensor
+        assert compact(made) == set()  # its step of an element depends on the whole tensor
     with trainer(batch=32) as made:
-        assert sparse(made) == {"a"}  # 96 rows of b's 61
+        assert compact(made) == {"a"}  # 96 rows of b's 61
     with trainer(frozen=["a"]) as made:
-        assert sparse(made) == {"b"}
+        assert compact(made) == {"b"}
 
 
 @pytest.mark.parametrize("index", [B[0], -B[0] - 1])

@@ -20,7 +20,7 @@ from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.trainer import Trainer
 from parax.compiler.training import factors
 from parax.compiler.training.update_graph import Clip
-from train.exchanging import assert_close, assert_same_bits
+from train.exchanging import assert_close, assert_same_bits, compact
 
 ROWS, STEPS = 4, 4
 SHAPES = {"w1": (40, 48), "w2": (36, 48), "w3": (36, 30), "bias": (30,)}
@@ -54,10 +54,6 @@ def trained(trainer: Trainer) -> dict[str, np.ndarray]:
         for seed in range(STEPS):
             trainer.step(batch(seed))
         return trainer.parameters
-
-
-def compact(trainer: Trainer) -> set[str]:
-    return {name for group in trainer.program.compact for name in trainer.program.groups[group]}
 
 
 @pytest.fixture
