@@ -140,7 +140,8 @@ class Adam(Optimizer):
 
     def numbers(self, g: PyAny, r: PyAny, t: PyAny) -> list[PyAny]:
         one = _like(g, t, 1.0)
-        of_g, of_squares = (g.Sub(one, g.Pow(_like(g, t, decay), t)) for decay in (self.alpha, self.beta))
+        steps = g.Max(t, one)  # where T is 0 nothing is divided by 0: the gradient of R would be 0 · NaN
+        of_g, of_squares = (g.Sub(one, g.Pow(_like(g, t, decay), steps)) for decay in (self.alpha, self.beta))
         corrected = g.Div(g.Mul(r, g.Sqrt(of_squares)), of_g)
         return [g.Where(g.Greater(t, _like(g, t, 0.0)), corrected, r)]
 
