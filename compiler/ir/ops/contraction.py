@@ -235,7 +235,7 @@ class ConvTranspose(Convolution, Contraction):
     output_padding: Attr[Ints | None] = None
     output_shape: Attr[Ints | None] = None
     row_axis = row_rules.batch_first
-    layout_policy = layout_policies.ChannelsLast(reads_few=False, vectors_over_filters=False)
+    layout_policy = layout_policies.ChannelsLast(reads_few=False)
     zeros_by_default = (2,)
 
     def geometry(self, x: TensorType, w: TensorType) -> WindowGeometry:

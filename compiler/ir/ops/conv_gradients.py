@@ -18,9 +18,11 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32
+from ..types import F32, TensorType
 from .backward import Backward
 from .geometry import WindowGeometry
+
+MOST_TAPS = 64  # of a row of a filter alone, whose loops are written out for a run; chosen, not measured
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,33 @@ def input_gradient(back: Backward, x: PyAny, w: PyAny, dy: PyAny, s: WindowGeome
     phases = phases_of(s)
     if phases is None:
         back.refuse("a convolution over open sizes", list(s.input))
+    turned = replace(s, input=s.output, output=s.input)
+    if max(s.strides) > 1 and has_filters_alone(turned, group, w.tensor):
+        return _transposed(back.g, w, dy, s, group)
     return by_phases(back.g, x, w, dy, s, phases, group)
+
+
+def has_filters_alone(s: WindowGeometry, group: int, w: TensorType) -> bool:
+    """Whether a transposed convolution has one filter a channel and sizes for which kernels have loops of their own.
+
+    Args:
+        s: `input` is its operand's size. w: its weights [C, M / group, kernel...], or the convolution's.
+    """
+    known = all(isinstance(n, int) for n in (*s.input, *s.output))
+    padded = all(isinstance(p, int) and p >= 0 for p in s.pads_begin)
+    alone = group > 1 and w.dims[0] == group and w.dims[1] == 1
+    return known and padded and alone and s.rank <= 2 and max(s.kernel[-1], s.strides[-1]) <= MOST_TAPS
+
+
+def _transposed(g: PyAny, w: PyAny, dy: PyAny, s: WindowGeometry, group: int) -> PyAny:
+    """dx as a transposed convolution; what no window met at the end of the input is padding of its result."""
+    begins, ends, extra = [p for p in s.pads_begin if isinstance(p, int)], [], []
+    for n, o, k, t, d, p in zip(s.input, s.output, s.kernel, s.strides, s.dilations, begins, strict=True):
+        over = (o - 1) * t + (k - 1) * d + 1 - p - n
+        ends.append(max(over, 0))
+        extra.append(max(-over, 0))
+    return g.ConvTranspose(dy, w, strides=list(s.strides), dilations=list(s.dilations), group=group,
+                           pads=[*begins, *ends], output_padding=extra)  # fmt: skip
 
 
 def phases_of(s: WindowGeometry) -> list[tuple[Phase, ...]] | None:

@@ -75,12 +75,11 @@ PLAIN = LayoutPolicy()
 
 @dataclass(frozen=True)
 class ChannelsLast(LayoutPolicy):
-    """Convolutions. `reads_few`: an input of few channels is read as it lies. `vectors_over_filters`: where each
-    channel has a filter of its own, weights that are computed are read with channels innermost.
+    """Convolutions. `reads_few`: an input of few channels is read as it lies. Weights that are computed are read with
+    channels innermost where each channel has a filter of its own.
     """
 
     reads_few: bool = True
-    vectors_over_filters: bool = True
 
     def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
         return channels_last(site.ctx.rank(i)) if i == 0 and not _few_channels(site.x) else None
@@ -91,7 +90,7 @@ class ChannelsLast(LayoutPolicy):
         others: dict[int, Layout] = {} if as_it_lies else {0: wanted}
         if not site.is_constant(1):  # kernels copy them as they go: from the model's order
             w = site.ctx.tensor(1)
-            alone = self.vectors_over_filters and op.group > 1 and w.dims[1] == 1  # type: ignore[attr-defined]
+            alone = op.group > 1 and w.dims[1] == 1  # type: ignore[attr-defined]
             others[1] = (*range(2, w.rank), 0, 1) if alone and w.rank <= MOST_DEPTHWISE_RANK else None
         return Orders([wanted], others)
 

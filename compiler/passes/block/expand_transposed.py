@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.graph import Graph, Node
 from ...ir.ops.contraction import ConvTranspose
-from ...ir.ops.conv_gradients import by_phases, phases_of
+from ...ir.ops.conv_gradients import by_phases, has_filters_alone, phases_of
 from ...ir.types import F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -41,6 +41,9 @@ def _expanded(node: Node, rw: Rewriter) -> bool:
         rw.no_match("not f32", node)
         return False
     s = op.geometry(x.tensor, w.tensor)
+    if has_filters_alone(s, op.group, w.tensor):
+        rw.no_match("one filter a channel, which a kernel of its own serves", node)
+        return False
     phases = phases_of(replace(s, input=s.output, output=s.input))
     known = isinstance(node.output.tensor.dims[1], int) and w.tensor.is_static
     if phases is None or not known or not all(p.count for own in phases for p in own):

@@ -31,13 +31,14 @@ def run_transposed(
     """Compare one transposed convolution with the NumPy twin."""
     rank = len(x) - 2
     layout = None if plain else (0, *range(2, len(x)), 1)
+    filters = None if plain or w[1] != 1 else (*range(2, len(x)), 0, 1)  # as assign-layouts has those of a channel each
     channels = w[1] * attributes.get("group", 1)
     operands = [normal(*x), normal(*w, seed=1), *([normal(channels, seed=2)] if bias else [])]
     (y,) = run_node(
         op("ConvTranspose", **attributes),
         operands,
         constants=range(1, len(operands)) if constant else [],
-        layouts=[layout],
+        layouts=[layout, None if constant else filters],
         out_layouts=[layout],
         symbols=symbols,
         target=target,
@@ -87,13 +88,23 @@ def test_any_transposed_convolution(case: dict[str, Any], constant: bool, plain:
     run_transposed(**case, constant=constant, plain=plain)
 
 
+@thorough(40)
+@given(case=transposed([1], [1], widest=19), channels=st.sampled_from([2, 5, 8, 24, 37]), constant=st.booleans())
+def test_one_filter_a_channel(case: dict[str, Any], channels: int, constant: bool) -> None:
+    x, w = (2, channels, *case["x"][2:]), (channels, 1, *case["w"][2:])
+    run_transposed(**{**case, "x": x, "w": w, "group": channels}, constant=constant)
+
+
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("x, w, attributes", [
+    ((2, 40, 7, 9), (40, 1, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1], "group": 40}),
+    ((1, 21, 3, 4), (21, 1, 64, 64), {"strides": [32, 32], "pads": [16, 16, 16, 16], "group": 21}),
+    ((2, 9, 31), (9, 1, 5), {"strides": [3], "dilations": [2], "group": 9}),
     ((2, 16, 7, 9), (16, 24, 2, 2), {"strides": [2, 2]}),
     ((2, 16, 300), (16, 20, 4), {"strides": [2]}),
     ((1, 8, 4, 3, 5), (8, 6, 3, 3, 2), {"strides": [2, 1, 2]}),
     ((1, 4, 3, 3), (4, 4, 16, 16), {"strides": [8, 8], "pads": [4, 4, 4, 4]}),
-], ids=["2x2", "signal", "volume", "stride 8"])  # fmt: skip
+], ids=["depthwise", "bilinear", "signals", "2x2", "signal", "volume", "stride 8"])  # fmt: skip
 def test_targets(target: Target, x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any]) -> None:
     run_transposed(x, w, target=target, **attributes)
 
@@ -108,6 +119,18 @@ def test_output_size_as_onnxruntime_reads_it(attributes: dict[str, Any], expecte
     x, w = np.ones((1, 1, 1), np.float32), np.arange(1, 6, dtype=np.float32).reshape(1, 1, 5)
     (y,) = run_node(op("ConvTranspose", **attributes), [x, w], constants=[1])
     assert y.reshape(-1).tolist() == expected
+
+
+def test_one_filter_a_channel_does_not_multiply_what_it_does_not_meet() -> None:
+    x, w = np.ones((1, 8, 3, 3), np.float32), np.ones((8, 1, 3, 3), np.float32)
+    x[0, 2, 1, 1], w[5, 0, 0, 0] = np.nan, np.inf
+    layout = (0, 2, 3, 1)
+    (y,) = run_node(op("ConvTranspose", strides=[2, 2], group=8), [x, w], constants=[1], layouts=[layout],
+                    out_layouts=[layout])  # fmt: skip
+    met = ~np.isfinite(y)
+    expected = np.zeros_like(met)
+    expected[0, 2, 2:5, 2:5] = expected[0, 5, 0:5:2, 0:5:2] = True
+    np.testing.assert_array_equal(met, expected)
 
 
 @pytest.mark.parametrize("constant", [True, False])

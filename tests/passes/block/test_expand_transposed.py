@@ -49,6 +49,9 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((4, 9), (4, 5, 3), {"strides": [3]}),
     ((2, 3, 4, 3), (2, 3, 2, 2, 2), {"strides": [2, 2, 2]}),
     ((17, 3, 5), (17, 33, 2, 2), {"strides": [2, 2]}),
+    ((11, 5, 6), (11, 1, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 0], "group": 11}),
+    ((6, 9), (6, 1, 3), {"strides": [3], "group": 6}),
+    ((6, 3, 4, 3), (6, 1, 2, 2, 2), {"strides": [2, 2, 2], "group": 6}),
 ]
 
 
@@ -94,6 +97,7 @@ def test_phases_that_read_the_same_places_are_one_convolution() -> None:
     (GIVEN.format("%y = ConvTranspose(%x, %w) {strides=[2,2]}").replace("5,6", "H,6"), "a size is open"),
     (GIVEN.format('%c = const f32[4,3,2,2] "c"\n%y = ConvTranspose(%x, %c) {strides=[2,2]}'), "weights are constant"),
     (GIVEN.format("%y = ConvTranspose(%x, %w) {strides=[2,2]}").replace("f32", "f64"), "not f32"),
+    (GIVEN.format("%y = ConvTranspose(%x, %w) {strides=[2,2], group=4}").replace("4,3", "4,1"), "one filter a channel"),
 ])  # fmt: skip
 def test_others_stay(before: str, reason: str) -> None:
     check_pass(ExpandTransposed(), before, None, refuses=reason, evaluate="f64" not in before)

@@ -23,6 +23,7 @@ feeds `multiplier` output channels.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -34,12 +35,13 @@ from ...fusion import Epilogue, Fusion, load, widen
 from ...lowering import KernelCall, LowerContext, Operand
 from ..matmul.blocking import padded_columns, static
 from .layer import ConvAlgorithm, ConvLayer
-from .spatial import SpatialAxis, lines_of, rows_met, run_lengths
+from .spatial import SpatialAxis, lines_of, rows_met
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
 
+Axes = tuple[SpatialAxis, SpatialAxis]  # rows, line
 Taps = list[list[KValue] | None]  # for rows of accumulators: the filter's row that an input row meets there, if any
 
 
@@ -55,18 +57,21 @@ class DepthwiseAlgorithm(ConvAlgorithm):
         return lower_depthwise(ctx, layer.fusion, layer.shape)
 
 
-def lower_depthwise(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
-    """The kernel call; work items are output rows."""
-    rows, line = lines_of(s)
+def lower_depthwise(
+    ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: Axes | None = None, loops: type[Depthwise] | None = None
+) -> KernelCall:  # fmt: skip
+    """The kernel call; work items are output rows. `axes`, `loops`: others than a convolution's."""
+    rows, line = axes or lines_of(s)
     w, padded = depthwise_weights(ctx, s)
     operands: list[NamedOperand] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, w), bias_operand(ctx, s)]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        Depthwise(k, ctx, s, rows, line, padded, Epilogue(k, fusion), k["w"], k["bias"]).emit(k["begin"], k["end"])
+        epilogue, kind = Epilogue(k, fusion), loops or Depthwise
+        kind(k, ctx, s, rows, line, padded, epilogue, k["w"], k["bias"]).emit(k["begin"], k["end"])
         return k.func
 
-    func = ctx.function("depthwise", fusion.node, build, s.constant)
+    func = ctx.function("depthwise", fusion.node, build, s.constant)  # of the same node: the same loops
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * rows.output)
 
 
@@ -80,6 +85,18 @@ def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Operand, int]:
     w = np.zeros((s.taps, padded), np.float32)
     w[:, :channels] = s.w.data.astype(np.float32).reshape(channels, s.taps).T
     return ctx.weights.add(w), padded
+
+
+@dataclass(frozen=True)
+class Met:
+    """The filter's rows first, first + step, … before last that an output row meets; `row`: where the input's under one
+    begins.
+    """
+
+    first: KValue
+    last: KValue
+    step: int
+    row: Callable[[KValue], KValue]
 
 
 class Depthwise:
@@ -126,14 +143,19 @@ class Depthwise:
 
     def row(self, item: KValue) -> None:
         """One output row, run by run."""
-        k, line = self.k, self.line
-        number, first, last = rows_met(k, self.rows, item)
+        number, first, last = rows_met(self.k, self.rows, item)
+        x_row = self.corner_row(number)
+        self.row_of(item, Met(first, last, 1, lambda kh: self.input_row(x_row, kh)))
+
+    def row_of(self, item: KValue, met: Met) -> None:
+        """One output row, from the input rows that it meets."""
+        line = self.line
         free = self.n_registers - line.kernel - 2
         row = line.output if isinstance(line.output, int) else 4
         usual = 8 if line.stride == 1 else 6
         longest = max(1, min(row if row <= SHORT_ROW else usual, free))
-        y_row, x_row = item * k.index(line.output), self.corner_row(number)
-        self.runs(longest, lambda start, n, place: self.run(start, n, place, y_row, x_row, first, last))
+        y_row = item * self.k.index(line.output)
+        self.runs(longest, lambda start, n, place: self.run(start, n, place, y_row, met))
 
     def runs(self, longest: int, run: Callable[[KValue, int, str], None]) -> None:
         """Cut an output row into runs (start, length, place): edges apart, so that the middle needs no tests."""
@@ -147,7 +169,7 @@ class Depthwise:
             k.for_(0, whole, 4, [], lambda i, _: run(i, 4, "tested"))
             k.for_(whole, k.index(line.output), 1, [], lambda i, _: run(i, 1, "tested"))
             return
-        lengths = run_lengths(static(line.output), longest)
+        lengths = line.lengths(longest)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
         i = 0
         while i < len(lengths):
@@ -169,16 +191,15 @@ class Depthwise:
         if whole < self.channels:
             block(k.index(whole), k.tail_mask(k.index(self.channels - whole), self.lanes))
 
-    def run(self, start: KValue, n: int, place: str, y_row: KValue, x_row: KValue, first: KValue, last: KValue) -> None:
+    def run(self, start: KValue, n: int, place: str, y_row: KValue, met: Met) -> None:
         """`n` outputs from `start` on, all channels."""
         k = self.k
 
         def block(c: KValue, mask: KValue | None) -> None:
             def taps(kh: KValue, acc: list[KValue]) -> list[KValue]:
-                row = self.input_row(x_row, kh)
-                return self.feed(start, n, place, row, c, mask, [self.filter_row(kh, c, mask)], acc)
+                return self.feed(start, n, place, met.row(kh), c, mask, [self.filter_row(kh, c, mask)], acc)
 
-            acc = k.for_(first, last, 1, [self.bias_of(c, mask)] * n, taps)
+            acc = k.for_(met.first, met.last, met.step, [self.bias_of(c, mask)] * n, taps)
             self.finish(y_row + start, c, mask, acc)
 
         self.blocks(block)
@@ -281,7 +302,7 @@ class Depthwise:
         is asked for.
         """
         k, line = self.k, self.line
-        acc, corner = list(acc), start * line.stride - k.index(line.pad)
+        acc, corner = list(acc), line.corner(k, start)
         first = row + corner * self.inputs
         for column, pairs in line.uses(n):
             if place == "fixed" and not 0 <= int(corner.const or 0) + column < static(line.input):

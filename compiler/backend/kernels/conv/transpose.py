@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....ir import bands
-from ....ir.graph import Node, Value
+from ....ir.graph import Node
 from ....ir.ops.contraction import ConvTranspose
 from ....ir.ops.geometry import WindowGeometry
-from ....ir.types import BF16, F16, Dim, SymDim, ceil_div, lower_bound, prod
-from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
+from ....ir.types import Dim, ceil_div, lower_bound, prod
+from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...algorithm import Algorithm, candidates
 from ...fusion import Fusion, register_dtype
@@ -32,61 +31,12 @@ from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.pack import packed_panels, pad_vector
 from ..plain import Term, decompose, emit_plain, strided_load
 from ..tail import Tail, tail_of
-from . import pixel_vectorised
+from . import depthwise_transposed, pixel_vectorised
 from .pixel_shape import Narrow, narrow_transposed
+from .transposed_shape import Transposed
 from .weights import NamedOperand
 
 ROW_BLOCK = 96  # outputs of a phase in a work item, as in `matmul.blocking`; chosen, not measured
-
-
-@dataclass(frozen=True)
-class Transposed:
-    """Operands and sizes of a ConvTranspose root; group_inputs, group_outputs: channels of one group."""
-
-    x: Value
-    w: Value
-    b: Value | None
-    y: Value
-    geometry: WindowGeometry
-    groups: int
-    group_inputs: int
-    group_outputs: int
-
-    @staticmethod
-    def of(fusion: Fusion) -> Transposed:
-        """Read a fusion's root."""
-        op = fusion.root.op
-        assert isinstance(op, ConvTranspose)
-        x, w, *rest = fusion.root_inputs
-        assert x is not None and w is not None
-        shape = w.tensor.static_shape
-        return Transposed(
-            x,
-            w,
-            rest[0] if rest else None,
-            fusion.result,
-            op.geometry(x.tensor, w.tensor),
-            op.group,
-            shape[0] // op.group,
-            shape[1],
-        )
-
-    @property
-    def tiled(self) -> bool:
-        """Whether the register tile applies. It multiplies zeros where no pixel is: weights must be finite for that."""
-        last = (0, *range(2, self.geometry.rank + 2), 1)
-        constant = all(v is None or (v.data is not None and v.producer is None) for v in (self.w, self.b))
-        static = not any(isinstance(p, SymDim) for p in self.geometry.pads_begin)
-        finite = self.w.data is not None and bands.is_finite(self.w.data)
-        return (
-            constant
-            and static
-            and finite
-            and self.x.tensor.dtype == F32
-            and self.y.tensor.dtype in (F32, F16, BF16)
-            and self.x.tensor.axis_order == last
-            and self.y.tensor.axis_order == last
-        )
 
 
 @lowers(ConvTranspose, windows="rows")
@@ -123,10 +73,23 @@ class PlainAlgorithm(TransposedAlgorithm):
     name = "plain"
 
     def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
-        return not layer.shape.tiled or layer.shape.group_inputs == 0  # sums of nothing have no panels
+        s = layer.shape
+        return not s.is_depthwise and (not s.tiled or s.group_inputs == 0)  # sums of nothing have no panels
 
     def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
         return lower_plain_transpose(ctx, layer.fusion, layer.shape)
+
+
+class DepthwiseAlgorithm(TransposedAlgorithm):
+    """One filter a channel: nothing else comes near, so nothing is counted."""
+
+    name = "depthwise"
+
+    def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
+        return layer.shape.is_depthwise
+
+    def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
+        return depthwise_transposed.lower_depthwise_transposed(ctx, layer.fusion, layer.shape.as_conv)
 
 
 class PhasesAlgorithm(TransposedAlgorithm):
@@ -135,7 +98,8 @@ class PhasesAlgorithm(TransposedAlgorithm):
     name = "phases"
 
     def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
-        return layer.shape.tiled and layer.shape.group_inputs > 0
+        s = layer.shape
+        return s.tiled and s.group_inputs > 0 and not s.is_depthwise
 
     def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
         return lower_phases(ctx, layer.fusion, layer.shape)
@@ -161,7 +125,9 @@ class PixelVectorisedAlgorithm(PhasesAlgorithm):
         return pixel_vectorised.lower_narrow(ctx, layer.fusion, layer.narrow)
 
 
-ALGORITHMS: tuple[TransposedAlgorithm, ...] = (PlainAlgorithm(), PhasesAlgorithm(), PixelVectorisedAlgorithm())
+ALGORITHMS: tuple[TransposedAlgorithm, ...] = (
+    PlainAlgorithm(), DepthwiseAlgorithm(), PhasesAlgorithm(), PixelVectorisedAlgorithm()
+)  # fmt: skip
 """In the order in which they replace each other (`algorithm.candidates`)."""
 
 
