@@ -88,6 +88,8 @@ def test_against_the_sums(n: int, c: int, m: int, windows: list[Window], cores: 
 @given(st.integers(1, 3), st.integers(2, 70), st.lists(window(), min_size=1, max_size=3), st.sampled_from([1, 1, 2]))
 @example(3, 40, [(12, 3, 1, 1, 1), (12, 3, 1, 1, 1)], 2)
 @example(1, 33, [(9, 5, 2, 2, 1), (9, 5, 2, 2, 1)], 1)
+@example(2, 70, [(17, 11, 1, 5, 1), (17, 11, 1, 5, 1)], 2)  # rows of the filter in turn; long ends of lines
+@example(3, 130, [(40, 3, 1, 1, 1)], 1)
 def test_one_filter_a_channel(n: int, channels: int, windows: list[Window], cores: int) -> None:
     check(n, channels, channels, windows, channels, cores=cores)
 
@@ -97,18 +99,20 @@ def test_operands_as_they_lie(level: int) -> None:
     check(2, 6, 20, [(7, 3, 2, 1, 1), (6, 2, 1, 0, 2)], 2, level=level)
 
 
-def test_cores_change_no_bit() -> None:
+@pytest.mark.parametrize("c, m, group", [(40, 70, 1), (70, 70, 70)])
+def test_cores_change_no_bit(c: int, m: int, group: int) -> None:
     windows = [(14, 3, 1, 1, 1), (14, 3, 1, 1, 1)]
-    x, dy = operands(2, 40, 70, windows)
-    one, two = (gradient(x, dy, windows, 1, cores=n) for n in (1, 2))
+    x, dy = operands(2, c, m, windows)
+    one, two = (gradient(x, dy, windows, group, cores=n) for n in (1, 2))
     np.testing.assert_array_equal(one.view(np.int32), two.view(np.int32))
 
 
-def test_nan_and_inf_come_where_they_are_met() -> None:
+@pytest.mark.parametrize("m, group", [(18, 1), (5, 5)])
+def test_nan_and_inf_come_where_they_are_met(m: int, group: int) -> None:
     windows = [(6, 3, 1, 1, 1), (6, 3, 1, 1, 1)]
-    x, dy = operands(1, 5, 18, windows)
+    x, dy = operands(1, 5, m, windows)
     x[0, 2, 0, 0], x[0, 3, 2, 2] = np.nan, np.inf
-    found, expected = gradient(x, dy, windows, 1), twin(x, dy, windows, 1)
+    found, expected = gradient(x, dy, windows, group), twin(x, dy, windows, group)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
     finite = np.isfinite(expected)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.conv_weight_gradient import ConvWeightGradient
 from ....ir.types import Dim, prod
-from ....kernel_ir.builder import F32PTR
+from ....kernel_ir.builder import F32PTR, Builder
 from ....kernel_ir.loops import KFunc
 from ...algorithm import Algorithm, candidates
 from ...lowering import KernelCall, LowerContext, Scratch, lowers
 from ...microkernels.table import tallest_tile, widest_tile
 from ..matmul.blocking import static
-from .weight_gradient_depthwise import DepthwiseGradient, is_depthwise, panel_vectors
+from .weight_gradient_depthwise import DepthwiseGradient, is_depthwise, panel_channels
 from .weight_gradient_direct import WeightGradient
 from .weight_gradient_few import FewChannels
 from .weight_gradient_sizes import Sizes
@@ -58,24 +59,55 @@ class DirectGradient(Algorithm[GradientLayer]):
     name = "direct"
 
     def applies(self, ctx: LowerContext, layer: GradientLayer) -> bool:
-        return True
+        return not is_depthwise(layer.sizes)
 
     def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
         node, s = layer.node, layer.sizes
-        own = panel_vectors(s, ctx.target.n_registers) if is_depthwise(s) else 0
-        few = s.merges_taps and not own
-        scratch: dict[str, Dim] = {} if own else {"panel": s.block_rows * s.block_pixels * s.width}
+        few, parts = s.merges_taps, s.groups * s.n_chunks * s.n_panels
+        scratch: dict[str, Dim] = {"panel": s.block_rows * s.block_pixels * s.width}
         scratch |= {"lines": s.block_rows * s.inputs * s.line} if few else {}
 
-        def build(name: str) -> KFunc:
-            k = ctx.kernel(name, [(n, F32PTR) for n in ("x", "dy", "dw", *scratch)])
-            (DepthwiseGradient(k, s, own) if own else FewChannels(k, s) if few else WeightGradient(k, s)).emit()
-            return k.func
+        def loops(k: Builder) -> FewChannels | WeightGradient:
+            return FewChannels(k, s) if few else WeightGradient(k, s)
 
-        func = ctx.function("weight_gradient", node, build)
-        parts = -(-s.groups // (own * s.lanes)) if own else s.groups * s.n_chunks * s.n_panels
-        room = [Scratch(4 * n) for n in scratch.values()]
-        return KernelCall(func, (*node.operands, node.outputs[0], *room), parts if few else s.tap_rows * parts)
+        return gradient_call(ctx, node, scratch, loops, parts if few else s.tap_rows * parts)
+
+
+class FilterAlone(Algorithm[GradientLayer]):
+    """One filter a channel: nothing else comes near, so nothing is counted."""
+
+    name = "depthwise"
+
+    def applies(self, ctx: LowerContext, layer: GradientLayer) -> bool:
+        return is_depthwise(layer.sizes)
+
+    def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
+        s, n_registers = layer.sizes, ctx.target.n_registers
+        panel = panel_channels(s, cores_of(ctx.machine))
+        scratch: dict[str, Dim] = {"sums": panel * math.prod(s.geometry.kernel)}
+        return gradient_call(ctx, layer.node, scratch, lambda k: DepthwiseGradient(k, s, n_registers, panel),
+                             -(-s.groups // panel))  # fmt: skip
+
+
+class Loops(Protocol):
+    """What emits a kernel's loops."""
+
+    def emit(self) -> None: ...
+
+
+def gradient_call(
+    ctx: LowerContext, node: Node, scratch: Mapping[str, Dim], loops: Callable[[Builder], Loops], n_items: Dim
+) -> KernelCall:  # fmt: skip
+    """The call of a kernel with so many f32 elements of scratch, by name."""
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, F32PTR) for n in ("x", "dy", "dw", *scratch)])
+        loops(k).emit()
+        return k.func
+
+    func = ctx.function("weight_gradient", node, build)
+    room = [Scratch(4 * n) for n in scratch.values()]
+    return KernelCall(func, (*node.operands, node.outputs[0], *room), n_items)
 
 
 class TransformedGradient(Algorithm[GradientLayer]):
@@ -138,5 +170,5 @@ def transformable(s: Sizes) -> bool:
             and all(isinstance(n, int) for n in (s.dy.dims[0], *g.pads_begin, *g.input, *g.output)))  # fmt: skip
 
 
-ALGORITHMS: tuple[Algorithm[GradientLayer], ...] = (DirectGradient(), TransformedGradient())
+ALGORITHMS: tuple[Algorithm[GradientLayer], ...] = (DirectGradient(), FilterAlone(), TransformedGradient())
 MOST_MEASURED = 3  # tiles

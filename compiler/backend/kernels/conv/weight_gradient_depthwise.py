@@ -1,24 +1,32 @@
 """The gradient of a depthwise convolution's weights: one filter a channel, so that vectors go over channels.
 
-    for work item: taps along the last axis, panel of channels
+    for work item: panel of channels
         for block of output rows:
-            for row, pixel:     load dy once, for each tap of the line: accumulator += x · dy
+            for pass of them, vector of the panel, rows of the filter that registers have room for:
+                for row of the pass, pixel:     load dy once, for each tap: accumulator += x · dy
 
-Accumulators of all taps of a line stay in registers; pixels for which only some of them are inside of x are at the ends
-of a line and taken tap by tap. A work item owns its part of the result and sums it block after block, as in
-`weight_gradient.py`, with the same bound.
+Operands come from memory once, line after line; a block's sums wait in the core's scratch while the other vectors pass.
+Pixels for which some taps lie outside of x are at the ends of a line, and taken tap by tap; so are the rows above and
+below an image. A work item owns its part of the result and sums it block after block, as in `weight_gradient.py`, with
+the same bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.loops import KType
 from .weight_gradient_sizes import Sizes, input_row, output_row, place, split
 
 BLOCK_ROWS = 8  # lines that are summed by themselves; chosen, not measured
+PASS_PIXELS = 32  # of the lines that one vector passes over, at least where lines are short; 32 to 128 alike on Zen 3
+PANELS = (64, 32, 16)  # channels of a work item: runs of memory that are long enough; 64 and 128 alike on Zen 3
 FREE = 4  # registers that are not accumulators: dy, x, and two more
+MOST_APART = 8  # pixels at the ends of a line that are written out
+
+Vector = Callable[[KValue, "KValue | None"], None]  # of the channels from one on, and its mask
 
 
 def is_depthwise(s: Sizes) -> bool:
@@ -27,86 +35,166 @@ def is_depthwise(s: Sizes) -> bool:
     return s.groups > 1 and s.inputs == s.outputs == 1 and innermost
 
 
-def panel_vectors(s: Sizes, n_registers: int) -> int:
-    """Vectors of channels of a work item."""
-    room = max(1, (n_registers - FREE) // max(1, s.geometry.kernel[-1] + 1))
-    return min(room, -(-s.groups // s.lanes))
+def panel_channels(s: Sizes, n_cores: int) -> int:
+    """Channels of a work item: fewer where cores would be left without one. No bit depends on it."""
+    return next((n for n in PANELS if -(-s.groups // n) >= n_cores), PANELS[-1])
 
 
 class DepthwiseGradient:
     """The loops. See the file."""
 
-    def __init__(self, k: Builder, s: Sizes, vectors: int) -> None:
-        self.k, self.s, self.vectors = k, s, vectors
-        self.n_panels = -(-s.groups // (vectors * s.lanes))
+    def __init__(self, k: Builder, s: Sizes, n_registers: int, panel: int) -> None:
+        self.k, self.s, self.panel = k, s, panel
+        self.n_taps, self.outer = s.geometry.kernel[-1], s.tap_rows
+        at_once = max(1, (n_registers - FREE) // max(1, self.n_taps))
+        self.groups = [range(i, min(i + at_once, self.outer)) for i in range(0, self.outer, at_once)]
+        line = s.geometry.output[-1]
+        self.pass_rows = min(BLOCK_ROWS, max(1, PASS_PIXELS // max(1, line))) if isinstance(line, int) else 1
 
     def emit(self) -> None:
         """All work items of the call."""
         k, s = self.k, self.s
 
         def item(number: KValue, _: list[KValue]) -> None:
-            taps, panel = k.udiv(number, self.n_panels), k.urem(number, self.n_panels)
-            self.outer = split(k, taps, s.geometry.kernel[:-1])
-            first = panel * (self.vectors * s.lanes)
-            self.channels = [first + j * s.lanes for j in range(self.vectors)]
-            left = [k.max(k.min(k.index(s.groups) - c, s.lanes), 0) for c in self.channels]
-            self.masks = [k.tail_mask(n, s.lanes) if s.groups % (self.vectors * s.lanes) else None for n in left]
+            self.first = number * self.panel
             n_rows = k.index(s.rows)
-            self.clear()
+            self.vectors(self.clear)
             k.for_(0, n_rows, BLOCK_ROWS, [], lambda r, _: self.block(r, k.min(r + BLOCK_ROWS, n_rows)))
 
         k.for_(k["begin"], k["end"], 1, [], item)
 
-    @property
-    def taps(self) -> int:
-        """Of a line."""
-        return self.s.geometry.kernel[-1]
-
-    def zeros(self) -> list[KValue]:
-        return [self.k.const(0.0, KType(F32, self.s.lanes))] * (self.taps * self.vectors)
-
-    def clear(self) -> None:
-        """The item's part of the result becomes 0, which blocks are added to."""
-        self.store(self.zeros())
-
-    def store(self, values: Sequence[KValue], add: bool = False) -> None:
-        """One value for each tap and vector."""
+    def vectors(self, vector: Vector) -> None:
+        """Calls vector(first channel, mask) for those of the item; the very last one may be masked."""
         k, s = self.k, self.s
-        for i, value in enumerate(values):
-            t, j = divmod(i, self.vectors)
-            at = place(k, s, [*self.outer, k.index(t)], self.channels[j], k.index(0))
-            old = k.load(k["dw"], at, s.lanes, self.masks[j]) if add else None
-            k.store(k["dw"], at, value if old is None else old + value, self.masks[j])
+        whole = s.groups // s.lanes * s.lanes
+        end = k.min(self.first + self.panel, s.groups)
+        k.for_(self.first, k.min(end, whole), s.lanes, [], lambda c, _: vector(c, None))
+        if whole < s.groups:
+            mask = k.tail_mask(k.index(s.groups - whole), s.lanes)
+            k.if_(end > whole, lambda: vector(k.index(whole), mask))
+
+    def taps(self, c: KValue) -> list[tuple[KValue, KValue]]:
+        """Where the sums of a vector from channel c on lie, for each tap: in the scratch, and in the result."""
+        k, s = self.k, self.s
+        found = []
+        for row in range(self.outer):
+            outer = split(k, k.index(row), s.geometry.kernel[:-1])
+            for t in range(self.n_taps):
+                at = (row * self.n_taps + t) * self.panel + (c - self.first)
+                found.append((at, place(k, s, [*outer, k.index(t)], c, k.index(0))))
+        return found
+
+    def clear(self, c: KValue, mask: KValue | None) -> None:
+        """A vector of the result becomes 0, which blocks are added to."""
+        for _, at in self.taps(c):
+            self.k.store(self.k["dw"], at, self.zero, mask)
+
+    @property
+    def zero(self) -> KValue:
+        return self.k.const(0.0, KType(F32, self.s.lanes))
 
     def block(self, r0: KValue, r1: KValue) -> None:
         """Lines [r0, r1)."""
-        self.store(self.k.for_(r0, r1, 1, self.zeros(), self.row), add=True)
+        k, s = self.k, self.s
 
-    def row(self, r: KValue, acc: list[KValue]) -> list[KValue]:
-        """One line: what all taps meet together, then the ends tap by tap."""
-        k, s, g = self.k, self.s, self.s.geometry
-        base, valid = input_row(k, s, r, self.outer)
-        source, given = k.gep(k["x"], base), k.gep(k["dy"], output_row(k, s, r))
-        stride, line = g.strides[-1], k.index(g.output[-1])
-        shifts = [k.index(t * g.dilations[-1]) - k.index(g.pads_begin[-1]) for t in range(self.taps)]
-        lows = [k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride) for shift in shifts]
-        ends = [k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride) for shift in shifts]
-        highs = [k.min(line, end) for end in ends]
-        low, high = lows[0], highs[-1]  # the first tap begins last, the last one ends first
-        high = k.max(high, low)
+        def begin(c: KValue, mask: KValue | None) -> None:
+            for at, _ in self.taps(c):
+                k.store(k["sums"], at, self.zero)
 
-        def at(w: KValue, acc: list[KValue], taps: Sequence[int]) -> list[KValue]:
-            for j, c in enumerate(self.channels):
-                dy = k.load(given, w * k.index(s.dy.strides[-1]) + c, s.lanes, self.masks[j])
-                for t in taps:
-                    x = k.load(source, (w * stride + shifts[t]) * k.index(s.x.strides[-1]) + c, s.lanes, self.masks[j])
-                    acc[t * self.vectors + j] = k.fma(x, dy, acc[t * self.vectors + j])
+        def end(c: KValue, mask: KValue | None) -> None:
+            for at, to in self.taps(c):
+                old = k.load(k["dw"], to, s.lanes, mask)
+                k.store(k["dw"], to, old + k.load(k["sums"], at, s.lanes), mask)
+
+        def lines(r: KValue, _: list[KValue]) -> None:
+            self.vectors(partial(self.lines, r, k.min(r + self.pass_rows, r1)))
+
+        self.vectors(begin)
+        k.for_(r0, r1, self.pass_rows, [], lines)
+        self.vectors(end)
+
+    def lines(self, r0: KValue, r1: KValue, c: KValue, mask: KValue | None) -> None:
+        """Lines [r0, r1) of a vector, added to the block's sums."""
+        k, s, places = self.k, self.s, self.taps(c)
+        for rows in self.groups:
+            own = [at for at, _ in places[rows[0] * self.n_taps : (rows[-1] + 1) * self.n_taps]]
+            sums = [k.load(k["sums"], at, s.lanes) for at in own]
+            sums = k.for_(r0, r1, 1, sums, lambda r, acc, rows=rows: self.line(r, rows, c, mask, acc))
+            for at, value in zip(own, sums, strict=True):
+                k.store(k["sums"], at, value)
+
+    def line(self, r: KValue, rows: range, c: KValue, mask: KValue | None, acc: list[KValue]) -> list[KValue]:
+        """A line of dy, and those of x under some rows of the filter: together where all are in the image."""
+        k, s, n = self.k, self.s, self.n_taps
+        given = k.gep(k["dy"], output_row(k, s, r) + c)
+        met = [input_row(k, s, r, split(k, k.index(row), s.geometry.kernel[:-1])) for row in rows]
+        sources = [k.gep(k["x"], base + c) for base, _ in met]
+        inside = met[0][1]
+        for _, valid in met[1:]:
+            inside = inside & valid
+
+        def together() -> list[KValue]:
+            return self.pixels(given, sources, mask, list(acc))
+
+        def apart() -> list[KValue]:
+            found: list[KValue] = []
+            for i, (source, (_, valid)) in enumerate(zip(sources, met, strict=True)):
+                own = acc[i * n : (i + 1) * n]
+                found += k.if_(valid, partial(self.pixels, given, [source], mask, own), partial(list, own))
+            return found
+
+        return k.if_(inside, together, apart if len(rows) > 1 else partial(list, acc))
+
+    def pixels(self, given: KValue, sources: Sequence[KValue], mask: KValue | None, acc: list[KValue]) -> list[KValue]:
+        """All pixels of a line, for the taps of so many rows: those that all taps meet, then the ends."""
+        k, g = self.k, self.s.geometry
+        every = range(self.n_taps)
+
+        def at(w: KValue, acc: list[KValue], taps: Sequence[int] = every) -> list[KValue]:
+            return self.pixel(w, given, sources, mask, list(acc), taps)
+
+        ends = self.ends()
+        if ends is not None:
+            low, high, apart = ends
+            acc = k.for_(low, high, 1, acc, at)
+            for w, taps in apart:
+                acc = at(k.index(w), acc, taps)
             return acc
-
-        every = range(self.taps)
-        acc = k.for_(low, k.select(valid, high, low), 1, acc, lambda w, a: at(w, list(a), every))
+        stride, line = g.strides[-1], k.index(g.output[-1])
+        shifts = [k.index(t * g.dilations[-1]) - k.index(g.pads_begin[-1]) for t in every]
+        lows = [k.udiv(k.max(k.index(0) - shift + (stride - 1), 0), stride) for shift in shifts]
+        stops = [k.udiv(k.max(k.index(g.input[-1]) - shift + (stride - 1), 0), stride) for shift in shifts]
+        highs = [k.min(line, stop) for stop in stops]
+        first, last = lows[0], k.max(highs[-1], lows[0])  # the first tap begins last, the last one ends first
+        acc = k.for_(first, last, 1, acc, at)
         for t in every:
-            for begin, end in ((lows[t], k.min(low, highs[t])), (k.max(high, lows[t]), highs[t])):
-                stop = k.select(valid, k.max(end, begin), begin)
-                acc = k.for_(begin, stop, 1, acc, lambda w, a, t=t: at(w, list(a), [t]))
+            for begin, end in ((lows[t], k.min(first, highs[t])), (k.max(last, lows[t]), highs[t])):
+                acc = k.for_(begin, k.max(end, begin), 1, acc, lambda w, a, t=t: at(w, a, [t]))
+        return acc
+
+    def ends(self) -> tuple[int, int, list[tuple[int, list[int]]]] | None:
+        """The pixels [low, high) that all taps meet, and the others with theirs; None where they are open, or many."""
+        g = self.s.geometry
+        n, line, pad = g.input[-1], g.output[-1], g.pads_begin[-1]
+        if not (isinstance(n, int) and isinstance(line, int) and isinstance(pad, int)):
+            return None
+        met = [[t for t in range(self.n_taps) if 0 <= w * g.strides[-1] + t * g.dilations[-1] - pad < n]
+               for w in range(line)]  # fmt: skip
+        whole = [w for w, taps in enumerate(met) if len(taps) == self.n_taps]
+        low, high = (whole[0], whole[-1] + 1) if whole else (0, 0)
+        apart = [(w, taps) for w, taps in enumerate(met) if taps and not low <= w < high]
+        return (low, high, apart) if len(apart) <= MOST_APART else None
+
+    def pixel(
+        self, w: KValue, given: KValue, sources: Sequence[KValue], mask: KValue | None, acc: list[KValue],
+        taps: Sequence[int],
+    ) -> list[KValue]:  # fmt: skip
+        """One pixel of dy, times those of x under some taps of each row."""
+        k, s, g = self.k, self.s, self.s.geometry
+        dy = k.load(given, w * k.index(s.dy.strides[-1]), s.lanes, mask)
+        for i, source in enumerate(sources):
+            for t in taps:
+                column = w * g.strides[-1] + (k.index(t * g.dilations[-1]) - k.index(g.pads_begin[-1]))
+                x = k.load(source, column * k.index(s.x.strides[-1]), s.lanes, mask)
+                acc[i * self.n_taps + t] = k.fma(x, dy, acc[i * self.n_taps + t])
         return acc
