@@ -156,7 +156,7 @@ class WinogradGradient:
 
         def tile(t: KValue, _: list[KValue]) -> None:
             where = decode(k, first + t, (self.images, *p.tiles))
-            v, d = k.gep(k["v"], t * p.chunk - c0), k.gep(k["d"], t * p.width)
+            v, d = k.gep(k["v"], t * p.x_pitch - c0), k.gep(k["d"], t * p.width)
 
             def store_x(point: int, c: KValue, value: KValue) -> None:
                 k.store(v, c + point * p.x_step, value, align=4 * p.lanes)
@@ -181,7 +181,7 @@ class WinogradGradient:
             zero = k.index(0)
             n, h, w = (zero, zero, first + t) if is_line else decode(k, first + t, (self.images, *p.tiles))
             down, right = s.geometry.strides
-            v, d = k.gep(k["v"], t * p.chunk - c0), k.gep(k["d"], t * p.width)
+            v, d = k.gep(k["v"], t * p.x_pitch - c0), k.gep(k["d"], t * p.width)
             source, other = self._pixel("x", n, h * down, w * right), self._pixel("dy", n, h, w)
 
             def column(q: KValue, c: KValue) -> None:
@@ -209,7 +209,7 @@ class WinogradGradient:
 
         def point(number: KValue, _: list[KValue]) -> None:
             k.call(function, [k.gep(k["v"], number * p.x_step), k.gep(d, number * p.dy_step),
-                              k.gep(sums, number * p.panel_step), k.index(p.chunk), count, k.index(p.chunk),
+                              k.gep(sums, number * p.panel_step), k.index(p.x_pitch), count, k.index(p.chunk),
                               fresh])  # fmt: skip
 
         k.for_(0, p.points, 1, [], point)

@@ -22,6 +22,10 @@ TILES = (2, 3, 4, 5)  # pixels of dy along an axis of a tile, where the kernel h
 BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)  # tiles of a block
 MOST_TILES = 512  # of a block, where it is all of them
 SUM_CYCLES = 3.0  # of a vector of sums, beside its products: loaded, added to and stored, once a block
+# of kernels of one tap, by all chunks and blocks of ten layers of MobileNets on Zen 3, 2026-11-27
+COPY_CYCLES, ADD_CYCLES = 8.0, 1.0  # of an element of x or dy that is copied, and of a sum that a block adds to
+NEAR_SHARE = 0.25  # of the time of a byte from the last cache that one from the second-level cache takes
+L1_NBYTES = 32 << 10  # the least of all CPUs that there is a target for
 FEWEST_CHANNELS = 16  # of a work item: of fewer, each tile of dy would be transformed too often
 
 
@@ -101,9 +105,16 @@ class GradientPlan:
         return self.vectors * self.lanes
 
     @property
+    def x_pitch(self) -> int:
+        """f32 elements from tile to tile of the transformed x; of one tap a line more, as blocks are long: a column of
+        them would meet in few sets.
+        """
+        return self.chunk + (LINE if self.points == 1 else 0)
+
+    @property
     def x_step(self) -> int:
         """f32 elements from point to point of the transformed x: a line more, so that not all meet in one set."""
-        return self.block * self.chunk + LINE
+        return self.block * self.x_pitch + LINE
 
     @property
     def dy_step(self) -> int:
@@ -159,6 +170,8 @@ def _chunks(inputs: int, lanes: int) -> list[int]:
 
 def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
     """Of the core that takes longest, in the time of one vector's multiply-adds at the peak."""
+    if p.points == 1:
+        return _product_cycles(p, pace) * -(-(s.inputs // p.chunk) // n_cores)
     points, tiles, chunk, outputs = p.points, p.n_tiles, p.chunk, p.panels * p.width
     n_blocks = -(-tiles // p.block)
     products = counts.PRODUCT_CYCLES * points * tiles * chunk * outputs
@@ -174,6 +187,29 @@ def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
     item = arithmetic + spilled * moved * pace.last
     items = s.inputs // chunk
     return item * -(-items // n_cores)
+
+
+def _product_cycles(p: GradientPlan, pace: counts.Pace) -> float:
+    """Of a work item where nothing is transformed.
+
+    x and dy come from far once an item. Panel after panel reads the block's x, which the second-level cache holds or the
+    first, and its own sums, which come round once a block.
+    """
+    tiles, chunk, outputs = p.n_tiles, p.chunk, p.panels * p.width
+    n_blocks = 0 if p.is_single else -(-tiles // p.block)
+    arithmetic = counts.PRODUCT_CYCLES * tiles * chunk * outputs + COPY_CYCLES * tiles * (chunk + outputs)
+    arithmetic += ADD_CYCLES * chunk * outputs * n_blocks
+    x, dy, sums, passing = (4 * n for n in (p.block * chunk, p.block * outputs, chunk * outputs, chunk * p.width))
+
+    def beyond(nbytes: float, held: float) -> float:
+        return max(0.0, 1 - held / nbytes)
+
+    held = pace.l2_nbytes
+    far = 4 * tiles * (chunk + outputs) + beyond(x + dy, held) * 4 * tiles * outputs
+    far += beyond(x + 2 * passing, held) * 4 * tiles * chunk * (p.panels - 1)
+    far += beyond(sums + x + dy, held) * 8 * chunk * outputs * n_blocks
+    near = beyond(x + 4 * p.block * p.width, L1_NBYTES) * 4 * tiles * chunk * p.panels
+    return arithmetic / p.lanes / pace.winograd + (far + NEAR_SHARE * near) * pace.last
 
 
 def direct_cycles(s: Sizes, pace: counts.Pace, n_cores: int) -> float:
