@@ -79,7 +79,8 @@ def check(
 def test_agrees_with_the_direct_sum(
     monkeypatch: pytest.MonkeyPatch, kernel: tuple[int, int], stride: int, tile: tuple[int, int], data: st.DataObject
 ) -> None:
-    n, c, m = (data.draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [16, 32, 48], [16, 64, 80]))
+    many = [528] if kernel == (1, 1) else []  # outputs for which x is copied in the order of its tiles
+    n, c, m = (data.draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [16, 32, 48], [16, 64, 80, *many]))
     pads = tuple(data.draw(st.integers(0, k - 1)) for k in kernel)
     size = tuple(data.draw(st.integers(max(1, k - 2 * p), 13)) for k, p in zip(kernel, pads))
     force(monkeypatch, tile, data.draw(st.integers(0, 50)))
@@ -108,6 +109,27 @@ f32[48,64,3,3]
     ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
     places = windows(x, (3, 3), (1, 1))
     assert np.abs(dw - twin(x, dy, places, 1)).max() <= SEEN * twin(np.abs(x), np.abs(dy), places, 1).max()
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("which", [0, 11, 29])
+def test_one_tap_in_the_order_of_its_tiles(monkeypatch: pytest.MonkeyPatch, target: Target, which: int) -> None:
+    force(monkeypatch, None, which)
+    graph = parse_graph("""graph @g(%x: f32[3,80,7,9]{0,2,3,1}, %dy: f32[3,528,7,9]{0,2,3,1}) {
+  %dw = parax::ConvWeightGradient(%x, %dy) {kernel_shape=[1,1], strides=[1,1], pads=[0,0], dilations=[1,1]} : \
+f32[528,80,1,1]
+  return %dw
+}""")
+    assert isinstance(graph, Graph)
+    x, dy = normal(3, 80, 7, 9), normal(3, 528, 7, 9, seed=1)
+    x[1, 33, 3, 3], dy[2, 500, 6, 8] = np.nan, np.inf
+    ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
+    assert made[0].interleaved
+    places = windows(x, (1, 1), (0, 0))
+    expected, bound = twin(x, dy, places, 1), twin(np.abs(x), np.abs(dy), places, 1)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(np.isfinite(dw), finite)
+    assert (np.abs(dw - expected)[finite] <= gradient.error_bound(made[0]) * bound[finite]).all()
 
 
 def test_one_block_and_several(monkeypatch: pytest.MonkeyPatch) -> None:

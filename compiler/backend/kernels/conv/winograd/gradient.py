@@ -29,15 +29,16 @@ import itertools
 import math
 from functools import partial
 
-from .....ir.types import Dim, TensorType, dim_max, dim_min
+from .....ir.types import Dim, dim_max, dim_min
 from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc, KType
 from ....lowering import LowerContext
+from ...matmul.interleave import interleave_function
 from ...matmul.pack import copy_function
 from ...nest import decode
 from ..weight_gradient_sizes import Sizes, place
 from .axes import Phase, emit_product
-from .gradient_plan import GradientPlan
+from .gradient_plan import GradientPlan, is_line
 from .rows import emit_row_tiles
 from .windows import WindowAxis, Windows
 
@@ -58,27 +59,29 @@ def error_bound(p: GradientPlan) -> float:
     return math.prod(axis.amplification for axis in p.axes) * share / (1 - share)
 
 
-def sums_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
+def sums_function(ctx: LowerContext, rows: int, vectors: int, interleaved: bool = False) -> KFunc:
     """S[row, width] += Σ_t A[t, row] · B[t, width] for `count` rows; where it is `fresh` it is only written.
 
     Args:
-        rows, vectors: of the register tile.
+        rows, vectors: of the register tile. interleaved: A is [t][rows of a tile], tile after tile.
     """
-    key = ("winograd_sums", rows, vectors, ctx.lanes)
+    key = ("winograd_sums", rows, vectors, ctx.lanes, interleaved)
     if key in ctx.functions:
         return ctx.functions[key]
     lanes, width = ctx.lanes, vectors * ctx.lanes
     pointers, numbers = [(n, F32PTR) for n in ("a", "b", "s")], ("a_stride", "depth", "count", "fresh")
-    k = Builder(f"winograd_sums{vectors}", [*pointers, *((n, INDEX) for n in numbers)], inline="never")
+    name = f"winograd_sums{vectors}{'_interleaved' if interleaved else ''}"
+    k = Builder(name, [*pointers, *((n, INDEX) for n in numbers)], inline="never")
     zero = k.splat(k.const(0.0, F32), lanes)
 
     def tile(first: KValue, n: int) -> None:
-        source, target = k.gep(k["a"], first), k.gep(k["s"], first * width)
+        source = k.gep(k["a"], first * k["depth"] if interleaved else first)
+        target, stride = k.gep(k["s"], first * width), k.index(n) if interleaved else k["a_stride"]
         cells = [(i, j, i * width + j * lanes) for i in range(n) for j in range(vectors)]
 
         def step(t: KValue, acc: list[KValue]) -> list[KValue]:
             b = [k.load(k["b"], t * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
-            a = [k.splat(k.load(source, t * k["a_stride"] + i), lanes) for i in range(n)]
+            a = [k.splat(k.load(source, t * stride + i), lanes) for i in range(n)]
             return [k.fma(a[i], b[j], own) for (i, j, _), own in zip(cells, acc, strict=True)]
 
         sums = k.for_(0, k["depth"], 1, [zero] * len(cells), step, unroll=2)
@@ -109,6 +112,7 @@ class WinogradGradient:
                   for a, pad in zip(p.axes, pads, strict=True)]  # fmt: skip
         dy_axes = [WindowAxis(a.tile, a.tile, 0, [(0, 1, each.bare_g) for each in a.phases]) for a in p.axes]
         self.x_windows = Windows(k, "x", "zero", s.x.strides, self._met(), (x_axes[0], x_axes[1]), p.lanes)
+        self.is_line, self.copies = is_line(s), p.points == 1 and not any(s.geometry.pads_begin)
         self.dy_windows = Windows(k, "dy", "zero", s.dy.strides, s.dy.dims[2:], (dy_axes[0], dy_axes[1]), p.lanes)
 
     def _met(self) -> list[Dim]:
@@ -150,7 +154,7 @@ class WinogradGradient:
         """V and D of tiles [first, first + count)."""
         k, p, outputs = self.k, self.p, self.s.outputs
 
-        if p.points == 1 and not any(self.s.geometry.pads_begin):
+        if self.copies:
             self._copy(c0, first, count)
             return
 
@@ -175,24 +179,38 @@ class WinogradGradient:
     def _copy(self, c0: KValue, first: KValue, count: KValue) -> None:
         """V and D of pixels [first, first + count), of a kernel of one tap and no padding."""
         k, s, p = self.k, self.s, self.p
-        is_line = set(s.geometry.strides) == {1} and s.geometry.input == s.geometry.output and _dense(s.x, s.dy)
+        if p.interleaved:
+            self._interleave(c0, first, count)
 
         def pixel(t: KValue, _: list[KValue]) -> None:
             zero = k.index(0)
-            n, h, w = (zero, zero, first + t) if is_line else decode(k, first + t, (self.images, *p.tiles))
-            down, right = s.geometry.strides
-            v, d = k.gep(k["v"], t * p.x_pitch - c0), k.gep(k["d"], t * p.width)
-            source, other = self._pixel("x", n, h * down, w * right), self._pixel("dy", n, h, w)
+            n, h, w = (zero, zero, first + t) if self.is_line else decode(k, first + t, (self.images, *p.tiles))
+            d, other = k.gep(k["d"], t * p.width), self._pixel("dy", n, h, w)
+            if not p.interleaved:
+                down, right = s.geometry.strides
+                v, source = k.gep(k["v"], t * p.x_pitch - c0), self._pixel("x", n, h * down, w * right)
+                k.for_(c0, c0 + p.chunk, p.lanes, [],
+                       lambda c, _: k.store(v, c, k.load(source, c, p.lanes), align=4 * p.lanes))  # fmt: skip
 
             def column(q: KValue, c: KValue) -> None:
                 k.store(d, c + q * ((p.block - 1) * p.width), k.load(other, c, p.lanes), align=4 * p.lanes)
 
-            k.for_(c0, c0 + p.chunk, p.lanes, [],
-                   lambda c, _: k.store(v, c, k.load(source, c, p.lanes), align=4 * p.lanes))  # fmt: skip
             k.for_(0, p.panels, 1, [], lambda q, _: k.for_(
                 q * p.width, k.min(q * p.width + p.width, s.outputs), p.lanes, [], lambda c, _: column(q, c)) and None)
 
         k.for_(0, count, 1, [], pixel)
+
+    def _interleave(self, c0: KValue, first: KValue, count: KValue) -> None:
+        """V of pixels that follow one another, in the order of `sums_function`'s tiles: a stream for each of them."""
+        k, s, p = self.k, self.s, self.p
+        n_tiles = -(-p.chunk // p.rows)
+        short, n_taller = divmod(p.chunk, n_tiles)
+        source = k.gep(self._pixel("x", k.index(0), k.index(0), first), c0)
+        for height, low, tiles in ((short + 1, 0, n_taller), (short, n_taller * (short + 1), n_tiles - n_taller)):
+            if tiles:
+                copy = interleave_function(self.ctx, F32, height, by_columns=True)
+                k.call(copy, [k.gep(source, low), k.gep(k["v"], count * low), k.index(tiles), count,
+                              k.index(s.x.strides[-1])])  # fmt: skip
 
     def _pixel(self, name: str, *where: KValue) -> KValue:
         """Where the channels of a pixel of x or dy begin."""
@@ -204,7 +222,7 @@ class WinogradGradient:
 
     def _products(self, panel: KValue, sums: KValue, count: KValue, fresh: KValue) -> None:
         k, p = self.k, self.p
-        function = sums_function(self.ctx, p.rows, p.vectors)
+        function = sums_function(self.ctx, p.rows, p.vectors, p.interleaved)
         d = k.gep(k["d"], panel * (p.block * p.width))
 
         def point(number: KValue, _: list[KValue]) -> None:
@@ -282,8 +300,3 @@ class WinogradGradient:
             columns.append(emit_product(k, high.at, own))
         rows = [[column[i] for column in columns] for i in range(len(high.at))]
         return [value for row in rows for value in emit_product(k, wide.at, row)]
-
-
-def _dense(*images: TensorType) -> bool:
-    """Whether pixel follows pixel, line by line and image by image."""
-    return all(t.strides[2] == t.dims[3] * t.strides[3] and t.strides[0] == t.dims[2] * t.strides[2] for t in images)

@@ -13,6 +13,7 @@ from .....targets.machine import Machine
 from .....targets.target import Target
 from ....microkernels.table import tallest_tile
 from ...matmul.blocking import static
+from ...matmul.copying import COPIED
 from ..weight_gradient_sizes import Sizes
 from . import counts
 from .axes import Phase, toom_cook
@@ -82,6 +83,7 @@ class GradientPlan:
         axes: along height and width. tiles: of an image along each. n_tiles: of all images.
         block: tiles at a time. chunk: input channels of a work item. vectors: registers of a panel of output channels.
         rows: input channels of a register tile. panels: of the output channels. lanes: of a register.
+        interleaved: whether the block's x lies in the order of its tiles, one behind the other; of one tap.
     """
 
     axes: tuple[GradientAxis, GradientAxis]
@@ -94,6 +96,7 @@ class GradientPlan:
     panels: int
     lanes: int
     is_single: bool
+    interleaved: bool = False
 
     @property
     def points(self) -> int:
@@ -144,10 +147,11 @@ def plans(s: Sizes, target: Target, pace: counts.Pace, n_cores: int) -> Iterator
     for axes in _axes(s):
         tiles = -(-size[0] // axes[0].tile), -(-size[1] // axes[1].tile)
         n_tiles = images * tiles[0] * tiles[1]
+        interleaved = is_line(s) and s.outputs / (s.lanes * target.multiply_adds(s.lanes)) >= COPIED
         for chunk, block in itertools.product(_chunks(s.inputs, s.lanes), {*BLOCKS, n_tiles}):
             if 0 < block <= min(n_tiles, MOST_TILES):
                 p = GradientPlan(axes, tiles, n_tiles, block, chunk, vectors, tallest_tile(target, vectors), panels,
-                                 s.lanes, block == n_tiles)  # fmt: skip
+                                 s.lanes, block == n_tiles, interleaved)  # fmt: skip
                 yield cycles(s, p, pace, n_cores), p
 
 
@@ -192,8 +196,8 @@ def cycles(s: Sizes, p: GradientPlan, pace: counts.Pace, n_cores: int) -> float:
 def _product_cycles(p: GradientPlan, pace: counts.Pace) -> float:
     """Of a work item where nothing is transformed.
 
-    x and dy come from far once an item. Panel after panel reads the block's x, which the second-level cache holds or the
-    first, and its own sums, which come round once a block.
+    x and dy come from far once an item. Panel after panel reads the block's x, which a near cache may hold, and its own
+    sums, which come round once a block.
     """
     tiles, chunk, outputs = p.n_tiles, p.chunk, p.panels * p.width
     n_blocks = 0 if p.is_single else -(-tiles // p.block)
@@ -208,7 +212,7 @@ def _product_cycles(p: GradientPlan, pace: counts.Pace) -> float:
     far = 4 * tiles * (chunk + outputs) + beyond(x + dy, held) * 4 * tiles * outputs
     far += beyond(x + 2 * passing, held) * 4 * tiles * chunk * (p.panels - 1)
     far += beyond(sums + x + dy, held) * 8 * chunk * outputs * n_blocks
-    near = beyond(x + 4 * p.block * p.width, L1_NBYTES) * 4 * tiles * chunk * p.panels
+    near = 0.0 if p.interleaved else beyond(x + 4 * p.block * p.width, L1_NBYTES) * 4 * tiles * chunk * p.panels
     return arithmetic / p.lanes / pace.winograd + (far + NEAR_SHARE * near) * pace.last
 
 
@@ -225,6 +229,14 @@ def direct_cycles(s: Sizes, pace: counts.Pace, n_cores: int) -> float:
 def cores_of(machine: Machine | None) -> int:
     """Those that share a call; of an unknown machine, one."""
     return 1 if machine is None else machine.cores_per_socket * machine.n_sockets
+
+
+def is_line(s: Sizes) -> bool:
+    """Whether a kernel of one tap meets pixel after pixel, line by line and image by image."""
+    g = s.geometry
+    alone = math.prod(g.kernel) == 1 and set(g.strides) == {1} and not any(g.pads_begin) and g.input == g.output
+    return alone and all(t.strides[2] == t.dims[3] * t.strides[3] and t.strides[0] == t.dims[2] * t.strides[2]
+                         for t in (s.x, s.dy))  # fmt: skip
 
 
 def channels_last(t: TensorType) -> bool:
