@@ -96,14 +96,18 @@ class ChannelsLast(LayoutPolicy):
 
 
 class WeightGradient(LayoutPolicy):
-    """Sums over pixels: both operands channels-last.
+    """Sums over pixels: both operands channels-last, but for an image of few channels, whose lines are copied as they lie.
 
     The result is row-major where kernels turn it round in the cache (of whole vectors of channels in one group); else
     its output channels are innermost, its taps outermost.
     """
 
     def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
-        return channels_last(site.ctx.rank(i))
+        return None if i == 0 and self.reads_lines(op, site) else channels_last(site.ctx.rank(i))
+
+    def reads_lines(self, op: AttributeValues, site: Site) -> bool:
+        """Whether the first operand is left as it lies."""
+        return _few_channels(site.x) and is_row_major(site.x) and op.group == 1  # type: ignore[attr-defined]
 
     def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         rank, last = site.x.rank, channels_last(site.x.rank)
@@ -111,7 +115,8 @@ class WeightGradient(LayoutPolicy):
         whole = all(isinstance(n, int) and n % WHOLE_VECTORS == 0 for n in (outputs, inputs))
         group, strides, dilations = (getattr(op, name) for name in ("group", "strides", "dilations"))
         turned = whole and rank == 4 and group == 1 and max(strides) <= 2 and set(dilations) == {1}
-        return Orders([None if turned else (*range(2, rank), 1, 0)], {0: last, 1: last})
+        operands: dict[int, Layout] = {1: last} if self.reads_lines(op, site) else {0: last, 1: last}
+        return Orders([None if turned else (*range(2, rank), 1, 0)], operands)
 
 
 def _few_channels(x: TensorType) -> bool:
