@@ -84,7 +84,7 @@ def measured(name: str, peers: Sequence[Peer], steps: int) -> Record:
         running = near(warm, FAR)
         for side in running:
             children[side].ask("peak")
-        rounds = [{side: children[side].ask("step")["seconds"] for side in running} for _ in range(steps)]
+        rounds = [{side: children[side].ask("turn")["seconds"] for side in running} for _ in range(steps)]
         peaks = {side: child.ask("peak") for side, child in children.items()}
     seconds = {side: [found[side] for found in rounds] if side in running else [warm[side]] for side in children}
     held = {side: found["peak"] - found["before"] for side, found in peaks.items()}
