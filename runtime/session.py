@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InternalError, ParaxError, as_parax_error, attach, reported
-from .bindings import Binding
+from .checked import Checked
 from .closing import Closing
 from .delayed_start import usable_delay
 from .executor import Executor
 from .fast_path import fast_path
 from .forks import abandon_after_fork
-from .limits import Allowance, checked_limits, within
+from .limits import checked_limits
 from .manifest import Delay, Scheduled, SizeRule
 from .memory import address_of
 from .modes import fitting_program, wanted_program
 from .native import code_of
 from .plan_contents import PlanContents
+from .prepared import Prepared
 from .router import Router
 from .size_routing import SizeRouter
 from .sizing import check_counts, core_groups, wanted_delay, wanted_size
 from .steps import Program, constant_array
-from .tensors import caller_outputs, ordered_inputs, output_names
+from .tensors import output_names
 from .topology import choose_cores
 
 if TYPE_CHECKING:
@@ -154,13 +155,13 @@ class Session:
         code = self.executor.code
         self.target = code.target.name if code else None
         self.program = Program(self.plan, self.executor.signature)
-        self._defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
-        self._donated = self._manifest.donated_numbers()
         self._submissions: Submissions | None = None
         self._closing = Closing()
-        self._output_names = [spec.name for spec in self.outputs]
-        self._serve = self._batches.run if self._batches else self._router.serve
-        self._run_fast = fast_path(self.inputs, self.outputs, self._router, self._serve)
+        defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
+        serve = self._batches.run if self._batches else self._router.serve
+        signature = self.inputs, self.outputs
+        self._checked = Checked(signature, self._manifest, defaults, self._router, serve, self.program)
+        self._run_fast = fast_path(*signature, self._router, serve)
         self._finalizer = weakref.finalize(self, _close, self.executor, self.size_router)
         abandon_after_fork(self)
         self.executor.start()
@@ -197,57 +198,35 @@ class Session:
                 wanted, inputs = output_names(inputs, self.outputs), feeds  # type: ignore[arg-type]
             results = self._run_fast(inputs) if out is None else None
             if results is None:
-                results = self._run_checked(inputs, out)
+                results = self._checked.run(inputs, out)
             if watch is not None:
                 watch.note_request(began, inputs)
             return results if wanted is None else {name: results[name] for name in wanted}
         except ParaxError:
             raise
         except Exception as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
-    def _explained(self, error: Exception) -> ParaxError:
+    def explained(self, error: Exception) -> ParaxError:
         """Ours for an exception that is not, with the graph where it is a mistake of parax."""
         made = as_parax_error(error, f"plan {self.plan.name!r}")
         if isinstance(made, InternalError):
             attach(made, self.plan.graph)
         return made
 
-    def _run_checked(self, feeds: Any, out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-        """Any request: check and convert the inputs, then run it whole, in pieces or step by step."""
-        allowance = self._router.allowance()
-        binding, arrays, own = self._checked(feeds, out, allowance)
-        if not self._router.is_native(binding):
-            results = self._run_steps(binding, arrays, own, allowance)
-        else:
-            results = self._allocate(binding, own)
-            self._serve(binding, arrays, results)
-        return dict(zip(self._output_names, results, strict=True))
+    def prepare(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> Prepared:
+        """A request to be made again and again: what is as large as weights is checked once, and read where it lies.
 
-    def _checked(
-        self, feeds: Any, out: Mapping[str, np.ndarray] | None, allowance: Allowance
-    ) -> tuple[Binding, list[np.ndarray], dict[str, np.ndarray]]:
-        """A request's binding, its inputs fit for native code, and the caller's memory for outputs."""
-        with within(allowance):
-            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._manifest.fixed)
-        binding = self._router.binding(tuple(array.shape for array in arrays))
-        return binding, arrays, caller_outputs(out, self.outputs, binding.outputs, arrays, self._donated)
+        Args:
+            inputs, out: as of `run`. An input that has to be converted is as it was now.
 
-    def _run_steps(
-        self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
-    ) -> list[np.ndarray]:
-        """A request of a plan in steps, likewise."""
-        found: list[list[np.ndarray]] = []
+        Returns:
+            the request; its `run(changes)` takes other tensors for some inputs.
 
-        def run(executor: Executor, there: Binding) -> None:
-            found.append(self.program.run(executor, there, arrays, own, allowance))
-
-        self._router.route(binding, run)
-        return found[0]
-
-    def _allocate(self, binding: Binding, own: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        pairs = zip(self._output_names, binding.outputs or (), strict=True)
-        return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
+        Raises:
+            As `run`.
+        """
+        return Prepared(self, self._checked, inputs, out)
 
     def profile(self) -> AbstractContextManager[Profile]:
         """Record what every core does in a `with` block: `with session.profile() as profile: session.run(x)`.
@@ -326,19 +305,19 @@ class Session:
         try:
             wanted = None if feeds is None else output_names(inputs, self.outputs)
             given = inputs if feeds is None else feeds
-            binding, arrays, own = self._checked(given, out, self._router.allowance())
-            outputs = self._allocate(binding, own)
+            binding, arrays, own = self._checked.check(given, out)
+            outputs = self._checked.allocate(binding, own)
         except ParaxError:
             raise
         except Exception as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
         def results(error: Exception | None) -> dict[str, np.ndarray]:
             if error is not None:
-                raise self._explained(error)
+                raise self.explained(error)
             if watch is not None:
                 watch.note_request(began, given)
-            found = dict(zip(self._output_names, outputs, strict=True))
+            found = {spec.name: array for spec, array in zip(self.outputs, outputs, strict=True)}
             return found if wanted is None else {name: found[name] for name in wanted}
 
         return Submitted(binding, arrays, outputs, results, kind, is_late)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from .limits import current
 from .manifest import TensorSpec
 from .memory import address_of
 
+APART = "give the output memory of its own"
 _FIT = 0x101  # numpy's flag bits for C-contiguous and aligned
 
 
@@ -177,6 +179,21 @@ def caller_outputs(
     return own
 
 
+class Apart:
+    """The caller's memory for outputs, and that an input is none of it."""
+
+    def __init__(self, own: Mapping[str, np.ndarray]) -> None:
+        """Outputs that lie apart from each other. All are C-contiguous."""
+        self._spans = sorted((address_of(a), address_of(a) + a.nbytes, name) for name, a in own.items() if a.nbytes)
+
+    def require(self, array: np.ndarray) -> None:
+        """Raises InvalidInput: an output overlaps the array."""
+        begin = address_of(array)
+        i = bisect_left(self._spans, (begin + array.nbytes,)) - 1  # the last output that begins before it ends
+        if i >= 0 and self._spans[i][1] > begin and array.nbytes:
+            raise InvalidInput("an output overlaps an input", where=f"out {self._spans[i][2]!r}", hint=APART)
+
+
 def _require_apart(
     own: Mapping[str, np.ndarray], inputs: Sequence[np.ndarray], donated: Mapping[str, int]
 ) -> None:  # fmt: skip
@@ -195,7 +212,7 @@ def _require_apart(
             raise UsageError("two outputs share memory", where="out")
         if begin < (read if name else written):
             raise InvalidInput("an output overlaps an input", where=f"out {name or last!r}",
-                               hint="give the output memory of its own")  # fmt: skip
+                               hint=APART)
         if name:
             written, last = begin + nbytes, name
         else:

@@ -26,6 +26,7 @@ from .exchange.traffic import Counters
 from .finite import require_finite
 from .interrupts import interrupts_held
 from .labels import require_classes
+from .prepared import Requests
 from .program import LABELS, LOSS, SHARE, TrainingProgram
 from .state import TrainingState
 
@@ -51,6 +52,7 @@ class Stepper:
         self._parts = [site.gradient() for _ in range(instances)] if program.accumulate > 1 else []
         self._traffic = site.traffic
         self._delays = start_delays(placement.nodes, exchange.start) if exchange.start else [0] * instances
+        self._requests = [Requests(session) for session in self._instances.sessions]
         self._share: np.ndarray | None = None
         nbytes = sum(vector.nbytes for name, vector in state.vectors.items() if name.endswith(".weights"))
         self.counters = Counters(exchange.name, nbytes, placement.lost)
@@ -115,13 +117,12 @@ class Stepper:
     ) -> dict[str, np.ndarray]:
         """Forward and backward of one piece of the batch; `out`: where its gradient goes."""
         rows, program = self.program.rows, self.program
-        feeds = {**weights, **self.state.statistics}
-        feeds.update({name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data})
+        fed = {name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data}
         if program.counter is not None:
-            feeds[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
+            fed[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
         if self._share is not None:
-            feeds[SHARE] = self._share
-        found = self._instances.sessions[instance].run(feeds, out=out)
+            fed[SHARE] = self._share
+        found = self._requests[instance].run({**weights, **self.state.statistics}, fed, out)
         return {name: array for name, array in found.items() if name not in out}
 
     def _share_of(self, batch: Arrays) -> np.ndarray | None:

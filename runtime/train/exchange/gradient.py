@@ -9,12 +9,15 @@ import numpy as np
 
 from ...manifest import TensorSpec
 from ..layout import Layout
+from ..prepared import Requests
 from ..program import TrainingProgram
 from ..state import TrainingState
 from .compact import CompactGradients
 from .traffic import Traffic
 
 Vectors = Mapping[str, np.ndarray]
+NUMBERS = ("rate", "step", "scale")
+"""Inputs of an update that are no memory of its own."""
 
 
 class Gradient:
@@ -77,7 +80,10 @@ class Update:
         """
         self.state, self.compact, self.traffic = state, compact, Traffic()
         self._inputs, self._outputs, self._scale = program.update.inputs, program.update.outputs, 1 / n_summed
+        self._fed = [spec.name for spec in self._inputs if spec.name in NUMBERS]
         self._session = program.update.session(1, cores, len(cores), adapt=False)
+        self._requests = Requests(self._session)
+        self._of: list[Gradient] | None = None
 
     def run(self, gradients: Sequence[Gradient], rate: float, number: int) -> float:
         """Move the state, which stays as it was where the norm is not finite; the first gradient becomes the sum.
@@ -88,19 +94,25 @@ class Update:
         Returns:
             the norm of the gradient.
         """
-        numbers = {"rate": rate, "step": number, "scale": self._scale}
-        feeds: dict[str, np.ndarray] = {name: np.array(value, np.float32) for name, value in numbers.items()}
-        feeds.update(self.state.vectors | self.compact.inputs)
-        for i, gradient in enumerate(gradients):
-            feeds.update({f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()})
-        given, results = {spec.name: _shaped(feeds[spec.name], spec) for spec in self._inputs}, self.state.results()
-        if len(gradients) > 1:
-            results.update({f"{group}.gradient": vector for group, vector in gradients[0].vectors.items()})
-        results = {spec.name: _shaped(results[spec.name], spec) for spec in self._outputs if spec.name in results}
-        found = self._session.run(given, out=results)
-        self.traffic.read += sum(array.nbytes for array in given.values() if array.ndim)
-        self.traffic.written += sum(array.nbytes for array in results.values())
+        numbers = dict(zip(NUMBERS, (rate, number, self._scale), strict=True))
+        fed = {name: np.array(value, np.float32) for name, value in numbers.items()}
+        if self._of is None or [id(gradient) for gradient in gradients] != [id(gradient) for gradient in self._of]:
+            self._kept, self._results = self._places(gradients)
+            self._of = list(gradients)
+        found = self._requests.run(self._kept, {name: fed[name] for name in self._fed}, self._results)
+        self.traffic.read += sum(array.nbytes for array in self._kept.values())
+        self.traffic.written += sum(array.nbytes for array in self._results.values())
         return float(found["norm"])
+
+    def _places(self, gradients: Sequence[Gradient]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """What lies in memory for an update by some gradients, and where it writes."""
+        given, results = self.state.vectors | self.compact.inputs, self.state.results()
+        for i, gradient in enumerate(gradients):
+            given |= {f"{group}.gradient.{i}": vector for group, vector in gradient.vectors.items()}
+        if len(gradients) > 1:
+            results |= {f"{group}.gradient": vector for group, vector in gradients[0].vectors.items()}
+        return ({spec.name: _shaped(given[spec.name], spec) for spec in self._inputs if spec.name in given},
+                {spec.name: _shaped(results[spec.name], spec) for spec in self._outputs if spec.name in results})
 
     def close(self) -> None:
         """End the session."""

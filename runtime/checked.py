@@ -1,0 +1,104 @@
+"""The way of any request from what a caller hands in to native memory: whole, in pieces or step by step.
+
+Owns what is checked of a request. It must not know sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .bindings import Binding
+from .executor import Executor
+from .limits import Allowance, within
+from .manifest import Manifest, TensorSpec
+from .router import Router
+from .steps import Program
+from .tensors import caller_outputs, input_array, ordered_inputs
+
+Arrays = Mapping[str, np.ndarray]
+Serve = Callable[[Binding, Sequence[np.ndarray], Sequence[np.ndarray]], None]
+
+
+class Checked:
+    """Requests of one session.
+
+    Attributes:
+        inputs: the plan's.
+    """
+
+    def __init__(
+        self, signature: tuple[Sequence[TensorSpec], Sequence[TensorSpec]], manifest: Manifest, defaults: Arrays,
+        router: Router, serve: Serve, program: Program,
+    ) -> None:  # fmt: skip
+        """serve: runs native requests, as `router.serve`. program: runs others step by step."""
+        self.inputs, self._outputs = signature
+        self._names = [spec.name for spec in self._outputs]
+        self._places = {spec.name: i for i, spec in enumerate(self.inputs)}
+        self._fixed, self._defaults, self._donated = manifest.fixed, defaults, manifest.donated_numbers()
+        self._router, self._serve, self._program = router, serve, program
+
+    def check(
+        self, feeds: Any, out: Arrays | None, allowance: Allowance | None = None
+    ) -> tuple[Binding, list[np.ndarray], dict[str, np.ndarray]]:
+        """A request's binding, its inputs fit for native code, and the caller's memory for outputs."""
+        with within(allowance or self._router.allowance()):
+            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._fixed)
+        binding = self._router.binding(tuple(array.shape for array in arrays))
+        return binding, arrays, caller_outputs(out, self._outputs, binding.outputs, arrays, self._donated)
+
+    def allocate(self, binding: Binding, own: Arrays) -> list[np.ndarray]:
+        """Memory for all outputs of a native request."""
+        pairs = zip(self._names, binding.outputs or (), strict=True)
+        return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
+
+    def run(self, feeds: Any, out: Arrays | None) -> dict[str, np.ndarray]:
+        """Check and convert the inputs, then run them whole, in pieces or step by step."""
+        allowance = self._router.allowance()
+        return self.run_checked(*self.check(feeds, out, allowance), allowance)
+
+    def run_checked(
+        self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
+    ) -> dict[str, np.ndarray]:
+        """All outputs of a request that `check` has been through."""
+        if not self._router.is_native(binding):
+            results = self._run_steps(binding, arrays, own, allowance)
+        else:
+            results = self.allocate(binding, own)
+            self._serve(binding, arrays, results)
+        return dict(zip(self._names, results, strict=True))
+
+    def changed(self, place: int, value: Any, like: np.ndarray) -> np.ndarray:
+        """Another array for an input. Raises InvalidInput: of another type or shape."""
+        spec = self.inputs[place]
+        array = input_array(value, spec)
+        if array.shape != like.shape:
+            raise InvalidInput("another shape than this request was prepared for", where=f"input {spec.name!r}",
+                               expected=list(like.shape), found=list(array.shape))  # fmt: skip
+        return array
+
+    def place(self, name: str) -> int:
+        """The number of an input. Raises InvalidInput: there is none of that name."""
+        if name not in self._places:
+            expected = ", ".join(map(str, self.inputs)) or "no input"
+            raise InvalidInput(f"no input is named {name!r:.200}", expected=expected)
+        return self._places[name]
+
+    def allowance(self) -> Allowance:
+        """What one request may take, from now on."""
+        return self._router.allowance()
+
+    def _run_steps(
+        self, binding: Binding, arrays: Sequence[np.ndarray], own: dict[str, np.ndarray], allowance: Allowance
+    ) -> list[np.ndarray]:
+        """A request of a plan in steps, likewise."""
+        found: list[list[np.ndarray]] = []
+
+        def run(executor: Executor, there: Binding) -> None:
+            found.append(self._program.run(executor, there, arrays, own, allowance))
+
+        self._router.route(binding, run)
+        return found[0]

@@ -1,0 +1,44 @@
+"""Requests of a step, whose weights and gradients lie where they did the step before: checked again if they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..prepared import Prepared
+from ..session import Session
+
+Arrays = Mapping[str, np.ndarray]
+MOST = 64  # places of gradients of one session: shards of an instance and their micro-batches
+
+
+class Requests:
+    """Those of one session; used by one thread at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._made: dict[int, tuple[list[np.ndarray], Prepared]] = {}
+
+    def run(self, kept: Arrays, fed: Mapping[str, Any], out: Arrays) -> dict[str, np.ndarray]:
+        """As `Session.run` of both kinds of inputs.
+
+        Args:
+            kept: inputs that stay where they are. fed: the others. out: memory for outputs, which stays, too.
+        """
+        arrays = [*kept.values(), *out.values()]
+        key = id(next(iter(out.values()), None))  # each place for a gradient has a request of its own
+        before, request = self._made.get(key, ([], None))
+        if request is None or not _are(arrays, before):
+            request = self._session.prepare({**kept, **fed}, out)
+            if len(self._made) >= MOST:
+                self._made.clear()
+            self._made[key] = arrays, request
+        return request.run(fed)
+
+
+def _are(arrays: Iterable[np.ndarray], others: list[np.ndarray]) -> bool:
+    """Whether these are the same arrays in the same order."""
+    arrays = list(arrays)
+    return len(arrays) == len(others) and all(a is b for a, b in zip(arrays, others, strict=True))
