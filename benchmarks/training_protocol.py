@@ -1,9 +1,9 @@
 """How a side of `python -m benchmarks.training` answers: a line of its input asks, a line of JSON is the answer.
 
-`step` → the loss and the seconds of one step, `turn` → the same of steps one after the other, as many as take TURN seconds
-together: the loss of the last one, the seconds of one on average; `peak` → bytes of the largest resident size since the last `peak` (the
-first time, since the start) and of what was resident before anything of the model was made. Owns the loop and the
-measuring; it must import nothing of parax nor what parax needs, as other interpreters run it too.
+`step` → the loss and the seconds of one step, `turn` → the same of steps one after the other, as many as take TURN
+seconds together: the loss of the last one, the seconds of one on average; `peak` → bytes of the largest resident size
+since the last `peak` (the first time, since the start) and of what was resident before anything of the model was made.
+Owns the loop and the measuring; it must import nothing of parax nor what parax needs, as other interpreters run it too.
 """
 
 from __future__ import annotations

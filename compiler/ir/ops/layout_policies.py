@@ -96,7 +96,7 @@ class ChannelsLast(LayoutPolicy):
 
 
 class WeightGradient(LayoutPolicy):
-    """Sums over pixels: both operands channels-last, but for an image of few channels, whose lines are copied as they lie.
+    """Sums over pixels: both operands channels-last, but an image of few channels, whose lines are copied as they lie.
 
     The result is row-major where kernels turn it round in the cache (of whole vectors of channels in one group); else
     its output channels are innermost, its taps outermost.

@@ -96,13 +96,15 @@ def test_every_target(target: Target, stride: int, computed: bool) -> None:
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
-def test_computed_weights_however_cores_share_the_items(target: Target) -> None:
-    graph = parse_graph("""graph @g(%x: f32[3,32,9,11]{0,2,3,1}, %w: f32[48,32,3,3], %b: f32[48]) {
+@pytest.mark.parametrize("images", [1, 3, 12])  # 9 tiles each: of one block, panels are transformed alone
+def test_computed_weights_however_cores_share_the_items(target: Target, images: int) -> None:
+    text = """graph @g(%x: f32[3,32,9,11]{0,2,3,1}, %w: f32[48,32,3,3], %b: f32[48]) {
   %y = Conv(%x, %w, %b) {pads=[1,1,1,1]} : f32[3,48,9,11]{0,2,3,1}
   return %y
-}""")
+}"""
+    graph = parse_graph(text.replace("f32[3,", f"f32[{images},"))
     assert isinstance(graph, Graph)
-    x, w, b = normal(3, 32, 9, 11), normal(48, 32, 3, 3, seed=1), normal(48, seed=2)
+    x, w, b = normal(images, 32, 9, 11), normal(48, 32, 3, 3, seed=1), normal(48, seed=2)
     ((y,),) = Program(graph, target).run_all([({"x": x, "w": w, "b": b}, {})], EVERY)
     assert_close(y, naive.conv(x, w, b, strides=[1, 1], pads=[1] * 4, dilations=[1, 1], group=1))
 

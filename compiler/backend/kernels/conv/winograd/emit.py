@@ -88,8 +88,9 @@ class WinogradKernel:
     def emit(self) -> None:
         """All work items [begin, end)."""
         k, p = self.k, self.p
-        if not self.s.constant:
-            ComputedWeights(self.ctx, k, self.s, p, p.work(self.images)).emit()
+        self.computed = None if self.s.constant else ComputedWeights(self.ctx, k, self.s, p, p.work(self.images))
+        if self.computed:
+            self.computed.emit()
 
         def item(work: KValue, _: list[KValue]) -> None:
             block, panel = k.udiv(work, p.panels), k.urem(work, p.panels)
@@ -130,7 +131,7 @@ class WinogradKernel:
     def _products(self, first: KValue, panel: KValue, count: KValue) -> None:
         k, p, depth = self.k, self.p, self.s.group_inputs
         size = depth * p.width
-        weights = k.gep(k["u"], panel * (p.points * size))
+        weights = self.computed.of_panel(panel) if self.computed else k.gep(k["u"], panel * (p.points * size))
         function = product_function(self.ctx, p.rows, p.vectors, p.lines_ahead(depth, self.ctx.target.l2_nbytes))
 
         def one_point(point: KValue, _: list[KValue]) -> None:

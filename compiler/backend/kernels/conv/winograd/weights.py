@@ -7,6 +7,9 @@ beginning of each call, by all of its cores, before they meet:
         turn the taps of all of the chunk's channels round            [channel][tap][output channel], in scratch
         for channel, vector of the panel:  U = G g Gᵀ                  one store to each point
 
+Where all tiles are one block, each panel is read once: its work item transforms it into scratch of the core's own, and
+nobody meets.
+
 G is emitted without the common factor of a row, so that its coefficients are f32 numbers; the factors of a point's two
 rows are multiplied in f64 and take its value in the end: two roundings more.
 """
@@ -60,9 +63,17 @@ def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
 
 def computed_operands(s: ConvShape, p: Plan) -> list[NamedOperand]:
     """The weights, where their transforms go, and what cores need for them."""
-    transformed = 4 * p.panels * p.points * s.group_inputs * p.width
-    return [("w", F32PTR, s.w), ("u", F32PTR, SharedScratch(transformed)),
-            ("turned", F32PTR, Scratch(4 * _chunk(s, p) * s.taps * p.width)), ("meeting", I64PTR, BarrierSlot())]
+    panel = 4 * p.points * s.group_inputs * p.width
+    given: list[NamedOperand] = [("w", F32PTR, s.w), ("turned", F32PTR, Scratch(4 * _chunk(s, p) * s.taps * p.width))]
+    if is_one_block(s, p):
+        return [*given, ("u", F32PTR, Scratch(panel))]
+    return [*given, ("u", F32PTR, SharedScratch(panel * p.panels)), ("meeting", I64PTR, BarrierSlot())]
+
+
+def is_one_block(s: ConvShape, p: Plan) -> bool:
+    """Whether computed weights are transformed panel by panel, as no second block reads them again."""
+    tiles = s.x.tensor.dims[0] * p.per_image
+    return not s.constant and isinstance(tiles, int) and tiles <= p.block
 
 
 def _chunk(s: ConvShape, p: Plan) -> int:
@@ -71,28 +82,37 @@ def _chunk(s: ConvShape, p: Plan) -> int:
 
 
 class ComputedWeights:
-    """The loops of the transform; a core has the part of it that it has of the call's work items."""
+    """The loops of the transform; a core has the part of it that it has of the call's work items, or a panel's."""
 
     def __init__(self, ctx: LowerContext, k: Builder, s: ConvShape, p: Plan, work: Dim) -> None:
         self.ctx, self.k, self.s, self.p, self.work = ctx, k, s, p, work
         self.chunk = _chunk(s, p)
+        self.chunks = -(-s.group_inputs // self.chunk)
+        self.one_block = is_one_block(s, p)
 
     def emit(self) -> None:
-        """Transform this core's part, then wait for the others'."""
-        k, s, p = self.k, self.s, self.p
-        chunks = -(-s.group_inputs // self.chunk)
-        parts, work = p.panels * chunks, k.index(self.work)
+        """Transform this core's part, then wait for the others'; nothing where each panel is transformed by itself."""
+        if self.one_block:
+            return
+        k = self.k
+        parts, work = self.p.panels * self.chunks, k.index(self.work)
         first, last = (k.udiv(edge * parts, work) for edge in (k["begin"], k["end"]))
-
-        def part(number: KValue, _: list[KValue]) -> None:
-            panel, chunk = k.udiv(number, chunks), k.urem(number, chunks)
-            c0 = chunk * self.chunk
-            count = k.min(k.index(s.group_inputs) - c0, self.chunk)
-            self._turn(panel, c0, count)
-            k.for_(0, count, 1, [], lambda c, _: self._channel(panel, c0 + c, c))
-
-        k.for_(first, last, 1, [], part)
+        k.for_(first, last, 1, [], lambda n, _: self._part(k.udiv(n, self.chunks), k.urem(n, self.chunks)))
         meet(k, k["meeting"], k["end"] - k["begin"], self.work)
+
+    def of_panel(self, panel: KValue) -> KValue:
+        """The transformed weights of a panel."""
+        if not self.one_block:
+            return self.k.gep(self.k["u"], panel * (self.p.points * self.s.group_inputs * self.p.width))
+        self.k.for_(0, self.chunks, 1, [], lambda chunk, _: self._part(panel, chunk))
+        return self.k["u"]
+
+    def _part(self, panel: KValue, chunk: KValue) -> None:
+        k, s = self.k, self.s
+        c0 = chunk * self.chunk
+        count = k.min(k.index(s.group_inputs) - c0, self.chunk)
+        self._turn(panel, c0, count)
+        k.for_(0, count, 1, [], lambda c, _: self._channel(panel, c0 + c, c))
 
     def _turn(self, panel: KValue, c0: KValue, count: KValue) -> None:
         k, s, p = self.k, self.s, self.p
@@ -107,7 +127,8 @@ class ComputedWeights:
         """One input channel's points for all vectors of the panel."""
         k, s, p = self.k, self.s, self.p
         taps = k.gep(k["turned"], c * (s.taps * p.width))
-        target = k.gep(k["u"], (panel * p.points * s.group_inputs + channel) * p.width)
+        first = k.index(0) if self.one_block else panel * p.points * s.group_inputs
+        target = k.gep(k["u"], (first + channel) * p.width)
 
         def vector(lane: KValue, _: list[KValue]) -> None:
             point = 0
