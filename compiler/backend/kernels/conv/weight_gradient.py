@@ -131,13 +131,15 @@ class TransformedGradient(Algorithm[GradientLayer]):
         return self.share
 
     def variants(self, ctx: LowerContext, layer: GradientLayer) -> Sequence[Algorithm[GradientLayer]]:
-        """The best blocks of each of the best tiles, best first."""
+        """The best blocks of each of the best tiles, best first; with less scratch where a tile's best takes much."""
         s, pace, n_cores = layer.sizes, pace_of(ctx.machine, ctx.lanes), cores_of(ctx.machine)
         best: dict[tuple[int, ...], tuple[float, GradientPlan]] = {}
+        least: dict[tuple[int, ...], int] = {}
         for cycles, plan in plans(s, ctx.target, pace, n_cores):
             tile = tuple(axis.tile for axis in plan.axes)
-            if tile not in best or cycles < best[tile][0]:
-                best[tile] = cycles, plan
+            taken = max(MOST_SCRATCH, sum(scratch_nbytes(plan, math.prod(s.geometry.kernel))))
+            if tile not in best or (taken, cycles) < (least[tile], best[tile][0]):
+                best[tile], least[tile] = (cycles, plan), taken
         direct = direct_cycles(s, pace, n_cores)
         ranked = sorted(best.values(), key=lambda pair: pair[0])[:MOST_MEASURED]
         names = ["winograd" + "x".join(str(axis.tile) for axis in plan.axes) for _, plan in ranked]
@@ -172,3 +174,4 @@ def transformable(s: Sizes) -> bool:
 
 ALGORITHMS: tuple[Algorithm[GradientLayer], ...] = (DirectGradient(), FilterAlone(), TransformedGradient())
 MOST_MEASURED = 3  # tiles
+MOST_SCRATCH = 16 << 20  # bytes of a core: it lies beside all that a step keeps; of ResNet50's layers two come near
