@@ -160,6 +160,8 @@ class _Work:
         n_blocks = whole + (rest > 0)
         cores = pace.cores if self.layer.images == 1 else 1
         far = pace.shared if n_blocks < cores else pace.alone  # the cores read panels of their own, or the same ones
+        if self.layer.computed and n_blocks == 1:
+            far = pace.last  # whoever reads a panel has just transformed it
         near = 0.0 if self.weights_stay(block) else pace.last
         works = [(self.item(size, far, EXPOSED), self.item(size, near, EXPOSED_NEAR), self.inputs(size))
                  for size in ((block, rest) if rest else (block,))]  # fmt: skip
