@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class Requests:
         self._session = session
         self._made: dict[int, tuple[list[np.ndarray], Prepared]] = {}
 
-    def run(self, kept: Arrays, fed: Mapping[str, Any], out: Arrays) -> dict[str, np.ndarray]:
+    def run(self, kept: Arrays, fed: Arrays, out: Arrays) -> dict[str, np.ndarray]:
         """As `Session.run` of both kinds of inputs.
 
         Args:
@@ -31,7 +30,8 @@ class Requests:
         key = id(next(iter(out.values()), None))  # each place for a gradient has a request of its own
         before, request = self._made.get(key, ([], None))
         if request is None or not _are(arrays, before):
-            request = self._session.prepare({**kept, **fed}, out)
+            blank = {name: np.empty_like(value) for name, value in fed.items()}  # a batch is not to be held for it
+            request = self._session.prepare({**kept, **blank}, out)
             if len(self._made) >= MOST:
                 self._made.clear()
             self._made[key] = arrays, request
