@@ -46,8 +46,7 @@ class DepthwiseGradient:
     def __init__(self, k: Builder, s: Sizes, n_registers: int, panel: int) -> None:
         self.k, self.s, self.panel = k, s, panel
         self.n_taps, self.outer = s.geometry.kernel[-1], s.tap_rows
-        at_once = max(1, (n_registers - FREE) // max(1, self.n_taps))
-        self.groups = [range(i, min(i + at_once, self.outer)) for i in range(0, self.outer, at_once)]
+        self.at_once = min(self.outer, max(1, (n_registers - FREE) // max(1, self.n_taps)))  # rows of the filter
         line = s.geometry.output[-1]
         self.pass_rows = min(BLOCK_ROWS, max(1, PASS_PIXELS // max(1, line))) if isinstance(line, int) else 1
 
@@ -73,12 +72,20 @@ class DepthwiseGradient:
             mask = k.tail_mask(k.index(s.groups - whole), s.lanes)
             k.if_(end > whole, lambda: vector(k.index(whole), mask))
 
-    def taps(self, c: KValue) -> list[tuple[KValue, KValue]]:
-        """Where the sums of a vector from channel c on lie, for each tap: in the scratch, and in the result."""
+    def rows(self, few: Callable[[list[KValue]], None]) -> None:
+        """Calls few(rows) for all rows of the filter, as many at once as registers have room for."""
+        k, n = self.k, self.at_once
+        whole = self.outer // n * n
+        k.for_(0, whole, n, [], lambda row, _: few([row + i for i in range(n)]))
+        if whole < self.outer:
+            few([k.index(row) for row in range(whole, self.outer)])
+
+    def taps(self, rows: Sequence[KValue], c: KValue) -> list[tuple[KValue, KValue]]:
+        """Where the sums of a vector from channel c on lie, for each tap of rows: in the scratch, and in the result."""
         k, s = self.k, self.s
         found = []
-        for row in range(self.outer):
-            outer = split(k, k.index(row), s.geometry.kernel[:-1])
+        for row in rows:
+            outer = split(k, row, s.geometry.kernel[:-1])
             for t in range(self.n_taps):
                 at = (row * self.n_taps + t) * self.panel + (c - self.first)
                 found.append((at, place(k, s, [*outer, k.index(t)], c, k.index(0))))
@@ -86,8 +93,12 @@ class DepthwiseGradient:
 
     def clear(self, c: KValue, mask: KValue | None) -> None:
         """A vector of the result becomes 0, which blocks are added to."""
-        for _, at in self.taps(c):
-            self.k.store(self.k["dw"], at, self.zero, mask)
+
+        def few(rows: list[KValue]) -> None:
+            for _, at in self.taps(rows, c):
+                self.k.store(self.k["dw"], at, self.zero, mask)
+
+        self.rows(few)
 
     @property
     def zero(self) -> KValue:
@@ -97,37 +108,38 @@ class DepthwiseGradient:
         """Lines [r0, r1)."""
         k, s = self.k, self.s
 
-        def begin(c: KValue, mask: KValue | None) -> None:
-            for at, _ in self.taps(c):
+        def begin(c: KValue, rows: list[KValue]) -> None:
+            for at, _ in self.taps(rows, c):
                 k.store(k["sums"], at, self.zero)
 
-        def end(c: KValue, mask: KValue | None) -> None:
-            for at, to in self.taps(c):
+        def end(c: KValue, mask: KValue | None, rows: list[KValue]) -> None:
+            for at, to in self.taps(rows, c):
                 old = k.load(k["dw"], to, s.lanes, mask)
                 k.store(k["dw"], to, old + k.load(k["sums"], at, s.lanes), mask)
 
         def lines(r: KValue, _: list[KValue]) -> None:
-            self.vectors(partial(self.lines, r, k.min(r + self.pass_rows, r1)))
+            last = k.min(r + self.pass_rows, r1)
+            self.vectors(lambda c, mask: self.rows(partial(self.lines, r, last, c, mask)))
 
-        self.vectors(begin)
+        self.vectors(lambda c, mask: self.rows(partial(begin, c)))
         k.for_(r0, r1, self.pass_rows, [], lines)
-        self.vectors(end)
+        self.vectors(lambda c, mask: self.rows(partial(end, c, mask)))
 
-    def lines(self, r0: KValue, r1: KValue, c: KValue, mask: KValue | None) -> None:
-        """Lines [r0, r1) of a vector, added to the block's sums."""
-        k, s, places = self.k, self.s, self.taps(c)
-        for rows in self.groups:
-            own = [at for at, _ in places[rows[0] * self.n_taps : (rows[-1] + 1) * self.n_taps]]
-            sums = [k.load(k["sums"], at, s.lanes) for at in own]
-            sums = k.for_(r0, r1, 1, sums, lambda r, acc, rows=rows: self.line(r, rows, c, mask, acc))
-            for at, value in zip(own, sums, strict=True):
-                k.store(k["sums"], at, value)
+    def lines(self, r0: KValue, r1: KValue, c: KValue, mask: KValue | None, rows: list[KValue]) -> None:
+        """Lines [r0, r1) of a vector, added to the block's sums of some rows of the filter."""
+        k, own = self.k, [at for at, _ in self.taps(rows, c)]
+        sums = [k.load(k["sums"], at, self.s.lanes) for at in own]
+        sums = k.for_(r0, r1, 1, sums, lambda r, acc: self.line(r, rows, c, mask, acc))
+        for at, value in zip(own, sums, strict=True):
+            k.store(k["sums"], at, value)
 
-    def line(self, r: KValue, rows: range, c: KValue, mask: KValue | None, acc: list[KValue]) -> list[KValue]:
+    def line(
+        self, r: KValue, rows: Sequence[KValue], c: KValue, mask: KValue | None, acc: list[KValue]
+    ) -> list[KValue]:  # fmt: skip
         """A line of dy, and those of x under some rows of the filter: together where all are in the image."""
         k, s, n = self.k, self.s, self.n_taps
         given = k.gep(k["dy"], output_row(k, s, r) + c)
-        met = [input_row(k, s, r, split(k, k.index(row), s.geometry.kernel[:-1])) for row in rows]
+        met = [input_row(k, s, r, split(k, row, s.geometry.kernel[:-1])) for row in rows]
         sources = [k.gep(k["x"], base + c) for base, _ in met]
         inside = met[0][1]
         for _, valid in met[1:]:
