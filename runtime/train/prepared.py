@@ -10,7 +10,7 @@ from ..prepared import Prepared
 from ..session import Session
 
 Arrays = Mapping[str, np.ndarray]
-MOST = 64  # places of gradients of one session: shards of an instance and their micro-batches
+MOST = 64  # requests of one session: shards of an instance, their micro-batches, and lengths of sequences
 
 
 class Requests:
@@ -18,7 +18,7 @@ class Requests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._made: dict[int, tuple[list[np.ndarray], Prepared]] = {}
+        self._made: dict[tuple[object, ...], tuple[list[np.ndarray], Prepared]] = {}
 
     def run(self, kept: Arrays, fed: Arrays, out: Arrays) -> dict[str, np.ndarray]:
         """As `Session.run` of both kinds of inputs.
@@ -27,7 +27,8 @@ class Requests:
             kept: inputs that stay where they are. fed: the others. out: memory for outputs, which stays, too.
         """
         arrays = [*kept.values(), *out.values()]
-        key = id(next(iter(out.values()), None))  # each place for a gradient has a request of its own
+        # each place for a gradient has a request of its own, and each shape of what is given anew
+        key = id(next(iter(out.values()), None)), *(np.shape(value) for value in fed.values())
         before, request = self._made.get(key, ([], None))
         if request is None or not _are(arrays, before):
             blank = {name: np.empty_like(value) for name, value in fed.items()}  # a batch is not to be held for it
