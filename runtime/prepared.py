@@ -30,7 +30,7 @@ class Prepared:
         self, session: Requested, checked: Checked, feeds: Mapping[str, Any], out: Mapping[str, np.ndarray] | None
     ) -> None:  # fmt: skip
         self._session, self._checked, self._feeds, self._out = session, checked, plain(feeds, "inputs"), out
-        self._binding, self._arrays, self._own = checked.check(feeds, out)
+        self._binding, self._arrays, self._own = checked.check(self._feeds, out)
         self._apart = Apart(self._own)
 
     def run(self, changes: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:

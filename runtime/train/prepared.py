@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -39,7 +39,6 @@ class Requests:
         return request.run(fed)
 
 
-def _are(arrays: Iterable[np.ndarray], others: list[np.ndarray]) -> bool:
+def _are(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
     """Whether these are the same arrays in the same order."""
-    arrays = list(arrays)
     return len(arrays) == len(others) and all(a is b for a, b in zip(arrays, others, strict=True))

@@ -95,6 +95,13 @@ def test_every_target(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
         check(2, 64, 80, (9, 11), (3, 3), (1, 1), stride, target=target)
 
 
+def shared(graph: object, target: Target, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """The result of a graph of x and dy, in every way in which cores may share its items."""
+    assert isinstance(graph, Graph)
+    ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
+    return dw
+
+
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @pytest.mark.parametrize("which", [0, 9])
 def test_however_cores_share_the_items(monkeypatch: pytest.MonkeyPatch, target: Target, which: int) -> None:
@@ -104,9 +111,8 @@ def test_however_cores_share_the_items(monkeypatch: pytest.MonkeyPatch, target: 
 f32[48,64,3,3]
   return %dw
 }""")
-    assert isinstance(graph, Graph)
     x, dy = normal(2, 64, 9, 11), normal(2, 48, 9, 11, seed=1)
-    ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
+    dw = shared(graph, target, x, dy)
     places = windows(x, (3, 3), (1, 1))
     assert np.abs(dw - twin(x, dy, places, 1)).max() <= SEEN * twin(np.abs(x), np.abs(dy), places, 1).max()
 
@@ -120,10 +126,9 @@ def test_one_tap_in_the_order_of_its_tiles(monkeypatch: pytest.MonkeyPatch, targ
 f32[528,80,1,1]
   return %dw
 }""")
-    assert isinstance(graph, Graph)
     x, dy = normal(3, 80, 7, 9), normal(3, 528, 7, 9, seed=1)
     x[1, 33, 3, 3], dy[2, 500, 6, 8] = np.nan, np.inf
-    ((dw,),) = Program(graph, target).run_all([({"x": x, "dy": dy}, {})], EVERY)
+    dw = shared(graph, target, x, dy)
     assert made[0].interleaved
     places = windows(x, (1, 1), (0, 0))
     expected, bound = twin(x, dy, places, 1), twin(np.abs(x), np.abs(dy), places, 1)
