@@ -22,7 +22,7 @@ feeds `multiplier` output channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +39,7 @@ from .spatial import SpatialAxis, lines_of, rows_met
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
+FORESEEN = (128, 2048)  # bytes of a pixel up to which, and from which on, the processor foresees what a run reads; Zen 3
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
 
 Axes = tuple[SpatialAxis, SpatialAxis]  # rows, line
@@ -90,13 +91,14 @@ def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Operand, int]:
 @dataclass(frozen=True)
 class Met:
     """The filter's rows first, first + step, … before last that an output row meets; `row`: where the input's under one
-    begins.
+    begins; `ahead`: where those begin that the next output row is the first to meet.
     """
 
     first: KValue
     last: KValue
     step: int
     row: Callable[[KValue], KValue]
+    ahead: Sequence[KValue]
 
 
 class Depthwise:
@@ -123,6 +125,8 @@ class Depthwise:
         self.lanes, self.source = ctx.lanes, k["x"]
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
         self.n_registers = ctx.target.n_registers
+        least, most = FORESEEN
+        self.unforeseen = s.group_outputs == 1 and least < s.x.tensor.dtype.nbytes * self.inputs < most
         self.n_begun = ceil_div(rows.kernel, rows.stride) - 1
 
     def emit(self, begin: KValue, end: KValue) -> None:
@@ -144,8 +148,10 @@ class Depthwise:
     def row(self, item: KValue) -> None:
         """One output row, run by run."""
         number, first, last = rows_met(self.k, self.rows, item)
-        x_row = self.corner_row(number)
-        self.row_of(item, Met(first, last, 1, lambda kh: self.input_row(x_row, kh)))
+        x_row, rows = self.corner_row(number), self.rows
+        under = self.input_row(x_row, self.k.index(rows.kernel - 1))
+        ahead = [under + self.corner_row(self.k.index(r)) for r in range(1, rows.stride + 1)]
+        self.row_of(item, Met(first, last, 1, lambda kh: self.input_row(x_row, kh), ahead))
 
     def row_of(self, item: KValue, met: Met) -> None:
         """One output row, from the input rows that it meets."""
@@ -199,10 +205,22 @@ class Depthwise:
             def taps(kh: KValue, acc: list[KValue]) -> list[KValue]:
                 return self.feed(start, n, place, met.row(kh), c, mask, [self.filter_row(kh, c, mask)], acc)
 
+            if self.unforeseen:
+                self.ask_for([row + c for row in met.ahead], start, n)
             acc = k.for_(met.first, met.last, met.step, [self.bias_of(c, mask)] * n, taps)
             self.finish(y_row + start, c, mask, acc)
 
         self.blocks(block)
+
+    def ask_for(self, rows: Sequence[KValue], start: KValue, n: int) -> None:
+        """Ask for what a run reads of rows, from their pixels' channel on: a row later, the run below reads it.
+
+        Between the pixels of a vector lie all other channels, which the processor does not foresee.
+        """
+        for row in rows:
+            first = row + self.line.corner(self.k, start) * self.inputs
+            for column, _ in self.line.uses(n):
+                self.k.prefetch(self.source, first + column * self.inputs, level=2)
 
     def walk(self, begin: KValue, end: KValue, longest: int) -> None:
         """The output rows [begin, end), a run of columns of all of an image's at a time."""
