@@ -39,7 +39,7 @@ from .spatial import SpatialAxis, lines_of, rows_met
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
-FORESEEN = (128, 2048)  # bytes of a pixel up to which, and from which on, the processor foresees what a run reads; Zen 3
+FORESEEN = (128, 2048)  # bytes of a pixel, up to the first and from the second on it is foreseen what a run reads; Zen 3
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
 
 Axes = tuple[SpatialAxis, SpatialAxis]  # rows, line
@@ -91,7 +91,7 @@ def depthwise_weights(ctx: LowerContext, s: ConvShape) -> tuple[Operand, int]:
 @dataclass(frozen=True)
 class Met:
     """The filter's rows first, first + step, … before last that an output row meets; `row`: where the input's under one
-    begins; `ahead`: where those begin that the next output row is the first to meet.
+    begins; `ahead`: where those begin that the next output row is the first to meet, if they are to be asked for.
     """
 
     first: KValue
@@ -148,9 +148,10 @@ class Depthwise:
     def row(self, item: KValue) -> None:
         """One output row, run by run."""
         number, first, last = rows_met(self.k, self.rows, item)
-        x_row, rows = self.corner_row(number), self.rows
-        under = self.input_row(x_row, self.k.index(rows.kernel - 1))
-        ahead = [under + self.corner_row(self.k.index(r)) for r in range(1, rows.stride + 1)]
+        x_row, rows, ahead = self.corner_row(number), self.rows, []
+        if self.unforeseen:
+            under = self.input_row(x_row, self.k.index(rows.kernel - 1))
+            ahead = [under + self.corner_row(self.k.index(r)) for r in range(1, rows.stride + 1)]
         self.row_of(item, Met(first, last, 1, lambda kh: self.input_row(x_row, kh), ahead))
 
     def row_of(self, item: KValue, met: Met) -> None:
@@ -205,8 +206,7 @@ class Depthwise:
             def taps(kh: KValue, acc: list[KValue]) -> list[KValue]:
                 return self.feed(start, n, place, met.row(kh), c, mask, [self.filter_row(kh, c, mask)], acc)
 
-            if self.unforeseen:
-                self.ask_for([row + c for row in met.ahead], start, n)
+            self.ask_for([row + c for row in met.ahead], start, n)
             acc = k.for_(met.first, met.last, met.step, [self.bias_of(c, mask)] * n, taps)
             self.finish(y_row + start, c, mask, acc)
 

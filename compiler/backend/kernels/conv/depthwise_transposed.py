@@ -61,5 +61,5 @@ class DepthwiseTransposed(Depthwise):
             number = image * static(axis.input) + k.udiv(place - kh * axis.dilation, axis.stride)
             return self.corner_row(number)
 
-        ahead = [row(first) + self.corner_row(k.index(1))]
+        ahead = [row(first) + self.corner_row(k.index(1))] if self.unforeseen else []
         self.row_of(item, Met(first, last, axis.step, row, ahead))
