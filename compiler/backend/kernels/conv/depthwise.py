@@ -39,7 +39,7 @@ from .spatial import SpatialAxis, lines_of, rows_met
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
-FORESEEN = (128, 2048)  # bytes of a pixel, up to the first and from the second on it is foreseen what a run reads; Zen 3
+FORESEEN = (128, 2048)  # bytes of a pixel: up to the first, from the second on, it is foreseen what a run reads; Zen 3
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
 
 Axes = tuple[SpatialAxis, SpatialAxis]  # rows, line
