@@ -205,6 +205,11 @@ class LowerContext:
         """f32 elements of a vector register."""
         return self.target.f32_lanes
 
+    @property
+    def n_cores(self) -> int:
+        """Those that share a call; of an unknown machine, one."""
+        return 1 if self.machine is None else self.machine.cores_per_socket * self.machine.n_sockets
+
     def function(self, kind: str, node: Node, build: Callable[[str], KFunc], *extra: object) -> KFunc:
         """The kernel for this node, built once for all nodes of equal operator, types and fused body.
 

@@ -24,7 +24,7 @@ from .weight_gradient_few import FewChannels
 from .weight_gradient_sizes import Sizes
 from .winograd.counts import MAX_SHARE, pace_of
 from .winograd.gradient import SCRATCH, WinogradGradient, scratch_nbytes
-from .winograd.gradient_plan import GradientPlan, channels_last, cores_of, direct_cycles, plans
+from .winograd.gradient_plan import GradientPlan, channels_last, direct_cycles, plans
 from .winograd.lower import MEASURED_SHARE
 
 
@@ -83,7 +83,7 @@ class FilterAlone(Algorithm[GradientLayer]):
 
     def lower(self, ctx: LowerContext, layer: GradientLayer) -> KernelCall:
         s, n_registers = layer.sizes, ctx.target.n_registers
-        panel = panel_channels(s, cores_of(ctx.machine))
+        panel = panel_channels(s, ctx.n_cores)
         scratch: dict[str, Dim] = {"sums": panel * math.prod(s.geometry.kernel)}
         return gradient_call(ctx, layer.node, scratch, lambda k: DepthwiseGradient(k, s, n_registers, panel),
                              -(-s.groups // panel))  # fmt: skip
@@ -132,7 +132,7 @@ class TransformedGradient(Algorithm[GradientLayer]):
 
     def variants(self, ctx: LowerContext, layer: GradientLayer) -> Sequence[Algorithm[GradientLayer]]:
         """The best blocks of each of the best tiles, best first; with less scratch where a tile's best takes much."""
-        s, pace, n_cores = layer.sizes, pace_of(ctx.machine, ctx.lanes), cores_of(ctx.machine)
+        s, pace, n_cores = layer.sizes, pace_of(ctx.machine, ctx.lanes), ctx.n_cores
         best: dict[tuple[int, ...], tuple[float, GradientPlan]] = {}
         least: dict[tuple[int, ...], int] = {}
         for cycles, plan in plans(s, ctx.target, pace, n_cores):

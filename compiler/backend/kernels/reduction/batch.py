@@ -17,8 +17,9 @@ from ....kernel_ir.loops import KFunc
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
 from ..nest import Lane, load_lane
+from .folds import Fold, Schedule
 from .line_tail import LineOperands, accumulator, lanes_for
-from .lines import Lines, State, Walk, emit_lines, split_lines
+from .lines import Lines, State, split_lines
 from .reduce import count_of
 
 
@@ -50,15 +51,20 @@ class _Parts:
         lines = split_lines(kept, line, dims, operands.rows(), lanes, ctx.target.n_registers)
         return _Parts(operands, lines, lanes, dtype)
 
-    def call(self, ctx: LowerContext, node: Node, kind: str, body: Callable[[Builder, Walk], None]) -> KernelCall:
-        """The kernel whose work items `body` writes."""
+    def call(self, ctx: LowerContext, node: Node, kind: str, fold: Callable[[Builder], Fold]) -> KernelCall:
+        """The kernel that makes `fold` of each line."""
+        schedule = Schedule.of(self.lines, self.lanes, self.operands.x.dtype.nbytes, ctx.n_cores)
 
         def build(name: str) -> KFunc:
             k = ctx.kernel(name, self.operands.params())
-            emit_lines(k, self.lines, self.lanes, lambda walk: body(k, walk))
+            schedule.emit(k, fold(k))
             return k.func
 
-        return self.operands.call(ctx, ctx.function(kind, node, build), self.lines.work(self.lanes, 4))
+        return self.operands.call(ctx, ctx.function(kind, node, build), schedule.work)
+
+    def load(self, k: Builder, name: str, lane: Lane, operand: int) -> KValue:
+        """The operand's elements, in the type of the sums."""
+        return k.cast(load_lane(k, k[name], lane, operand), self.dtype)
 
     def store(self, k: Builder, lane: Lane, *numbers: KValue) -> None:
         """The results of a line."""
@@ -90,24 +96,24 @@ def lower_batch_statistics(ctx: LowerContext, node: Node) -> KernelCall:
     """
     parts = _Parts.of(ctx, node, ["x"], [])
 
-    def body(k: Builder, walk: Walk) -> None:
-        def element(lane: Lane) -> KValue:
-            return k.cast(walk.load("x", lane, 0), parts.dtype)
+    def fold(k: Builder) -> Fold:
+        def prepare(lane: Lane) -> State:
+            return [_finite(k, parts.load(k, "x", lane, 0))]
 
-        shifts = [_finite(k, k.cast(load_lane(k, k["x"], lane, 0), parts.dtype)) for lane in walk.results()]
-
-        def step(lane: Lane, state: State, v: int) -> State:
-            d = element(lane) - shifts[v]
+        def step(lane: Lane, known: State, state: State) -> State:
+            d = parts.load(k, "x", lane, 0) - known[0]
             return [state[0] + d, state[1] + d * d]
 
-        totals = walk.fold([k.const(0, parts.dtype)] * 2, step, _added)
-        for lane, shift, (total, squares) in zip(walk.results(), shifts, totals):
+        def finish(lane: Lane, known: State, totals: State) -> None:
+            total, squares = totals
             n = count_of(k, parts.lines.length, total)
             distance = total / n
             variance = (squares - total * distance) / n
-            parts.store(k, lane, shift, distance, k.select(variance < 0, k.const(0, variance), variance))
+            parts.store(k, lane, known[0], distance, k.select(variance < 0, k.const(0, variance), variance))
 
-    return parts.call(ctx, node, "batch_statistics", body)
+        return Fold(parts.dtype, [k.const(0, parts.dtype)] * 2, prepare, step, _added, finish)
+
+    return parts.call(ctx, node, "batch_statistics", fold)
 
 
 def _finite(k: Builder, x: KValue) -> KValue:
@@ -120,16 +126,17 @@ def lower_batch_gradient_sums(ctx: LowerContext, node: Node) -> KernelCall:
     """Σ dy and Σ dy (x - mean), the second times inv_std at the end."""
     parts = _Parts.of(ctx, node, ["x", "dy"], ["shift", "distance", "inv_std"])
 
-    def body(k: Builder, walk: Walk) -> None:
-        means = [[load_lane(k, k[name], lane, i) for i, name in enumerate(("shift", "distance"), 2)]
-                 for lane in walk.results()]  # fmt: skip
+    def fold(k: Builder) -> Fold:
+        def prepare(lane: Lane) -> State:
+            return [load_lane(k, k[name], lane, i) for i, name in enumerate(("shift", "distance"), 2)]
 
-        def step(lane: Lane, state: State, v: int) -> State:
-            x, dy = (k.cast(walk.load(name, lane, i), parts.dtype) for i, name in enumerate(("x", "dy")))
-            return [state[0] + dy, state[1] + dy * (x - means[v][0] - means[v][1])]
+        def step(lane: Lane, known: State, state: State) -> State:
+            x, dy = (parts.load(k, name, lane, i) for i, name in enumerate(("x", "dy")))
+            return [state[0] + dy, state[1] + dy * (x - known[0] - known[1])]
 
-        totals = walk.fold([k.const(0, parts.dtype)] * 2, step, _added)
-        for lane, (total, by_deviation) in zip(walk.results(), totals):
-            parts.store(k, lane, total, by_deviation * load_lane(k, k["inv_std"], lane, 4))
+        def finish(lane: Lane, known: State, totals: State) -> None:
+            parts.store(k, lane, totals[0], totals[1] * load_lane(k, k["inv_std"], lane, 4))
 
-    return parts.call(ctx, node, "batch_gradient_sums", body)
+        return Fold(parts.dtype, [k.const(0, parts.dtype)] * 2, prepare, step, _added, finish)
+
+    return parts.call(ctx, node, "batch_gradient_sums", fold)

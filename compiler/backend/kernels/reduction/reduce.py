@@ -16,6 +16,7 @@ from ....kernel_ir.loops import KFunc
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
 from ..nest import Lane, load_lane
+from .folds import Fold, Schedule
 from .line_tail import LineOperands, accumulator, lanes_for
 from .lines import Across, Lines, State, Walk, emit_lines, split_lines
 
@@ -48,6 +49,7 @@ def lower_reduce(ctx: LowerContext, node: Node) -> KernelCall:
     dtype = accumulator(x.dtype)
     lanes = lanes_for(ctx, dtype)
     lines = split_lines(kept, reduced, x.dims, operands.rows(), lanes, ctx.target.n_registers)
+    schedule = Schedule.of(lines, lanes, x.dtype.nbytes, ctx.n_cores)
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, operands.params())
@@ -55,23 +57,20 @@ def lower_reduce(ctx: LowerContext, node: Node) -> KernelCall:
         def combine(a: State, b: State) -> State:
             return [op.combine(k, a[0], b[0])]
 
-        def body(walk: Walk) -> None:
-            def step(lane: Lane, state: State, v: int) -> State:
-                element = k.cast(walk.load("x", lane, 0), dtype)
-                return combine(state, [op.map(k, element)])
+        def step(lane: Lane, _: State, state: State) -> State:
+            return combine(state, [op.map(k, k.cast(load_lane(k, k["x"], lane, 0), dtype))])
 
-            totals = walk.fold([k.const(op.init(k, x.dtype), dtype)], step, combine)
-            for lane, (total,) in zip(walk.results(), totals):
-                value = op.finish(k, total, count_of(k, lines.length, total))
-                if result.dtype != value.dtype and result.dtype.name == "bool":
-                    value = k.cast(value, result.dtype)
-                operands.finish(k, lane, value)
+        def finish(lane: Lane, _: State, totals: State) -> None:
+            value = op.finish(k, totals[0], count_of(k, lines.length, totals[0]))
+            if result.dtype != value.dtype and result.dtype.name == "bool":
+                value = k.cast(value, result.dtype)
+            operands.finish(k, lane, value)
 
-        emit_lines(k, lines, lanes, body)
+        schedule.emit(k, Fold(dtype, [k.const(op.init(k, x.dtype), dtype)], lambda _: [], step, combine, finish))
         return k.func
 
     func = ctx.function("reduce", node, build, axes)
-    return operands.call(ctx, func, lines.work(lanes, 4))
+    return operands.call(ctx, func, schedule.work)
 
 
 def count_of(k: Builder, length: Dim, like: KValue) -> KValue:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from .....ir.types import TensorType
-from .....targets.machine import Machine
 from .....targets.target import Target
 from ....microkernels.table import tallest_tile
 from ...matmul.blocking import static
@@ -224,11 +223,6 @@ def direct_cycles(s: Sizes, pace: counts.Pace, n_cores: int) -> float:
     stays = 4 * (under * s.inputs + pixels * s.outputs) < counts.STAY_SHARE * pace.l2_nbytes
     read = 0 if stays else 4 * s.tap_rows * (under * s.inputs * s.n_panels + pixels * s.outputs * s.n_chunks)
     return counts.overlapped(arithmetic, read * pace.alone, counts.EXPOSED) / n_cores
-
-
-def cores_of(machine: Machine | None) -> int:
-    """Those that share a call; of an unknown machine, one."""
-    return 1 if machine is None else machine.cores_per_socket * machine.n_sockets
 
 
 def is_line(s: Sizes) -> bool:
