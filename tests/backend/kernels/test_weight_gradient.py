@@ -90,6 +90,9 @@ def test_against_the_sums(n: int, c: int, m: int, windows: list[Window], cores: 
 @example(1, 33, [(9, 5, 2, 2, 1), (9, 5, 2, 2, 1)], 1)
 @example(2, 70, [(17, 11, 1, 5, 1), (17, 11, 1, 5, 1)], 2)  # rows of the filter in turn; long ends of lines
 @example(1, 9, [(35, 31, 1, 15, 1), (35, 31, 1, 15, 1)], 1)  # as large as any
+@example(1, 20, [(5, 1, 1, 0, 1), (90, 23, 1, 22, 2)], 1)  # more ends of a line than are written out
+@example(2, 64, [(5, 3, 2, 1, 1), (9, 13, 1, 6, 1)], 1)  # taps in pieces
+@example(2, 300, [(30, 3, 1, 1, 1), (6, 3, 1, 1, 1)], 2)  # panels, blocks of rows
 @example(3, 130, [(40, 3, 1, 1, 1)], 1)
 def test_one_filter_a_channel(n: int, channels: int, windows: list[Window], cores: int) -> None:
     check(n, channels, channels, windows, channels, cores=cores)

@@ -35,11 +35,10 @@ from ...fusion import Epilogue, Fusion, load, widen
 from ...lowering import KernelCall, LowerContext, Operand
 from ..matmul.blocking import padded_columns, static
 from .layer import ConvAlgorithm, ConvLayer
-from .spatial import SpatialAxis, lines_of, rows_met
+from .spatial import SpatialAxis, is_unforeseen, lines_of, rows_met
 from .weights import ConvShape, NamedOperand, bias_operand
 
 SHORT_ROW = 14  # a row of that many outputs is one run: each input pixel is loaded once
-FORESEEN = (128, 2048)  # bytes of a pixel: up to the first, from the second on, it is foreseen what a run reads; Zen 3
 LEAST_WALK, LONGEST_WALK = 4, 8  # outputs of a run of the walk: fewer load most pixels twice, more fill all registers
 
 Axes = tuple[SpatialAxis, SpatialAxis]  # rows, line
@@ -125,8 +124,7 @@ class Depthwise:
         self.lanes, self.source = ctx.lanes, k["x"]
         self.channels, self.inputs = s.groups * s.group_outputs, s.groups
         self.n_registers = ctx.target.n_registers
-        least, most = FORESEEN
-        self.unforeseen = s.group_outputs == 1 and least < s.x.tensor.dtype.nbytes * self.inputs < most
+        self.unforeseen = s.group_outputs == 1 and is_unforeseen(s.x.tensor.dtype.nbytes * self.inputs)
         self.n_begun = ceil_div(rows.kernel, rows.stride) - 1
 
     def emit(self, begin: KValue, end: KValue) -> None:

@@ -15,6 +15,18 @@ from ....kernel_ir.builder import Builder, KValue
 from ..matmul.blocking import static
 from .weights import ConvShape
 
+FORESEEN = (128, 4096)  # bytes of a pixel: up to the first, from the second on, memory was read as fast unasked; Zen 3
+
+
+def is_unforeseen(pixel_nbytes: int) -> bool:
+    """Whether loops should ask for the pixels of a line below: those of vector after vector over a run of pixels.
+
+    Small pixels lie next to each other, and large ones are many cache lines in a row; between them, the processor's
+    prefetchers follow neither.
+    """
+    least, most = FORESEEN
+    return least < pixel_nbytes < most
+
 
 @dataclass(frozen=True)
 class SpatialAxis:
