@@ -78,6 +78,11 @@ BLOCKS = {
       return %8""",
     "the caller's memory, in parts": """(%x: f32[N,32,5]) {
       %s = const i64[2] [16, 16]\n %1, %2 = Split(%x, %s) {axis=1}\n %3 = Tanh(%1)\n %4 = Mul(%3, %2)\n return %4""",
+    "rows of tables, and elements of such rows": """(%x: f32[N,8], %y: f32[N,6]) {
+      %t = const f32[8,21] "t"\n %u = const f32[6,3] "u"\n %i = ArgMax(%x) {axis=1, keepdims=0}
+      %j = ArgMax(%y) {axis=1, keepdims=0}\n %1 = Gather(%t, %i) {axis=0}\n %2 = Gather(%u, %j) {axis=0}
+      %k = ArgMax(%x) {axis=1}\n %3 = GatherElements(%1, %k) {axis=1}\n %4 = Concat(%1, %3, %2) {axis=1}
+      %5 = Tanh(%4)\n return %5""",
     "straight into the caller's memory": """(%x: f32[N,9,5,5]) {
       %1 = Relu(%x)\n %2 = Exp(%x)\n %3 = Concat(%1, %2) {axis=1}\n return %3""",
 }

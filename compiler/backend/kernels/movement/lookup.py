@@ -102,7 +102,7 @@ def resolve(k: Builder, components: Sequence[Component], read: Callable[[Compone
     return good, offset
 
 
-@lowers(Gather)
+@lowers(Gather, windows="any")
 def lower_gather(ctx: LowerContext, node: Node) -> KernelCall:
     """One coordinate; the index's axes stand where the table's axis was."""
     x, index, y = node.operands[0].tensor, node.operands[1].tensor, node.output.tensor
@@ -113,7 +113,7 @@ def lower_gather(ctx: LowerContext, node: Node) -> KernelCall:
     return _call(ctx, node, lookup)
 
 
-@lowers(GatherElements)
+@lowers(GatherElements, windows="any")
 def lower_gather_elements(ctx: LowerContext, node: Node) -> KernelCall:
     """One coordinate; every element has its own index."""
     x, index, y = node.operands[0].tensor, node.operands[1].tensor, node.output.tensor
@@ -123,7 +123,7 @@ def lower_gather_elements(ctx: LowerContext, node: Node) -> KernelCall:
                                    index.dtype))
 
 
-@lowers(GatherND)
+@lowers(GatherND, windows="any")
 def lower_gather_nd(ctx: LowerContext, node: Node) -> KernelCall:
     """As many coordinates as the last axis of the indices is long."""
     x, index, y = node.operands[0].tensor, node.operands[1].tensor, node.output.tensor
