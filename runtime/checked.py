@@ -17,7 +17,7 @@ from .limits import Allowance, within
 from .manifest import Manifest, TensorSpec
 from .router import Router
 from .steps import Program
-from .tensors import caller_outputs, input_array, ordered_inputs
+from .tensors import caller_outputs, input_array, is_fit, ordered_inputs
 
 Arrays = Mapping[str, np.ndarray]
 Serve = Callable[[Binding, Sequence[np.ndarray], Sequence[np.ndarray]], None]
@@ -55,6 +55,10 @@ class Checked:
         pairs = zip(self._names, binding.outputs or (), strict=True)
         return [own[name] if name in own else np.empty(*shape_dtype) for name, shape_dtype in pairs]
 
+    def allocated(self, binding: Binding, own: Arrays) -> dict[str, np.ndarray]:
+        """The same by name, in the plan's order."""
+        return dict(zip(self._names, self.allocate(binding, own), strict=True))
+
     def run(self, feeds: Any, out: Arrays | None) -> dict[str, np.ndarray]:
         """Check and convert the inputs, then run them whole, in pieces or step by step."""
         allowance = self._router.allowance()
@@ -71,13 +75,16 @@ class Checked:
             self._serve(binding, arrays, results)
         return dict(zip(self._names, results, strict=True))
 
-    def changed(self, place: int, value: Any, like: np.ndarray) -> np.ndarray:
-        """Another array for an input. Raises InvalidInput: of another type or shape."""
+    def changed(self, place: int, value: Any, like: np.ndarray, times: int = 1) -> np.ndarray:
+        """Another array for an input, of so many times the rows. Raises InvalidInput: of another type or shape."""
+        shape = like.shape if times == 1 else (times * like.shape[0], *like.shape[1:])
+        if value.__class__ is np.ndarray and value.dtype is like.dtype and value.shape == shape and is_fit(value):
+            return value
         spec = self.inputs[place]
         array = input_array(value, spec)
-        if array.shape != like.shape:
+        if array.shape != shape:
             raise InvalidInput("another shape than this request was prepared for", where=f"input {spec.name!r}",
-                               expected=list(like.shape), found=list(array.shape))  # fmt: skip
+                               expected=list(shape), found=list(array.shape))  # fmt: skip
         return array
 
     def place(self, name: str) -> int:

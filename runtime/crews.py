@@ -18,6 +18,8 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import ResourceLimit
 from .handoff import AGAIN, LEAVE, TELL, UNFINISHED, Queue
 from .instance import Instance
@@ -108,6 +110,21 @@ class Crew:
         self.words[_LOOK] = time.monotonic_ns() + nanoseconds if nanoseconds and self.left > 1 else 0
         status = int(leader.code.crew(leader.worker_address, self.address))
         self.is_done = status not in (AGAIN, UNFINISHED)
+        return status
+
+    def lead_then(self, leader: Instance, last: Instance, numbers: np.ndarray) -> int:
+        """Work all pieces off with the calling thread, wait for the others, and lead another instance into a segment.
+
+        Args:
+            numbers: f32, which the pieces write: where one is not finite, `last` does nothing.
+
+        Returns:
+            0, or the status of a piece that failed; HELD: a number is not finite.
+        """
+        assert leader.code.crew_then is not None
+        where = leader.worker_address, self.address, last.worker_address, address_of(numbers)
+        status = int(leader.code.crew_then(*where, numbers.size))
+        self.is_done = True
         return status
 
     def wait(self, code: MachineCode) -> int:

@@ -19,9 +19,9 @@ _p, _i64, _i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _SEMAPHORE = ctypes.c_char * 64  # sem_t is 32 bytes on 64-bit glibc and less on musl; one cache line each
 
 RUN, WORK, STOP = 0, 1, 2  # commands
-AGAIN, UNFINISHED = -1, -2
+AGAIN, UNFINISHED, HELD = -1, -2, -3
 """Answers of parax_crew: pieces are left, and somebody wanted to look after so long, call it again; none is left, but
-others have not done theirs, call parax_crew_wait, which needs no instance."""
+others have not done theirs, call parax_crew_wait, which needs no instance. And of parax_crew_then: see there."""
 STAY, LEAVE, TELL = 0, 1, 2
 """What a worker that works off another's queue is told: nothing, to leave after its piece, to say when none was left.
 One that was told either comes back from native code once it is done (parax_worker answers 1)."""
@@ -49,7 +49,8 @@ class Worker(ctypes.Structure):
         ("delay", _i64),  # nanoseconds after a queue's begin
         ("busy", _i32),  # with a queue; whoever finds it 0 may have the instance
         ("leave", _i32),
-        ("padding", ctypes.c_char * 16),
+        ("ended", _i64),  # the monotonic clock's nanoseconds when it last found no more to do in a queue
+        ("lead", _p),  # the worker whose instance it leads through a queue, on its thread; null: its own
     ]
 
 
@@ -332,8 +333,12 @@ entry:
   %run = load ptr, ptr %run.p
   %status.p = getelementptr i8, ptr %queue, i64 {q_status}
   %leave.p = getelementptr i8, ptr %worker, i64 {leave}
-  %worker.run = getelementptr i8, ptr %worker, i64 {run}
-  store ptr %run, ptr %worker.run
+  %other.p = getelementptr i8, ptr %worker, i64 {lead}
+  %other = load ptr, ptr %other.p
+  %own = icmp eq ptr %other, null
+  %lead = select i1 %own, ptr %worker, ptr %other
+  %lead.run = getelementptr i8, ptr %lead, i64 {run}
+  store ptr %run, ptr %lead.run
   br label %again
 again:
   %asked = load atomic i32, ptr %leave.p monotonic, align 4
@@ -364,11 +369,11 @@ piece:
   %io = load ptr, ptr %io.p
   %dims.p = getelementptr i8, ptr %piece.p, i64 {p_dims}
   %dims = load ptr, ptr %dims.p
-  %worker.io = getelementptr i8, ptr %worker, i64 {io}
-  store ptr %io, ptr %worker.io
-  %worker.dims = getelementptr i8, ptr %worker, i64 {dims}
-  store ptr %dims, ptr %worker.dims
-  %status = call i32 @team(ptr %worker)
+  %lead.io = getelementptr i8, ptr %lead, i64 {io}
+  store ptr %io, ptr %lead.io
+  %lead.dims = getelementptr i8, ptr %lead, i64 {dims}
+  store ptr %dims, ptr %lead.dims
+  %status = call i32 @team(ptr %lead)
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %again, label %fail
 fail:
@@ -377,6 +382,9 @@ fail:
 out.again:
   ret i1 1
 out:
+  %ended = call i64 @nanoseconds()
+  %ended.p = getelementptr i8, ptr %worker, i64 {ended}
+  store i64 %ended, ptr %ended.p
   ret i1 0
 }}
 
@@ -503,6 +511,43 @@ out:
   ret i32 %status
 }}
 
+; Work a queue off to its end, then lead another instance into one segment, if all pieces went well and n numbers that
+; they left, f32 one behind the other, are finite. The answer is 0 or a failed piece's status; or HELD, as a number was
+; not. The segment's status is in its worker.
+define i32 @parax_crew_then(ptr %worker, ptr %queue, ptr %then, ptr %numbers, i64 %n) {{
+entry:
+  %come = call i32 @parax_crew(ptr %worker, ptr %queue)
+  %unfinished = icmp eq i32 %come, {UNFINISHED}
+  br i1 %unfinished, label %wait, label %done
+wait:
+  %late = call i32 @parax_crew_wait(ptr %queue)
+  br label %done
+done:
+  %status = phi i32 [ %come, %entry ], [ %late, %wait ]
+  %fine = icmp eq i32 %status, 0
+  br i1 %fine, label %look, label %out
+look:
+  %i = phi i64 [ 0, %done ], [ %i1, %number ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %number, label %then_run
+number:
+  %number.p = getelementptr float, ptr %numbers, i64 %i
+  %value = load float, ptr %number.p
+  %zero = fsub float %value, %value
+  %finite = fcmp oeq float %zero, 0.0
+  %i1 = add i64 %i, 1
+  br i1 %finite, label %look, label %held
+then_run:
+  %last = call i32 @team(ptr %then)
+  %then.status = getelementptr i8, ptr %then, i64 {status}
+  store i32 %last, ptr %then.status
+  ret i32 0
+held:
+  ret i32 {HELD}
+out:
+  ret i32 %status
+}}
+
 ; The life of every thread but the caller's: wait, obey, answer; returns 0 once told to stop, and 1 to say that it is
 ; done with a queue, where it was told to.
 define i32 @parax_worker(ptr %worker) {{
@@ -527,6 +572,7 @@ pieces:
   %queue.p = getelementptr i8, ptr %worker, i64 {queue}
   %queue = load ptr, ptr %queue.p
   %never = call i1 @work(ptr %worker, i64 0)
+  store i32 {RUN}, ptr %command.p
   %leave.p = getelementptr i8, ptr %worker, i64 {leave}
   %leave = load atomic i32, ptr %leave.p monotonic, align 4
   %busy.p = getelementptr i8, ptr %worker, i64 {busy}
@@ -591,6 +637,7 @@ def handoff_text(arch: str) -> str:
         WORK=WORK,
         AGAIN=AGAIN,
         UNFINISHED=UNFINISHED,
+        HELD=HELD,
         STAY=STAY,
         LEAVE=LEAVE,
         closed=CLOSED,

@@ -113,11 +113,11 @@ class Instance:
         self.point(segment, binding.dims_address)
         self.binding = binding
 
-    def point(self, segment: int, dims_address: int) -> None:
-        """Make the worker ready for a segment with dimensions at an address."""
+    def point(self, segment: int, dims_address: int, io_address: int = 0) -> None:
+        """Make the worker ready for a segment with dimensions at an address, and pointers, if not its own."""
         self.binding = None
         self._leader.run = self.code.segments[segment]
-        self._leader.io = ctypes.addressof(self._io)
+        self._leader.io = io_address or ctypes.addressof(self._io)
         self._leader.dims = dims_address
 
     def begin_after(self, nanoseconds: int) -> None:
@@ -143,6 +143,16 @@ class Instance:
     def is_busy(self) -> bool:
         """Whether it works off another's queue."""
         return bool(self._leader.busy)
+
+    @property
+    def status(self) -> int:
+        """The answer of the segment that it ran behind a queue."""
+        return int(self._leader.status)
+
+    def followers(self) -> dict[int, int]:
+        """The addresses of the followers' workers by their cores."""
+        size = ctypes.sizeof(Worker)
+        return {self.cores[tid]: self.worker_address + tid * size for tid in range(1, len(self.cores))}
 
     @property
     def told(self) -> int:

@@ -20,7 +20,7 @@ from .perf_map import add_to_perf_map
 from .plan_contents import PlanContents
 
 LANE_FUNCTIONS = ("parax_team", "parax_crew", "parax_worker", "parax_join", "parax_crew_wait", "parax_team_settled")
-LATE_START = "parax_start_late"  # code of older plans lacks it
+LATE_START, CREW_THEN = "parax_start_late", "parax_crew_then"  # code of older plans lacks them
 # Linux's name of a CPU feature → LLVM's, where they differ
 _LLVM_NAMES = {
     "abm": "lzcnt", "amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile", "avx_vnni": "avxvnni",
@@ -74,6 +74,7 @@ class MachineCode:
         target: the target it was compiled for.
         team, team_settled, crew, wait, worker: the functions of handoff.py as Python callables; they release the GIL.
         team_held: `team`, but it keeps the GIL: for calls that take less than handing it to another thread and back.
+        crew_then: likewise; None: the code is of an older plan, which lacks it.
         join: the other function of handoff.py, which keeps it, too.
         functions: address of every function by name.
     """
@@ -102,6 +103,9 @@ class MachineCode:
         self.worker: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[2])
         self.wait: Callable[..., int] = ctypes.CFUNCTYPE(int32, pointer)(addresses[4])
         self.join: Callable[..., int] = ctypes.PYFUNCTYPE(int64, pointer, int64, pointer)(addresses[3])
+        self.crew_then: Callable[..., int] | None = None
+        if CREW_THEN in self.functions:
+            self.crew_then = ctypes.CFUNCTYPE(int32, *[pointer] * 4, int64)(self.address(CREW_THEN))
         self.segments = {number: self.address(f"parax_run_{number}") for number in plan.manifest.segments()}
 
     def address(self, name: str) -> int:

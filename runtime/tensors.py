@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,14 +185,17 @@ class Apart:
 
     def __init__(self, own: Mapping[str, np.ndarray]) -> None:
         """Outputs that lie apart from each other. All are C-contiguous."""
-        self._spans = sorted((address_of(a), address_of(a) + a.nbytes, name) for name, a in own.items() if a.nbytes)
+        spans = sorted((address_of(a), address_of(a) + a.nbytes, name) for name, a in own.items() if a.nbytes)
+        self._begins = array("Q", [begin for begin, _, _ in spans])  # no object per number
+        self._ends = array("Q", [end for _, end, _ in spans])
+        self._names = [name for _, _, name in spans]
 
-    def require(self, array: np.ndarray) -> None:
+    def require(self, other: np.ndarray) -> None:
         """Raises InvalidInput: an output overlaps the array."""
-        begin = address_of(array)
-        i = bisect_left(self._spans, (begin + array.nbytes,)) - 1  # the last output that begins before it ends
-        if i >= 0 and self._spans[i][1] > begin and array.nbytes:
-            raise InvalidInput("an output overlaps an input", where=f"out {self._spans[i][2]!r}", hint=APART)
+        begin = address_of(other)
+        i = bisect_left(self._begins, begin + other.nbytes) - 1  # the last output that begins before it ends
+        if i >= 0 and self._ends[i] > begin and other.nbytes:
+            raise InvalidInput("an output overlaps an input", where=f"out {self._names[i]!r}", hint=APART)
 
 
 def _require_apart(

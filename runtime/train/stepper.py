@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ...errors import InvalidInput
 from ..delayed_start import start_delays
+from ..joint import can_join
 from .exchange.base import Scheme, Site
 from .exchange.division import Division
 from .exchange.instances import Instances
@@ -26,11 +27,14 @@ from .exchange.traffic import Counters
 from .finite import require_finite
 from .interrupts import interrupts_held
 from .labels import require_classes
-from .prepared import Requests
+from .prepared import JointRequests, Requests
 from .program import LABELS, LOSS, SHARE, TrainingProgram
 from .state import TrainingState
 
 Arrays = Mapping[str, np.ndarray]
+Gradients = tuple[list[dict[str, np.ndarray]], list[float], float, "float | None"]
+"""Outputs of each piece beside its gradient; when each instance was done, and when the last gradient was there, in
+seconds of time.perf_counter; the gradient's norm, if it has moved the weights."""
 
 
 class Stepper:
@@ -53,6 +57,8 @@ class Stepper:
         self._traffic = site.traffic
         self._delays = start_delays(placement.nodes, exchange.start) if exchange.start else [0] * instances
         self._requests = [Requests(session) for session in self._instances.sessions]
+        sessions, alike = self._instances.sessions, self.scheme.gives_at_end and program.accumulate == 1
+        self._joint = JointRequests(sessions, self._lasting) if alike and not any(self._delays) else None
         self._share: np.ndarray | None = None
         nbytes = sum(vector.nbytes for name, vector in state.vectors.items() if name.endswith(".weights"))
         self.counters = Counters(exchange.name, nbytes, placement.lost)
@@ -80,21 +86,43 @@ class Stepper:
         """A step on a batch that fits."""
         began = time.perf_counter()
         self.scheme.begin(rate)
-        running = _Running(self, batch, len(self._instances))
-        done = self._instances.each(running.work)
-        results = running.results
+        results, done, computed, norm = self._together(batch) or self._one_by_one(batch)
         require_finite(LOSS, self.state.steps, *(float(result[LOSS]) for result in results))
-        found = self.scheme.update()
+        found = self.scheme.update() if norm is None else norm
         require_finite("gradient's norm", self.state.steps, found)
         for old, new in self.program.statistics.items():
             np.mean([result[new] for result in results], axis=0, out=self.state.statistics[old])
         self.scheme.advance()
-        ended, idle = time.perf_counter(), sum(max(done) - at for at in done)
-        self.counters.note(ended - began, ended - running.computed, idle, self.scheme.moved(),
+        ended, idle = time.perf_counter(), sum(max(done) - max(began, at) for at in done)
+        self.counters.note(ended - began, ended - computed, idle, self.scheme.moved(),
                            [update.traffic for update in self.scheme.updates])  # fmt: skip
         self.counters.staleness = self.scheme.staleness
         names, count = (LOSS, *self.program.metrics), len(results)
         return {**{name: math.fsum(float(r[name]) for r in results) / count for name in names}, "norm": found}
+
+    def _one_by_one(self, batch: Arrays) -> Gradients:
+        """All gradients are given, each by the instance that has it."""
+        running = _Running(self, batch, len(self._instances))
+        done = self._instances.each(running.work)
+        return running.results, done, running.computed, None
+
+    def _together(self, batch: Arrays) -> Gradients | None:
+        """The same and the update in one native call; None where something is to be done in between."""
+        if self._joint is None or not can_join([*self._instances.sessions, self.scheme.updates[0].session]):
+            return None
+        update, request = self.scheme.behind()
+        shards = range(self.program.n_shards)
+        own = [self._numbers(shard) for shard in shards]
+        results, last, done = self._joint.run(batch, own, update.session, request)
+        for shard in shards:
+            self.scheme.give(0, shard)
+        return results, done, max(done), None if last is None else update.done(last)
+
+    def _lasting(self) -> tuple[Arrays, Sequence[Arrays]]:
+        """What stays where it is of a step: inputs, and where each shard's gradient goes."""
+        outs = [{**self.scheme.place(0, shard).outputs, **self.scheme.compact(0, shard, 0)}
+                for shard in range(self.program.n_shards)]  # fmt: skip
+        return {**self.scheme.parameters(0), **self.state.statistics}, outs
 
     def gradient(self, instance: int, shard: int, batch: Arrays) -> list[dict[str, np.ndarray]]:
         """Forward and backward of a shard, of one micro-batch after the other; the sum lies in its place.
@@ -116,14 +144,19 @@ class Stepper:
         self, instance: int, batch: Arrays, piece: int, weights: Arrays, out: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """Forward and backward of one piece of the batch; `out`: where its gradient goes."""
-        rows, program = self.program.rows, self.program
-        fed = {name: batch[name][piece * rows : (piece + 1) * rows] for name in program.data}
-        if program.counter is not None:
-            fed[program.counter] = np.array([self.state.steps, piece * rows], np.int64)
-        if self._share is not None:
-            fed[SHARE] = self._share
+        rows = slice(piece * self.program.rows, (piece + 1) * self.program.rows)
+        fed = {name: batch[name][rows] for name in self.program.data} | self._numbers(piece)
         found = self._requests[instance].run({**weights, **self.state.statistics}, fed, out)
         return {name: array for name, array in found.items() if name not in out}
+
+    def _numbers(self, piece: int) -> dict[str, np.ndarray]:
+        """What one piece is given beside its rows."""
+        numbers, counter = {}, self.program.counter
+        if counter is not None:
+            numbers[counter] = np.array([self.state.steps, piece * self.program.rows], np.int64)
+        if self._share is not None:
+            numbers[SHARE] = self._share
+        return numbers
 
     def _share_of(self, batch: Arrays) -> np.ndarray | None:
         """What makes the mean over pieces that over the labels that count; None: all do. Raises InvalidInput."""

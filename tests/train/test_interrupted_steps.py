@@ -46,7 +46,8 @@ def test_a_step_is_done_before_it_is_interrupted(exchange: str) -> None:
         start = start_of(own)
         trained(own, BEFORE + 1)
         expected = start_of(own)
-        for done, moment in enumerate(("begin", "place", "give", "update", "advance", "moved"), 1):
+        inside = ("behind", "give") if own._stepper.scheme.gives_at_end else ("place", "give", "update")
+        for done, moment in enumerate(("begin", *inside, "advance", "moved"), 1):
             restarted(own, start)
             trained(own, BEFORE)
             interrupted(own._stepper.scheme, moment)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...prepared import Prepared
 from ..program import TrainingProgram
 from ..state import TrainingState
 from .compact import CompactGradients
@@ -59,11 +60,15 @@ class Scheme:
     Attributes:
         is_static: shard i belongs to instance i mod n; else whoever is free takes the next.
         is_synchronous: all gradients of a step are of the same weights.
+        gives_at_end: nothing is done between two shards, nor between them and the update: a gradient may be given when
+            all are there, `behind` may take the place of `update`, and the first instance's weights, which are every
+            one's, and the places stay what they are from step to step.
         rate: the learning rate of the step.
     """
 
     is_static = False
     is_synchronous = True
+    gives_at_end = False
 
     def __init__(self, site: Site) -> None:
         self.site, self.rate = site, 0.0
@@ -98,6 +103,10 @@ class Scheme:
 
     def update(self) -> float:
         """Move the weights, once all instances are done, where the gradient is finite. Returns its norm."""
+        raise NotImplementedError
+
+    def behind(self) -> tuple[Update, Prepared]:
+        """The update and its request, for who runs it behind the shards (`gives_at_end`)."""
         raise NotImplementedError
 
     def advance(self) -> None:

@@ -6,8 +6,9 @@ gradient once, which is less than any server moves; the price is memory for a gr
 
 from __future__ import annotations
 
+from ...prepared import Prepared
 from .base import Scheme, Site
-from .gradient import Gradient
+from .gradient import Gradient, Update
 
 
 class FixedOrder(Scheme):
@@ -15,6 +16,7 @@ class FixedOrder(Scheme):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
+        self.gives_at_end = len(set(site.placement.nodes)) == 1
         self._gradients = [site.gradient() for _ in range(site.program.n_shards)]
         self.updates = [site.update(site.placement.everyone, site.program.n_shards)]
 
@@ -26,3 +28,6 @@ class FixedOrder(Scheme):
 
     def update(self) -> float:
         return self.updates[0].run(self._gradients, self.rate, self.site.state.steps + 1)
+
+    def behind(self) -> tuple[Update, Prepared]:
+        return self.updates[0], self.updates[0].request(self._gradients, self.rate, self.site.state.steps + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...manifest import TensorSpec
+from ...prepared import Prepared
 from ..layout import Layout
-from ..prepared import Requests
 from ..program import TrainingProgram
 from ..state import TrainingState
 from .compact import CompactGradients
@@ -17,7 +18,7 @@ from .traffic import Traffic
 
 Vectors = Mapping[str, np.ndarray]
 NUMBERS = ("rate", "step", "scale")
-"""Inputs of an update that are no memory of its own."""
+"""Inputs of an update that are no vectors."""
 
 
 class Gradient:
@@ -66,7 +67,7 @@ class Update:
     """The optimiser's step: reads gradients and moves a state.
 
     Attributes:
-        traffic: operands and results of what was run.
+        session: of the plan. traffic: operands and results of what was run.
     """
 
     def __init__(
@@ -80,9 +81,8 @@ class Update:
         """
         self.state, self.compact, self.traffic = state, compact, Traffic()
         self._inputs, self._outputs, self._scale = program.update.inputs, program.update.outputs, 1 / n_summed
-        self._fed = [spec.name for spec in self._inputs if spec.name in NUMBERS]
-        self._session = program.update.session(1, cores, len(cores), adapt=False)
-        self._requests = Requests(self._session)
+        self._numbers = {spec.name: np.zeros((), np.float32) for spec in self._inputs if spec.name in NUMBERS}
+        self.session = program.update.session(1, cores, len(cores), adapt=False)
         self._of: list[Gradient] | None = None
 
     def run(self, gradients: Sequence[Gradient], rate: float, number: int) -> float:
@@ -94,14 +94,23 @@ class Update:
         Returns:
             the norm of the gradient.
         """
+        return self.done(self.request(gradients, rate, number).run())
+
+    def request(self, gradients: Sequence[Gradient], rate: float, number: int) -> Prepared:
+        """The same as a request of `session` that is still to be run; `done` must follow."""
         numbers = dict(zip(NUMBERS, (rate, number, self._scale), strict=True))
-        fed = {name: np.array(value, np.float32) for name, value in numbers.items()}
-        if self._of is None or [id(gradient) for gradient in gradients] != [id(gradient) for gradient in self._of]:
-            self._kept, self._results = self._places(gradients)
-            self._of = list(gradients)
-        found = self._requests.run(self._kept, {name: fed[name] for name in self._fed}, self._results)
-        self.traffic.read += sum(array.nbytes for array in self._kept.values())
-        self.traffic.written += sum(array.nbytes for array in self._results.values())
+        for name, array in self._numbers.items():
+            array[...] = numbers[name]
+        if self._of is None or not all(map(operator.is_, gradients, self._of)):
+            vectors, results = self._places(gradients)
+            self._n_read, self._n_written = (sum(a.nbytes for a in arrays.values()) for arrays in (vectors, results))
+            self._request, self._of = self.session.prepare(vectors | self._numbers, results), list(gradients)
+        return self._request
+
+    def done(self, found: Mapping[str, np.ndarray]) -> float:
+        """Count a request that was run. Returns the norm of the gradient."""
+        self.traffic.read += self._n_read
+        self.traffic.written += self._n_written
         return float(found["norm"])
 
     def _places(self, gradients: Sequence[Gradient]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -116,7 +125,7 @@ class Update:
 
     def close(self) -> None:
         """End the session."""
-        self._session.close()
+        self.session.close()
 
 
 def _shaped(vector: np.ndarray, spec: TensorSpec) -> np.ndarray:
