@@ -108,6 +108,17 @@ def _without_denormals(x: Lanes) -> Lanes:
     return np.where(np.abs(x) < _LEAST, np.copysign(np.float32(0), x), x)
 
 
+def dot_i16(a: Lanes, b: Lanes, sums: Lanes) -> Lanes:
+    """sums + the products of two neighbouring i16 a lane, modulo 2^32.
+
+    PMADDWD and PADDD, or VPDPWSSD (Intel's Software Developer's Manual, volume 2): products are exact in i32; of two
+    only (-2^15)·(-2^15) twice leaves its range, as -2^31, which is 2^31 modulo 2^32.
+    """
+    products = a.astype(np.int64) * b.astype(np.int64)
+    exact = sums.astype(np.int64) + products[0::2] + products[1::2]
+    return (exact & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
 # -- functions --------------------------------------------------------------------------------------------------------
 _FUNCTIONS: dict[str, Callable[[Lanes], Lanes]] = {
     "erf": np.vectorize(math.erf, otypes=[np.float64]), "round_even": np.rint, "asin": np.arcsin, "acos": np.arccos,

@@ -48,6 +48,13 @@ def as_many_lanes(o: KOp) -> Iterator[Mismatch]:
         yield Mismatch("operand 2", f"{pairs.lanes} lanes", sums.type)
 
 
+def twice_as_many_lanes(o: KOp) -> Iterator[Mismatch]:
+    """Two neighbouring lanes for each sum."""
+    pairs, sums = o.operands[0], o.operands[2]
+    if pairs.lanes != 2 * sums.lanes:
+        yield Mismatch("operand 0", f"{2 * sums.lanes} lanes", pairs.type)
+
+
 def selects_by_lane_or_once(o: KOp) -> Iterator[Mismatch]:
     """A condition for each lane or one for all; one for pointers."""
     condition, chosen = o.operands[0], o.operands[1]

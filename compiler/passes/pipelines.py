@@ -25,6 +25,7 @@ from .block.fuse_expansion import FuseExpansion
 from .block.fuse_normalization import FuseNormalization
 from .block.fuse_results import FuseResults
 from .block.hoist_elementwise import HoistElementwise
+from .block.integer_products import IntegerProducts
 from .block.merge_convolutions import MergeConvolutions
 from .block.order_pools import OrderPools
 from .block.recompute_elementwise import RecomputeElementwise
@@ -62,12 +63,12 @@ SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOpe
 FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
-LOCAL: tuple[Kind, ...] = (Autodiff, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators, SinkConstants,
-                           AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (Autodiff, CLEAN, FoldBatchNorm, DecomposeComposites, SplitWideOperators,
-                                ExpandTransposed, SIMPLIFY, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
-                                AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
-                                NameOutputs)  # fmt: skip
+LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators,
+                           SinkConstants, AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
+EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
+                                SplitWideOperators, ExpandTransposed, SIMPLIFY, FuseNormalization, FuseAttention,
+                                DeadCode, SinkConstants, AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode,
+                                *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

@@ -14,8 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, DType
-from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16
+from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I32, DType
+from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16, dot_i16
 
 _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
                "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum, "shl": np.left_shift,
@@ -83,9 +83,9 @@ class NumpyLanes:
 
     def op(self, opcode: str, operands: tuple[Lanes, ...], result: None) -> Lanes:
         """What the builder has no method for."""
-        assert opcode == "dot_bf16"
+        dot, of = {"dot_bf16": (dot_bf16, F32), "dot_i16": (dot_i16, I32)}[opcode]
         with np.errstate(all="ignore"):
-            return Lanes(dot_bf16(*(v.data for v in operands)), F32)
+            return Lanes(dot(*(v.data for v in operands)), of)
 
     def cast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(converted(a.data, a.dtype, dtype), dtype)

@@ -227,10 +227,23 @@ def pair_products(target: Target) -> Iterator[Pattern]:
         yield Pattern(f"blended {n} x pairs of bf16", n, (U32, U32, F32), F32, _pair_product, "blend")
 
 
+def whole_products(target: Target) -> Iterator[Pattern]:
+    """Sums of products of i16, on every target."""
+    for n in (2, 4, 8, 16):
+        yield Pattern(f"{n} x pairs of i16", n, (I16, I16, I32), I32, _whole_product)
+
+
+def _whole_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
+    """Of each lane and the next one, times two such."""
+    pairs = [e.shuffle(v, v, [lane for i in range(v.lanes) for lane in (i, (i + 1) % v.lanes)]) for v in (a, b)]
+    return e.op("dot_i16", (*pairs, sums), getattr(sums, "type", None))
+
+
 def _pair_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
     return e.op("dot_bf16", (a, b, sums), getattr(sums, "type", None))
 
 
 FAMILIES: tuple[Callable[[Target], Iterator[Pattern]], ...] = (
     casts, indirect_casts, narrowings, arithmetic, moves, at_random, pair_products,
+    whole_products,
 )  # fmt: skip

@@ -45,13 +45,15 @@ def test_no_tile_of_aarch64_goes_to_the_stack(tile: Tile) -> None:
 
 @pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
 def test_its_emitter_adds_to_a_vector_of_accumulators(tile: Tile) -> None:
-    lanes, element = 4, KType(tile.emitter.element, 4)
+    lanes, emitter = 4, tile.emitter
+    element = KType(emitter.element, lanes * emitter.width)
     sums = KType(tile.accumulator, lanes)
     k = Builder("step", [("a", element), ("b", element), ("sums", sums)], returns=sums)
-    k.ret(tile.emitter.multiply_add(k, k["a"], k["b"], k["sums"], "fma" in tile.features))
+    k.ret(emitter.multiply_add(k, k["a"], k["b"], k["sums"], "fma" in tile.features))
     verify_function(k.func)
     assert k.func.body.yields[0].type == sums
-    assert element.dtype.nbytes == tile.emitter.k_step * tile.input.nbytes
+    assert emitter.b_element.nbytes * emitter.width == emitter.k_step * tile.input.nbytes
+    assert emitter.sums == tile.accumulator
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -62,5 +62,5 @@ def pairs_of_columns(columns: np.ndarray) -> np.ndarray:
     return np.asarray(bits[..., 0::2, :] | bits[..., 1::2, :] << 16)
 
 
-PAIRS = Emitter(U32, 2, _dot, _pairs, pairs_of_columns)
+PAIRS = Emitter(U32, 2, _dot, _pairs, pairs_of_columns, U32)
 """Of bf16."""

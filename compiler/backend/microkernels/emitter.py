@@ -14,17 +14,29 @@ from ...ir.types import DType
 from ...kernel_ir.builder import F32, Builder, KValue
 
 
+def _splat(k: Builder, a: KValue, at: KValue, lanes: int) -> KValue:
+    """An element in all lanes."""
+    return k.splat(k.load(a, at), lanes)
+
+
+def _columns(k: Builder, b: KValue, at: KValue, lanes: int, mask: KValue | None, align: int | None) -> KValue:
+    return k.load(b, at, lanes, mask, align=align)
+
+
 @dataclass(frozen=True)
 class Emitter:
     """The inner step of a row's tiles.
 
     Attributes:
-        element: of A and of B in memory, where the tile reads them: all inputs of one step of k.
-        k_step: how many these are.
-        multiply_add: (builder, an element of A in all lanes, a vector of B, the sums so far, whether the target adds
+        element, b_element: of A and of B in memory, where the tile reads them.
+        k_step: inputs of one step of k. width: elements that hold them, one after the other: 1, or as many.
+        multiply_add: (builder, A's step in all lanes, a vector of B, the sums so far, whether the target adds
             products in one instruction) → the sums with the products.
-        pack: (builder, `k_step` vectors of f32 that follow each other in a row) → a vector of as many elements.
-        pack_columns: f32 [K, N], or [group, K, N] → elements, K counted in steps; zeros fill the last one up.
+        pack: (builder, `k_step` vectors of inputs that follow each other in a row) → a vector of elements.
+        pack_columns: inputs [K, N], or [group, K, N] → B's elements [..., steps, N · width]; zeros fill the last up.
+        source: what copies of A are made of. sums: the accumulators' type.
+        splat: (builder, a row of A, where, lanes) → its step in all lanes.
+        columns: (builder, B, where, lanes, mask, alignment in bytes) → a vector of B.
     """
 
     element: DType
@@ -32,6 +44,12 @@ class Emitter:
     multiply_add: Callable[[Builder, KValue, KValue, KValue, bool], KValue]
     pack: Callable[[Builder, list[KValue]], KValue]
     pack_columns: Callable[[np.ndarray], np.ndarray]
+    b_element: DType = F32
+    width: int = 1
+    source: DType = F32
+    sums: DType = F32
+    splat: Callable[[Builder, KValue, KValue, int], KValue] = _splat
+    columns: Callable[[Builder, KValue, KValue, int, KValue | None, int | None], KValue] = _columns
 
 
 def _multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:

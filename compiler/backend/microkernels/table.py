@@ -8,12 +8,13 @@ features; how it is written, from the row's emitter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...ir.types import BF16, F32, Dim, DType
+from ...ir.types import BF16, F32, I8, I16, I32, Dim, DType
 from ...targets.target import Target
 from .bf16 import PAIRS
 from .emitter import SINGLE, Emitter
+from .whole import BYTES, SHORTS
 
 FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
 
@@ -45,6 +46,18 @@ class Tile:
 _FMA = frozenset({"fma"})
 _IN_MEMORY = frozenset({"fma", "avx512f"})  # what multiplies by an element in memory, which then takes no register
 _NEON = frozenset({"fma", "neon"})
+
+
+def _whole(weights: DType, emitter: Emitter) -> Iterator[Tile]:
+    """Rows for i16 by weights of whole numbers: as f32's with multiply-adds, but a register more for the products."""
+    sizes = (Tile(8, 1), Tile(4, 2, usual=True), Tile(3, 3),
+             Tile(6, 2, features=frozenset({"avx2"}), usual=True),
+             Tile(6, 4, features=frozenset({"avx512bw"}), registers=32, usual=True),
+             Tile(7, 3, features=frozenset({"avx512bw"}), registers=32))  # fmt: skip
+    for tile in sizes:
+        yield replace(tile, input=weights, accumulator=I32, emitter=emitter)
+
+
 # Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
 # halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
 # the pointers of their rows, which outnumber the integer registers.
@@ -62,6 +75,7 @@ TABLE: tuple[Tile, ...] = (
     Tile(6, 3, features=_NEON, registers=32),
     Tile(5, 4, features=_NEON, registers=32, usual=True),
     Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
+    *(tile for of in ((I8, BYTES), (I16, SHORTS)) for tile in _whole(*of)),
 )
 
 

@@ -25,10 +25,14 @@ from .plain import PlainAlgorithm
 from .quads import QuadsAlgorithm
 from .separable import chained, lower_separable
 from .weights import ConvShape
+from .widening import WideningAlgorithm
 from .winograd.lower import WinogradAlgorithm
+from .winograd.whole import WholeWinogradAlgorithm
 
 ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     PlainAlgorithm(),
+    WideningAlgorithm(),
+    WholeWinogradAlgorithm(),
     DepthwiseAlgorithm(),
     GatheredAlgorithm(),
     DirectAlgorithm("direct"),

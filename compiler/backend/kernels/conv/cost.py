@@ -14,7 +14,8 @@ from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
 from ....ir.ops.contraction import Conv
-from ..matmul.cost import LANES, halved, padded, product_items
+from ....ir.ops.widening import WideningConv
+from ..matmul.cost import LANES, halved, padded, product_items, widened
 from .winograd import counts as winograd
 
 FEW_CHANNELS = 8  # input channels of a group below which a tap is too short a run for the register tile
@@ -34,7 +35,7 @@ def _kind(node: Node, sizes: Sizes) -> str:
         return "few-channels"
     if math.prod(kernel) == 1:
         return "conv1x1"
-    plane = len(kernel) == 2 and set(op.dilations or (1,)) == {1}
+    plane = len(kernel) == 2 and set(op.dilations or (1,)) == {1} and not isinstance(op, WideningConv)
     return "winograd" if plane and inputs % LANES == 0 and outputs % LANES == 0 else "conv"
 
 
@@ -73,6 +74,8 @@ def _transposed_items(node: Node, sizes: Sizes) -> int:
 # -- what the kernels do
 def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
     op, w = _conv_of(node), sizes.shape(node.operands[1])
+    if isinstance(op, WideningConv):
+        return widened(padded(cost, w[0], tail_flops), tail_flops)
     if cost.kind == "winograd":
         return _filtered(cost, node, sizes, tail_flops, choice)
     if cost.kind == "depthwise":

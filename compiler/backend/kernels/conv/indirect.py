@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....ir.types import prod
-from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
-from ....kernel_ir.loops import KFunc
+from ....ir.types import F32, DType, prod
+from ....kernel_ir.builder import I64PTR, Builder, KValue
+from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
-from ...microkernels.table import tallest_tile
+from ...microkernels.table import emitter_of, tallest_tile
 from ..matmul.blocking import LEAST_SEGMENT, PanelKind, Product, best_lanes, plan_product
 from ..matmul.gemm import Operands, ProductEmitter
 from ..tail import tail_of
@@ -52,24 +52,28 @@ class DirectAlgorithm(ConvAlgorithm):
         return lower_indirect(ctx, layer.fusion, layer.own(ctx), self.row_share)
 
 
-def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1) -> KernelCall:
+def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1,
+                   input_type: DType = F32) -> KernelCall:  # fmt: skip
     """Input channels are contiguous: every tap of every output pixel is a row of A.
 
     Args:
         row_share: rows of a work item, against what the plan of the product takes.
+        input_type: of the tiles; where they take several channels in a step, those of a pixel are whole steps.
     """
-    p, own = blocks(ctx, s)
+    emitter = emitter_of(input_type)
+    p, own = blocks(ctx, s, input_type)
     p = _with_blocks(ctx, p, row_share)
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
-    zeros = ctx.weights.add(np.zeros(s.group_inputs, np.float32))
+    element = PtrType(emitter.element)
+    zeros = ctx.weights.add(np.zeros(s.group_inputs, emitter.element.numpy))
     operands: list[NamedOperand] = [
-        ("a", F32PTR, s.x),
-        ("zeros", F32PTR, zeros),
+        ("a", element, s.x),
+        ("zeros", element, zeros),
         *weight_operands(ctx, s, packed, taps_outside=True),
-        bias_operand(ctx, s),
+        bias_operand(ctx, s, emitter.sums),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("partial", PtrType(emitter.sums), Scratch(p.partial_nbytes)),
     ]
 
     def build(name: str) -> KFunc:
@@ -77,11 +81,11 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         ProductEmitter(k, ctx, p, tail, indirect_operands(k, ctx, s, p, own is not None)).emit()
         return k.func
 
-    func = ctx.function("conv", fusion.node, build, s.constant, p.row_block)
+    func = ctx.function("conv", fusion.node, build, s.constant, p.row_block, input_type)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
-def blocks(ctx: LowerContext, s: ConvShape) -> tuple[Product, PanelKind | None]:
+def blocks(ctx: LowerContext, s: ConvShape, input_type: DType = F32) -> tuple[Product, PanelKind | None]:
     """How an indirect convolution is blocked; and the panel of a group, where groups are the panels of one product."""
     pixels = prod(s.geometry.output)
     rows = s.y.dims[0] * pixels
@@ -108,10 +112,11 @@ def blocks(ctx: LowerContext, s: ConvShape) -> tuple[Product, PanelKind | None]:
         rows,
         s.group_outputs,
         s.taps,
-        s.group_inputs,
+        s.group_inputs // emitter_of(input_type).k_step,
         lanes=lanes,
         whole_rows=0 if s.constant else 384,
         segment=segment if s.constant else 0,
+        input_type=input_type,
     )
     return p, None
 

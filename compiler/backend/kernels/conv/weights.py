@@ -9,13 +9,14 @@ import numpy as np
 from ....ir.graph import Value
 from ....ir.ops.contraction import Conv
 from ....ir.ops.geometry import WindowGeometry
-from ....ir.types import BF16, F16, TensorType
+from ....ir.types import BF16, F16, DType, TensorType
 from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import PtrType
 from ...fusion import Fusion
 from ...lowering import LowerContext, Operand, Scratch
+from ...microkernels.table import emitter_of
 from ..matmul.blocking import PanelKind, Product, padded_columns
-from ..matmul.pack import copy_function, packed_panels, pad_vector
+from ..matmul.pack import copy_function, packed_panels
 from .tables import Walk
 
 NamedOperand = tuple[str, PtrType, Operand]
@@ -154,7 +155,11 @@ def _spread(s: ConvShape, w: np.ndarray) -> np.ndarray:
 def weight_operands(ctx: LowerContext, s: ConvShape, p: Product, taps_outside: bool) -> list[NamedOperand]:
     """The packed weights, or the weights and scratch for one panel."""
     if s.constant:
-        return [("w", F32PTR, packed_panels(ctx, conv_weights(s, taps_outside), p.kinds, p.lanes))]
+        emitter, weights = emitter_of(p.input_type), conv_weights(s, taps_outside)
+        if emitter.k_step > 1:  # one depth of whole steps
+            weights = weights.reshape(s.groups, -1, s.group_outputs)
+        packed = packed_panels(ctx, weights, p.kinds, p.lanes, emitter=emitter)
+        return [("w", PtrType(emitter.b_element), packed)]
     width = max(kind.vectors for kind in p.kinds) * p.lanes
     return [("w", PtrType(s.w.tensor.dtype), s.w), ("wpack", F32PTR, Scratch(s.taps * s.group_inputs * width * 4))]
 
@@ -169,14 +174,16 @@ def constant_bias(s: ConvShape) -> np.ndarray | None:
     return None if s.b is None or s.b.data is None else s.b.data.astype(np.float32)
 
 
-def bias_operand(ctx: LowerContext, s: ConvShape) -> NamedOperand:
-    """The accumulators' start: the bias, or zeros for one panel."""
+def bias_operand(ctx: LowerContext, s: ConvShape, sums: DType = F32) -> NamedOperand:
+    """The start of accumulators of a type: the bias, or zeros for one panel."""
+    pointer = PtrType(sums)
     if s.b is None:
-        return "bias", F32PTR, ctx.weights.add(np.zeros(4 * ctx.lanes, np.float32))
+        return "bias", pointer, ctx.weights.add(np.zeros(4 * ctx.lanes, sums.numpy))
     if s.b.data is None or s.b.producer is not None:
-        return "bias", F32PTR, s.b
-    nelements = padded_columns(s.groups * s.group_outputs, ctx.lanes)
-    return "bias", F32PTR, ctx.weights.add(pad_vector(s.b.data.astype(np.float32), nelements))
+        return "bias", pointer, s.b
+    bias = np.zeros(padded_columns(s.groups * s.group_outputs, ctx.lanes), sums.numpy)
+    bias[: s.b.data.size] = s.b.data.reshape(-1)
+    return "bias", pointer, ctx.weights.add(bias)
 
 
 def emit_panel(

@@ -12,12 +12,16 @@ from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
 from ....ir.ops.contraction import Gemm, IntegralMatMul
+from ....ir.ops.widening import WideningMatMul
 from ....ir.types import F32
 from .strassen import counts as strassen
 
 LANES = 16  # f32 elements of the widest vectors
 TILE_ROWS = 6  # rows of the usual register tile
 PANEL = 64  # columns of a panel
+# Multiply-adds of i16 by i8 in the time of one of f32: 1.5 to 1.6 in products of 192 and 196 rows, 1.3 to 1.6 in
+# convolutions (`docs/data-types.md`); two on CPUs that add products in the same instruction
+WIDENING_SPEED = 1.5
 
 
 def product_items(outer: int, rows: int, columns: int) -> int:
@@ -68,9 +72,16 @@ def _may_be_rounded(cost: Cost, node: Node, sizes: Sizes) -> bool:
     return constant and single and cost.kind == "matmul" and not isinstance(node.op, IntegralMatMul)
 
 
+def widened(cost: Cost, tail_flops: float) -> Cost:
+    """Products of whole numbers, two in an instruction."""
+    return replace(cost, kernel_flops=(cost.arithmetic - tail_flops) / WIDENING_SPEED + tail_flops)
+
+
 def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
     columns = _columns(node, sizes)
     whole = padded(cost, columns, tail_flops)
+    if isinstance(node.op, WideningMatMul):
+        return widened(whole, tail_flops)
     if choice.rounded is not None and _may_be_rounded(cost, node, sizes):
         arithmetic = (whole.arithmetic - tail_flops) / choice.rounded.speed + tail_flops
         nbytes = cost.weight_nbytes * choice.rounded.nbytes / 4

@@ -139,14 +139,15 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
     pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element or is_interleaved(ctx, m, rows, p)
-    packed = PtrType(emitter.element)
+    pack_a = pack_a or (emitter.width > 1 and m.depth % emitter.width != 0)
+    packed, sums = PtrType(emitter.b_element), PtrType(emitter.sums)
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
     operands: list[tuple[str, PtrType, Operand]] = [
         ("a", PtrType(m.a.tensor.dtype), m.a),
-        ("bias", F32PTR, bias),
+        ("bias", sums, bias),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(p.partial_nbytes)),
-        ("apack", packed, Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
+        ("partial", sums, Scratch(p.partial_nbytes)),
+        ("apack", PtrType(emitter.element), Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
     ]
     if matrix is not None:
         operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
@@ -194,7 +195,7 @@ def addend_of(m: Matrices, columns: Dim) -> Addend | None:
 
 
 def row_pitch(p: Product) -> Dim:
-    """Elements between rows of A that are copied to scratch."""
+    """Steps of k between rows of A that are copied to scratch, of 4 bytes each."""
     return ceil_div(p.kc, p.lanes) * p.lanes
 
 
@@ -258,7 +259,7 @@ class MatMulEmitter:
         """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
         k, m, runs = self.k, self.m, self.rows.a_runs
         base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
-        pitch = k.index(row_pitch(self.p))
+        pitch = k.index(row_pitch(self.p) * emitter_of(self.p.input_type).width)
         single = len(runs) == 1
 
         def offset(r: KValue) -> KValue:
@@ -300,7 +301,7 @@ class MatMulEmitter:
         """A panel of B: packed, in the weights or now (to a place of `bpack`), or as it lies."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
-            return k.gep(k["b"], column * k.index(p.kc))
+            return k.gep(k["b"], column * k.index(p.kc * emitter_of(p.input_type).width))
         axis = m.column_axis
         assert axis is not None
         n_step = m.b_strides[axis]

@@ -169,7 +169,7 @@ class ProductEmitter:
     def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
         """One panel: blocks of K outside, tiles inside, partial sums between."""
         k, p, o = self.k, self.p, self.o
-        kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
+        kc, width, one, each = k.index(p.kc), kind.vectors * p.lanes, k.index(1), emitter_of(p.input_type).width
         rows = RowRange(outer, row0, count)
         if p.one_k_block:
             start = self.block_of_a(k.index(0), count)
@@ -199,7 +199,7 @@ class ProductEmitter:
                 Step(
                     self.block_of_a(c0, count),
                     k.gep(o.table, t0 * k.index(p.row_block)),
-                    k.gep(b, (t0 * kc + c0) * (width if o.b_pitch is None else o.b_pitch)),
+                    k.gep(b, (t0 * kc + c0) * (each * width if o.b_pitch is None else o.b_pitch)),
                     taps,
                     steps,
                     k.cast(i == 0, n.dtype),
@@ -226,7 +226,9 @@ class ProductEmitter:
 
     def start_of_a(self, first: KValue) -> KValue:
         """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
-        return self.o.a if self.p.indexed else self.k.gep(self.o.a, first + self.shift)
+        if self.p.indexed:
+            return self.o.a
+        return self.k.gep(self.o.a, first * emitter_of(self.p.input_type).width + self.shift)
 
     def tiles(self, rows: RowRange, kind: PanelKind, column: KValue, step: Step) -> None:
         """All row tiles of a block."""
@@ -304,7 +306,8 @@ class ProductEmitter:
             "zero": o.zero,
             "b_ahead": k.gep(
                 step.b,
-                step.taps * step.kc * width + k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared)),
+                step.taps * step.kc * (width * shape.emitter.width)
+                + k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared * shape.emitter.width)),
             ),
             "table": k.gep(step.table, row),
             "b": step.b,

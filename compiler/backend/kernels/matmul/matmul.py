@@ -14,9 +14,11 @@ from .direct import DirectAlgorithm, ProductAlgorithm, ProductLayer, RoundedAlgo
 from .halves import HalvesAlgorithm
 from .plain import PlainAlgorithm
 from .shapes import matrices_of
+from .widening import WideningAlgorithm
 
 ALGORITHMS: tuple[ProductAlgorithm, ...] = (
     PlainAlgorithm(),
+    WideningAlgorithm(),
     RoundedAlgorithm(BF16),
     DirectAlgorithm(),
     HalvesAlgorithm(),

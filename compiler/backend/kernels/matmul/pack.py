@@ -42,17 +42,18 @@ def packed_panels(
     """
     groups, *depth, _ = source.shape
     depth[0] = ceil_div(depth[0], emitter.k_step) if order is None else len(order)
-    n_columns = sum(static(kind.count) * kind.vectors * lanes for kind in kinds)
+    each = lanes * emitter.width
+    n_columns = sum(static(kind.count) * kind.vectors * each for kind in kinds)
 
     def fill(place: np.ndarray) -> None:
-        for target, first in panels_of(place, depth, kinds, lanes):
+        for target, first in panels_of(place, depth, kinds, each):
             columns = source[..., first:]
             if order is None:
                 _fill_steps(target, columns, emitter)
             for at, index in enumerate(order or ()):
                 _fill(target[:, at], columns[:, index])
 
-    element = emitter.element.numpy
+    element = emitter.b_element.numpy
     assert element is not None
     return ctx.weights.make((groups, math.prod(depth) * n_columns), element, fill)
 
@@ -75,7 +76,7 @@ def _fill_steps(target: np.ndarray, source: np.ndarray, emitter: Emitter) -> Non
     if emitter.k_step == 1:
         _fill(target, source)
         return
-    count, width = target.shape[-2:]
+    count, width = target.shape[-2], target.shape[-1] // emitter.width
     source = source[..., : count * width]
     by_column = abs(source.strides[-1]) > abs(source.strides[1])
     unit = source[:, :, :width] if by_column else source[:, : emitter.k_step]
@@ -112,7 +113,8 @@ def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int, emitte
     """A function that writes dst[r · pitch + c] = scale · src[r · row_stride + c · column_stride] as f32.
 
     For c in [columns, fill) it writes zeros; dst may be written up to the next multiple of `lanes` columns. Of tiles
-    that take several inputs in a step, each element of dst holds as many columns, and `pitch` counts elements.
+    that take several inputs in a step, each element of dst holds as many columns, and `pitch` counts elements; those of
+    whole numbers take columns as they are, one behind the other.
 
     Args:
         mode: "rows" (column_stride is 1), "panel" (likewise, few columns of rows that are far apart),
@@ -137,7 +139,8 @@ def copy_function(ctx: LowerContext, dtype: DType, mode: str, lanes: int, emitte
 
 
 def _by_rows(k: Builder, lanes: int, mode: str, emitter: Emitter) -> None:
-    scale, step = k.splat(k["scale"], lanes), lanes * emitter.k_step
+    step, real = lanes * emitter.k_step, emitter.source.is_float
+    scale = k.splat(k["scale"], lanes)
 
     def row(r: KValue, _: list[KValue]) -> None:
         source = k.gep(k["src"], r * k["row_stride"])
@@ -151,14 +154,14 @@ def _by_rows(k: Builder, lanes: int, mode: str, emitter: Emitter) -> None:
                 return load(k, source, c, lanes, mask)
             stride = k["column_stride"]
             index = k.splat(c * stride, lanes) + k.ramp(lanes) * k.splat(stride, lanes)
-            return k.cast(k.gather(source, index, mask), F32)
+            return k.cast(k.gather(source, index, mask), emitter.source)
 
         def put(c: KValue, is_whole: bool) -> None:
-            place = at + k.udiv(c, emitter.k_step)
+            place = at + k.udiv(c, emitter.k_step) * emitter.width
             parts = []
             for first in (c + part * lanes for part in range(emitter.k_step)):
                 mask = None if is_whole else k.tail_mask(k["columns"] - first, lanes)
-                parts.append(get(first, mask) * scale)
+                parts.append(get(first, mask) * scale if real else get(first, mask))
             k.store(k["dst"], place, emitter.pack(k, parts))
 
         k.for_(0, whole, step, [], lambda c, _: put(c, True))

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....ir.types import F32, Dim
-from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
+from ....ir.types import Dim
+from ....kernel_ir.builder import I64PTR, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ...microkernels.emitter import SINGLE, Emitter
 from ..tail import Tail
@@ -86,15 +86,16 @@ def best_unroll(depth: Dim) -> tuple[int, bool]:
 
 def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
     """Names and types of the parameters, in order. All offsets and strides count elements."""
-    element = PtrType(shape.emitter.element)
+    element, sums = PtrType(shape.emitter.element), PtrType(shape.emitter.sums)
+    b_element = PtrType(shape.emitter.b_element)
     pointers: list[tuple[str, KType | PtrType]] = [
         ("a", element),
         ("zero", element),
         ("table", I64PTR),
-        ("b", element),
-        ("b_ahead", element),
-        ("bias", F32PTR),
-        ("partial", F32PTR),
+        ("b", b_element),
+        ("b_ahead", b_element),
+        ("bias", sums),
+        ("partial", sums),
     ]
     if shape.indexed:
         pointers.append(("koff", I64PTR))
@@ -160,23 +161,25 @@ def one_tap(
     masks: list[KValue | None],
 ) -> list[KValue]:
     """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
-    lanes, kc, packed = shape.lanes, k["kc"], shape.b_pitch is None
+    lanes, kc, packed, each = shape.lanes, k["kc"], shape.b_pitch is None, shape.emitter.width
     pitch = shape.width if shape.b_pitch is None else shape.b_pitch
+    line = LINE * 32 // shape.emitter.b_element.bits
     a = rows_of_a(k, shape, tile, tap)
-    b = k.gep(k["b"], (panel + tap) * kc * pitch)
-    ahead = k.gep(a[-1], kc)  # where the next tile's rows are, if rows follow each other in memory
-    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared))
+    b = k.gep(k["b"], (panel + tap) * kc * (pitch * each))
+    ahead = k.gep(a[-1], kc * each)  # where the next tile's rows are, if rows follow each other in memory
+    b_ahead = k.gep(k["b_ahead"], (tile * k["taps"] + tap) * kc * (shape.width // shape.shared * each))
 
     def step(kk: KValue, carried: list[KValue]) -> list[KValue]:
-        places = [kk * pitch + j * lanes for j in range(shape.vectors)]
+        places = [kk * (pitch * each) + j * lanes * each for j in range(shape.vectors)]
+        load = shape.emitter.columns
         if packed:
-            columns = [k.load(b, place, lanes, align=4 * lanes) for place in places]
+            columns = [load(k, b, place, lanes, None, 4 * lanes) for place in places]
         else:
-            columns = [k.load(b, place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
-        at = k.load(k["koff"], kk) if shape.indexed else kk * shape.rows if shape.interleaved else kk
+            columns = [load(k, b, place, lanes, mask, None) for place, mask in zip(places, masks, strict=True)]
+        at = k.load(k["koff"], kk) if shape.indexed else kk * shape.rows if shape.interleaved else kk * each
         out = []
         for i in range(shape.rows):
-            value = k.splat(k.load(a[i], at), lanes)
+            value = shape.emitter.splat(k, a[i], at, lanes)
             for j, column in enumerate(columns):
                 c = carried[i * shape.vectors + j]
                 out.append(shape.emitter.multiply_add(k, value, column, c, shape.fma))
@@ -190,8 +193,9 @@ def one_tap(
             for u in range(shape.unroll):
                 for at in range(0, shape.width, LINE):
                     k.prefetch(b, (kk + (u + STEPS_AHEAD)) * pitch + at)
-        for at in range(0, shape.width * shape.unroll // shape.shared if packed and shape.rows > 2 else 0, LINE):
-            k.prefetch(b_ahead, kk * (shape.width // shape.shared) + at, level=2)
+        asked = shape.width * shape.unroll // shape.shared * each if packed and shape.rows > 2 else 0
+        for at in range(0, asked, line):
+            k.prefetch(b_ahead, kk * (shape.width // shape.shared * each) + at, level=2)
         if ask is not None:
             ask(tap * kc + kk)
         for u in range(shape.unroll):
@@ -227,7 +231,7 @@ def _finish(
             for i in range(shape.rows):
                 tail.apply(k, row + step * i, column + j * lanes, acc[i * shape.vectors + j], masks[j])
         return
-    buffer = k.alloca(F32, shape.rows * shape.width)
+    buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
     for n, value in enumerate(acc):
         k.store(buffer, n * lanes, value, align=64)
 

@@ -13,11 +13,13 @@ V and M keep the points of a tile together, so that the transforms stay within a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
-from .....kernel_ir.builder import F32, F32PTR, Builder, KValue
-from .....kernel_ir.loops import INDEX, KFunc
+from .....kernel_ir.builder import Builder, KValue
+from .....kernel_ir.loops import INDEX, KFunc, PtrType
 from ....fusion import Epilogue, Fusion
 from ....lowering import LowerContext
+from ....microkernels.emitter import SINGLE, Emitter
 from ...nest import decode
 from ...tail import tail_of
 from ..weights import ConvShape
@@ -28,36 +30,39 @@ from .weights import ComputedWeights
 from .windows import WindowAxis, Windows
 
 
-def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> KFunc:
+def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int, emitter: Emitter = SINGLE) -> KFunc:
     """C[row, width] = A[row, depth] · B[depth, width] for `count` rows `a_stride` and `c_stride` apart.
 
     Args:
         rows, vectors: of the register tile. lines: of the panel after B to ask for while UNROLL steps run.
+        emitter: of the tile, whose steps `depth` counts.
     """
-    key = ("winograd_product", rows, vectors, lines, ctx.lanes)
+    key = ("winograd_product", rows, vectors, lines, ctx.lanes, emitter)
     if key in ctx.functions:
         return ctx.functions[key]
-    lanes, width = ctx.lanes, vectors * ctx.lanes
-    pointers = [(n, F32PTR) for n in ("a", "b", "c", "b_ahead")]
+    lanes, width, each = ctx.lanes, vectors * ctx.lanes, emitter.width
+    elements = {"a": emitter.element, "b": emitter.b_element, "c": emitter.sums, "b_ahead": emitter.b_element}
+    pointers = [(n, PtrType(element)) for n, element in elements.items()]
     numbers = ("a_stride", "c_stride", "depth", "count")
     k = Builder(f"winograd_product{vectors}_{lines}", [*pointers, *((n, INDEX) for n in numbers)], inline="never")
-    zero = k.splat(k.const(0.0, F32), lanes)
+    zero = k.splat(k.const(0, emitter.sums), lanes)
 
     def tile(first: KValue, number: KValue, n: int) -> None:
-        ahead = k.gep(k["b_ahead"], number * k["depth"] * (lines * (LINE // UNROLL)))
+        ahead = k.gep(k["b_ahead"], number * k["depth"] * (lines * (LINE // UNROLL) * each))
         starts = [k.gep(k["a"], (first + i) * k["a_stride"]) for i in range(n)]
 
         def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
-            b = [k.load(k["b"], kk * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
+            places = [kk * (width * each) + j * lanes * each for j in range(vectors)]
+            b = [emitter.columns(k, k["b"], at, lanes, None, 4 * lanes) for at in places]
             out = []
             for i in range(n):
-                a = k.splat(k.load(starts[i], kk), lanes)
-                out += [k.fma(a, b[j], acc[i * vectors + j]) for j in range(vectors)]
+                a = emitter.splat(k, starts[i], kk * each, lanes)
+                out += [emitter.multiply_add(k, a, b[j], acc[i * vectors + j], True) for j in range(vectors)]
             return out
 
         def several(kk: KValue, acc: list[KValue]) -> list[KValue]:
             for line in range(lines):
-                k.prefetch(ahead, kk * (lines * (LINE // UNROLL)) + line * LINE, level=2)
+                k.prefetch(ahead, kk * (lines * (LINE // UNROLL) * each) + line * LINE * each, level=2)
             for u in range(UNROLL):
                 acc = step(kk + u, acc)
             return acc
@@ -74,7 +79,13 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int) -> 
 
 
 class WinogradKernel:
-    """Writes one layer's kernel; parameters x, bias, zero, v, m, those of the weights and the fusion's."""
+    """Writes one layer's kernel; parameters x, bias, zero, v, m, those of the weights and the fusion's.
+
+    Attributes:
+        emitter: of the products' tiles.
+    """
+
+    emitter: ClassVar[Emitter] = SINGLE
 
     def __init__(self, ctx: LowerContext, k: Builder, fusion: Fusion, s: ConvShape, p: Plan) -> None:
         self.ctx, self.k, self.s, self.p = ctx, k, s, p
@@ -83,7 +94,7 @@ class WinogradKernel:
         self.heavy, self.kinds = tail.heavy, tail.kinds
         self.images = s.x.tensor.dims[0]
         self.total = k.index(self.images * p.per_image)
-        self.buffer = k.alloca(F32, p.axes[0].outputs * p.axes[1].outputs * p.lanes)
+        self.buffer = k.alloca(self.emitter.sums, p.axes[0].outputs * p.axes[1].outputs * p.lanes)
 
     def emit(self) -> None:
         """All work items [begin, end)."""
@@ -116,7 +127,8 @@ class WinogradKernel:
         axes = [WindowAxis(axis.inputs, axis.outputs * axis.stride, pad,
                            [(phase.first, axis.stride, phase.bt) for phase in axis.phases])
                 for axis, pad in zip(p.axes, s.geometry.pads_begin, strict=True) if isinstance(pad, int)]  # fmt: skip
-        windows = Windows(k, "x", "zero", s.x.tensor.strides, s.geometry.input, (axes[0], axes[1]), p.lanes)
+        windows = Windows(k, "x", "zero", s.x.tensor.strides, s.geometry.input, (axes[0], axes[1]),
+                          p.lanes * self.emitter.width)
 
         def tile(t: KValue, _: list[KValue]) -> None:
             target = k.gep(k["v"], t * (p.points * s.group_inputs))
@@ -132,14 +144,15 @@ class WinogradKernel:
         k, p, depth = self.k, self.p, self.s.group_inputs
         size = depth * p.width
         weights = self.computed.of_panel(panel) if self.computed else k.gep(k["u"], panel * (p.points * size))
-        function = product_function(self.ctx, p.rows, p.vectors, p.lines_ahead(depth, self.ctx.target.l2_nbytes))
+        steps, l2_nbytes = depth // self.emitter.k_step, self.ctx.target.l2_nbytes
+        function = product_function(self.ctx, p.rows, p.vectors, p.lines_ahead(steps, l2_nbytes), self.emitter)
 
         def one_point(point: KValue, _: list[KValue]) -> None:
             low, high = (k.udiv(number * count, p.points) for number in (point, point + 1))
             k.for_(low, high, 1, [], lambda t, _: self._ahead(first + t, first + count + t, panel))
             u = k.gep(weights, point * size)
             k.call(function, [k.gep(k["v"], point * depth), u, k.gep(k["m"], point * p.width), k.gep(u, size),
-                              p.points * depth, p.points * p.width, depth, count])  # fmt: skip
+                              p.points * depth, p.points * p.width, steps, count])  # fmt: skip
 
         k.for_(0, p.points, 1, [], one_point)
 
@@ -191,7 +204,7 @@ class WinogradKernel:
             def vector(c: KValue, _: list[KValue]) -> None:
                 column = panel * p.width + c
                 bias = k.load(k["bias"], column, p.lanes)
-                finish(column, [[value + bias for value in row] for row in self._outputs_of(source, c)])
+                finish(column, [[self.begun(value, bias) for value in row] for row in self._outputs_of(source, c)])
 
             k.for_(0, valid, p.lanes, [], vector)
 
@@ -218,6 +231,10 @@ class WinogradKernel:
         else:
             whole = (h + rows.outputs <= out_h) & (w + columns.outputs <= out_w)
             k.if_(whole, lambda: vectors(straight), lambda: vectors(buffered))
+
+    def begun(self, value: KValue, bias: KValue) -> KValue:
+        """An output with its bias."""
+        return value + bias
 
     def _outputs_of(self, source: KValue, c: KValue) -> list[list[KValue]]:
         """Aᵀ M A of one tile and vector of channels."""

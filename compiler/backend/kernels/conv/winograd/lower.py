@@ -82,10 +82,10 @@ def _holds(s: ConvShape) -> bool:
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
     """The pairs of axis algorithms that save multiplications and keep the error bound."""
-    return [_axes(s, algorithm) for algorithm in counts.algorithms(_layers(s, ALONE)[0])]
+    return [_axes(s, algorithm) for algorithm in counts.algorithms(layers_of(s, ALONE)[0])]
 
 
-def _layers(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
+def layers_of(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
     """With each of the numbers of images that the layer is chosen for."""
     (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
     height, width = (size_hint(d) for d in s.geometry.output)
@@ -142,7 +142,7 @@ class WinogradAlgorithm(ConvAlgorithm):
     def variants(self, ctx: LowerContext, layer: ConvLayer) -> list[ConvAlgorithm]:
         """The best tiles, best first; then the first of them in blocks of other lengths for other caches."""
         s = layer.shape
-        layers, pace = _layers(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
+        layers, pace = layers_of(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
         direct = counts.most_cycles(layers, ctx.lanes, pace) / counts.MAX_SHARE
         ranked = counts.ranked(layers, ctx.lanes, pace)
         shares = [(cycles / direct, _axes(s, algorithm)) for cycles, algorithm in ranked]
@@ -188,7 +188,7 @@ def plan(ctx: LowerContext, s: ConvShape, axes: tuple[Axis, Axis]) -> Plan:
     vectors, panels = panels_of(s.group_outputs, target)
     tiles = (ceil_div(s.geometry.output[0], axes[0].outputs), ceil_div(s.geometry.output[1], axes[1].outputs))
     algorithm = counts.Algorithm((axes[0].outputs, axes[1].outputs), (axes[0].points, axes[1].points))
-    block = counts.block_tiles(tuple(_layers(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
+    block = counts.block_tiles(tuple(layers_of(s, ctx.calls)), algorithm, lanes, counts.pace_of(ctx.machine, lanes))
     return Plan(axes, tiles, block, vectors, lanes, tallest_tile(target, vectors), panels)
 
 

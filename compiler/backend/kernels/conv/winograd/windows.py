@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from .....ir.types import Dim
-from .....kernel_ir.builder import F32, Builder, KValue
+from .....kernel_ir.builder import Builder, KValue
 from .axes import Matrix, emit_product
 
 Store = Callable[[int, KValue, KValue], None]
@@ -71,7 +71,7 @@ class Windows:
     ) -> None:  # fmt: skip
         """The transform of one vector of channels."""
         k = self.k
-        zero, point = k.splat(k.const(0.0, F32), self.lanes), 0
+        zero, point = k.splat(k.const(0, k[self.image].dtype), self.lanes), 0
         for top, down, high in self.axes[0].parts:
             for left, right, wide in self.axes[1].parts:
 

@@ -1,0 +1,115 @@
+"""Winograd's F(2, 3) × F(2, 3) of whole numbers: exact, with 16 multiplications where the direct sum takes 36.
+
+Bᵀ has whole coefficients, rows of G and with them U = G g Gᵀ are halves: 4·U is whole, and so is 4 times the result,
+which is shifted right. With |x| <= 255 (bytes less a zero point) and |w| <= 255
+
+    |Bᵀ d B| <= 4 · 255 = 1,020      |4·U| <= 9 · 255 = 2,295        both are i16
+    |4·y| <= 4 · 255 · Σ|w| of an output channel                      must be below 2^31 (`holds`)
+
+Sums on the way are modulo 2^32, so that no other bound is needed: whatever they pass through, 4·y comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .....ir.ops.widening import WideningConv
+from .....ir.types import I16
+from .....kernel_ir.builder import KValue
+from .....kernel_ir.loops import KFunc, PtrType
+from ....lowering import KernelCall, LowerContext, Scratch
+from ....microkernels.table import emitter_of, tallest_tile
+from ...matmul.blocking import static
+from ..layer import ConvAlgorithm, ConvLayer
+from ..weights import ConvShape, NamedOperand
+from . import counts
+from .axes import axis_algorithm
+from .emit import WinogradKernel
+from .lower import layers_of, plan
+from .plan import Plan
+from .weights import transform_weights
+
+AXIS = axis_algorithm(2, 3)
+TILE = counts.Algorithm((2, 2), (4, 4))
+MAX_SHARE = 0.7  # of the direct convolution's cycles: the transformed weights are 3.6 bytes each
+GREATEST = 255  # of activations
+
+
+class WholeKernel(WinogradKernel):
+    """The loops of whole numbers."""
+
+    emitter = emitter_of(I16)
+
+    def begun(self, value: KValue, bias: KValue) -> KValue:
+        return (value >> 2) + bias
+
+
+class WholeWinogradAlgorithm(ConvAlgorithm):
+    """3 × 3 taps of stride 1, whole vectors of channels, constant weights."""
+
+    name = "widening-winograd2x2"
+    max_share, measured_share = MAX_SHARE, 1.0
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        s, g = layer.shape, layer.shape.geometry
+        if not isinstance(layer.fusion.root.op, WideningConv) or not s.constant or s.groups > 1:
+            return False
+        if (g.kernel, g.strides, g.dilations) != ((3, 3), (1, 1), (1, 1)):
+            return False
+        lies = s.channels_last_input and s.y.axis_order == s.last_order
+        whole = s.group_inputs % (2 * ctx.lanes) == 0 and s.group_outputs % ctx.lanes == 0
+        return lies and whole and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end)) and holds(s)
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        """As of f32: products and what is direct take alike less of the time, and transforms of i16, too."""
+        layers, pace = layers_of(layer.shape, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
+        direct = counts.most_cycles(layers, ctx.lanes, pace) / counts.MAX_SHARE
+        return counts.cycles(layers, TILE, ctx.lanes, pace) / direct
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return _lower(ctx, layer)
+
+
+def holds(s: ConvShape) -> bool:
+    """Whether four times any output is an i32."""
+    assert s.w.data is not None
+    heaviest = np.abs(s.w.data.astype(np.int64)).reshape(len(s.w.data), -1).sum(axis=1).max(initial=0)
+    return 4 * GREATEST * int(heaviest) < 2**31
+
+
+def _lower(ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+    fusion, s = layer.fusion, layer.shape
+    p = plan(ctx, s, (AXIS, AXIS))
+    p = replace(p, rows=tallest_tile(ctx.target, p.vectors, I16))
+    emitter, width = WholeKernel.emitter, p.panels * p.width
+    bias = np.zeros(width, np.int32)
+    if s.b is not None and s.b.data is not None:
+        bias[: s.b.data.size] = s.b.data
+    zeros = np.zeros(AXIS.inputs * static(s.x.tensor.pitch), np.int16)
+    shorts, sums = PtrType(emitter.element), PtrType(emitter.sums)
+    shape = (p.panels, p.points, s.group_inputs // 2, 2 * p.width)
+    named: list[NamedOperand] = [
+        ("x", shorts, s.x), ("bias", sums, ctx.weights.add(bias)), ("zero", shorts, ctx.weights.add(zeros)),
+        ("v", shorts, Scratch(2 * p.points * p.block * s.group_inputs)),
+        ("m", sums, Scratch(4 * p.points * p.block * p.width)),
+        ("u", shorts, ctx.weights.make(shape, np.int16, lambda place: _transform(s, p, place))),
+    ]  # fmt: skip
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in named] + fusion.params())
+        WholeKernel(ctx, k, fusion, s, p).emit()
+        return k.func
+
+    func = ctx.function("winograd", fusion.node, build, p)
+    return KernelCall(func, (*(o for _, _, o in named), *fusion.operands()), p.work(s.x.tensor.dims[0]))
+
+
+def _transform(s: ConvShape, p: Plan, result: np.ndarray) -> None:
+    """4·G g Gᵀ in pairs of input channels, into `result`."""
+    assert s.w.data is not None
+    u = np.zeros((p.panels, p.points, s.group_inputs, p.width), np.float32)
+    transform_weights(s.w.data, p, u)
+    pairs = (4 * u).reshape(p.panels, p.points, -1, 2, p.width).swapaxes(-1, -2)
+    result[:] = pairs.reshape(result.shape)

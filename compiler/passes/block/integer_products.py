@@ -1,0 +1,178 @@
+"""Products of dequantised operands become products of whole numbers, which are exact, and one scale.
+
+    (a - za)·sa ⊗ (w - zw)·sw = ((a - za) ⊗ (w - zw)) · (sa·sw),   ⊗ a sum of products
+
+Owns which products those are, and where their scales go. What follows (a bias, an activation, QuantizeLinear) stays as
+it is and is computed in f32 from the sums: results differ from the model's by f32's roundings alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.base import Movement
+from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.quantised_products import narrowed, shortened, takes_pairs
+from ...ir.ops.quantization import DequantizeLinear
+from ...ir.ops.shape import Transpose
+from ...ir.types import F32, I8, I32, U8
+from ..base import BlockPass
+from ..rewrite import Rewriter
+
+BYTES = (I8, U8)
+LEAST, MOST = 2.0**-100, 2.0**90  # of a product's scale: sums below 2^31 times it are neither denormal nor infinite
+SAME_SCALE = 2.0**-21  # relative distance within which a bias is in units of the products
+
+
+@dataclass(frozen=True)
+class Dequantised:
+    """(q - zero) · scale, one scale or one for each index of `axis`; a constant scale, in f64."""
+
+    q: Value
+    scale: np.ndarray
+    zero: Value | None
+    axis: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is one scale and one zero point."""
+        return self.scale.size == 1
+
+
+@dataclass(frozen=True)
+class IntegerProducts(BlockPass):
+    """Conv, MatMul and Gemm of dequantised bytes by dequantised constants are computed in integers.
+
+    before: %1 = DequantizeLinear(%q, %s, %z); %2 = DequantizeLinear(%w, %t); %3 = MatMul(%1, %2)
+    after:  %1 = parax::WideningMatMul(%q - %z, %w); %3 = %1 · (%s · %t)
+    """
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        changed = False
+        for node in graph.nodes_in_order():
+            if type(node.op) in (Conv, MatMul, Gemm):
+                changed |= _rewritten(node, rw)
+        return changed
+
+
+def _rewritten(node: Node, rw: Rewriter) -> bool:
+    views, x = _views(node.inputs[0])
+    a, w = dequantised(x), _weights(node.inputs[1])
+    if a is None or w is None or a.q.tensor.dtype not in BYTES or w.q.tensor.dtype not in BYTES:
+        return rw.no_match("not both operands are dequantised bytes", node)
+    axis = _output_axis(node)
+    if not a.is_whole or axis is None or not (w.is_whole or w.axis % w.q.tensor.rank == axis):
+        return rw.no_match("scales differ along a contracted axis, or it has no constant weights of whole pairs", node)
+    weights = narrowed(w.q, w.zero if w.is_whole else _along(rw.before(node), w, axis))
+    scale = np.ravel(a.scale * w.scale)
+    if weights is None or not weights.size or not np.all((scale >= LEAST) & (scale <= MOST)):
+        return rw.no_match("the weights are computed, or their scales no usual ones", node)
+    g = rw.before(node)
+    product = _convolution if isinstance(node.op, Conv) else _matrix
+    short = shortened(g, a.q, a.zero)
+    for view in reversed(views):
+        short = g.add(view.op, [short, *view.inputs[1:]])
+    rw.replace(node, product(g, node, short, weights, scale))
+    return True
+
+
+def _views(v: Value | None) -> tuple[list[Node], Value | None]:
+    """Reshapes and transposes above a value, nearest first, and what they view: one scale is that of all elements."""
+    chain: list[Node] = []
+    while v is not None and (node := v.producer) is not None and _is_view(node):
+        chain.append(node)
+        v = node.inputs[0]
+    return chain, v
+
+
+def _is_view(node: Node) -> bool:
+    moves = isinstance(node.op, Transpose) or (isinstance(node.op, Movement) and node.op.is_view)
+    return moves and len(node.outputs) == 1 and all(v.is_constant for v in node.operands[1:])
+
+
+def _weights(v: Value | None) -> Dequantised | None:
+    """What dequantises constants, transposed before they are multiplied or not."""
+    made = v.producer if v is not None else None
+    if made is None or not isinstance(made.op, Transpose):
+        return dequantised(v)
+    found = dequantised(made.inputs[0])
+    if found is None or found.q.data is None:
+        return found
+    perm = made.op.perm or tuple(reversed(range(found.q.data.ndim)))
+    turned = _constant(made, np.ascontiguousarray(found.q.data.transpose(perm)))
+    return replace(found, q=turned, axis=perm.index(found.axis % len(perm)))
+
+
+def _constant(node: Node, array: np.ndarray) -> Value:
+    """A constant of the node's graph."""
+    assert node.graph is not None
+    return node.graph.add_constant(array)
+
+
+def dequantised(v: Value | None) -> Dequantised | None:
+    """What a DequantizeLinear to f32 by constant scales gives; None: anything else."""
+    node = v.producer if v is not None else None
+    if node is None or not isinstance(node.op, DequantizeLinear) or node.output.tensor.dtype != F32:
+        return None
+    q, scale, *rest = node.inputs
+    zero = rest[0] if rest else None
+    assert q is not None and scale is not None
+    if node.op.block_size or scale.data is None or (zero is not None and zero.data is None):
+        return None
+    if zero is not None and zero.data is not None and zero.tensor.dims == (1,):
+        zero = _constant(node, zero.data.reshape(()))
+    return Dequantised(q, scale.data.astype(np.float64), zero, node.op.axis)
+
+
+def _along(g: GraphBuilder, w: Dequantised, axis: int) -> Value | None:
+    """Zero points along an axis, shaped to broadcast against the weights."""
+    if w.zero is None or w.zero.data is None or not w.zero.tensor.rank:
+        return w.zero
+    return g.const(w.zero.data.reshape([-1] + [1] * (w.q.tensor.rank - 1 - axis)))
+
+
+def _output_axis(node: Node) -> int | None:
+    """The axis of the weights that the result has; None where a kernel of whole numbers does not serve the product."""
+    op, w = node.op, node.operands[1].tensor
+    if isinstance(op, Conv):
+        return 0 if takes_pairs(op.group, w) else None
+    if w.rank != 2 or not w.is_static or (isinstance(op, Gemm) and op.transA):
+        return None
+    return 0 if isinstance(op, Gemm) and op.transB else 1
+
+
+def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray) -> Value:
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    shape = (-1, *[1] * (w.ndim - 2))
+    start = _in_units(bias, scale)
+    y: Value = g.WideningConv(x, g.const(w), None if start is None else g.const(start), **node.op.attributes())
+    y = g.Mul(g.Cast(y, to=F32), scale.astype(np.float32).reshape(shape if scale.size > 1 else ()))
+    return y if bias is None or start is not None else g.Add(y, g.Reshape(bias, np.array(shape, np.int64)))
+
+
+def _in_units(bias: Value | None, scale: np.ndarray) -> np.ndarray | None:
+    """A constant bias that is dequantised by the products' scales, as whole numbers."""
+    made = dequantised(bias)
+    if made is None or made.q.tensor.dtype != I32 or made.q.data is None:
+        return None
+    if made.zero is not None and made.zero.data is not None and made.zero.data.any():
+        return None
+    near = np.allclose(made.scale, scale if scale.size == 1 or made.scale.size > 1 else -1, rtol=SAME_SCALE, atol=0)
+    return np.asarray(made.q.data) if near else None
+
+
+def _matrix(g: GraphBuilder, node: Node, a: Value, w: np.ndarray, scale: np.ndarray) -> Value:
+    op, c = node.op, node.inputs[2] if len(node.inputs) > 2 else None
+    alpha, beta = (op.alpha, op.beta) if isinstance(op, Gemm) else (1.0, 1.0)
+    if isinstance(op, Gemm) and op.transB:
+        w = np.ascontiguousarray(w.T)
+    factor = (scale * alpha).astype(np.float32)
+    y: Value = g.Mul(g.Cast(g.WideningMatMul(a, g.const(w)), to=F32), factor if factor.size > 1 else factor.reshape(()))
+    if c is None or not beta:
+        return y
+    return g.Add(y, c if beta == 1 else g.Mul(c, beta))

@@ -1,0 +1,135 @@
+"""Dequantised products become products of whole numbers: the graph, the scales, and what is left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.verify import verify
+from parax.compiler.passes.block.integer_products import IntegerProducts
+from parax.compiler.passes.rewrite import Rewriter
+from passes.check import check_pass
+
+CONSTANTS = """%s = const f32[] 0.5
+%z = const u8[] 100
+%ws = const f32[4] [0.25, 0.5, 1, 2]
+%wz = const i8[4] [0, 1, -1, 2]
+%one = const f32[] 0.25
+"""
+X = "%1 = DequantizeLinear(%x, %s, %z)\n"
+W = np.random.default_rng(0).integers(-100, 100, (6, 4)).astype(np.int8)
+FILTERS = np.random.default_rng(1).integers(-100, 100, (4, 8, 3, 3)).astype(np.int8)
+
+
+def rewritten(text: str, **data: np.ndarray) -> list[str]:
+    """The operators of the graph behind the pass."""
+    graph = parse_graph(text, data)
+    assert IntegerProducts().run(graph, Rewriter(graph))
+    verify(graph)
+    return [node.op.name for node in graph if not node.op.name.startswith("Dequantize")]
+
+
+def refused(text: str, reason: str, **data: np.ndarray) -> None:
+    check_pass(IntegerProducts(), text, None, refuses=reason, data=data, evaluate=False)
+
+
+def matrix(body: str, dtype: str = "u8") -> str:
+    return f'graph @g(%x: {dtype}[N,6]) {{\n{CONSTANTS}%w = const i8[6,4] "w"\n{X}{body}\nreturn %y\n}}'
+
+
+def image(body: str, filters: str = "4,8,3,3") -> str:
+    channels = 8 if filters == "4,8,3,3" else int(filters.split(",")[1]) * (2 if "group" in body else 1)
+    return f'graph @g(%x: u8[N,{channels},5,5]) {{\n{CONSTANTS}%w = const i8[{filters}] "w"\n{X}{body}\nreturn %y\n}}'
+
+
+DQ_COLUMNS = "%2 = DequantizeLinear(%w, %ws, %wz) {axis=1}\n"
+DQ_FILTERS = "%2 = DequantizeLinear(%w, %ws, %wz) {axis=0}\n"
+SHORT, SCALED = ["Cast", "Cast", "Sub"], ["Cast", "Mul"]
+
+
+def test_a_product_by_one_scale_a_column() -> None:
+    assert rewritten(matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)"), w=W) == [*SHORT, "WideningMatMul", *SCALED]
+
+
+def test_a_zero_point_of_zero_is_not_subtracted() -> None:
+    text = matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace("u8[] 100", "u8[] 0")
+    assert rewritten(text, w=W) == ["Cast", "WideningMatMul", *SCALED]
+
+
+@pytest.mark.parametrize("given", ["", "{alpha=0.5}", "{alpha=0.5, beta=3.0}"])
+def test_gemm_keeps_its_factors_and_its_addend(given: str) -> None:
+    body = DQ_COLUMNS + f"%y = Gemm(%1, %2, %ws) {given}"
+    added = ["Mul", "Add"] if "beta" in given else ["Add"]
+    assert rewritten(matrix(body), w=W) == [*SHORT, "WideningMatMul", *SCALED, *added]
+
+
+def test_transposed_weights_have_their_columns_along_axis_0() -> None:
+    text = matrix("%2 = DequantizeLinear(%w, %ws, %wz) {axis=0}\n%y = Gemm(%1, %2) {transB=1}").replace("[6,4]", "[4,6]")
+    assert rewritten(text, w=W.T.copy()) == [*SHORT, "WideningMatMul", *SCALED]
+
+
+def test_transposed_constants_are_transposed_at_once() -> None:
+    """Rows of the constants have a scale each, which are columns of the product."""
+    text = matrix("%2 = DequantizeLinear(%w, %ws, %wz) {axis=0}\n%3 = Transpose(%2) {perm=[1,0]}\n%y = MatMul(%1, %3)")
+    names = rewritten(text.replace("[6,4]", "[4,6]"), w=W.T.copy())
+    assert [name for name in names if name != "Transpose"] == [*SHORT, "WideningMatMul", *SCALED]
+
+
+def test_views_of_what_is_dequantised_are_of_whole_numbers() -> None:
+    body = "%3 = Flatten(%1)\n%2 = DequantizeLinear(%w, %ws, %wz) {axis=1}\n%y = MatMul(%3, %2)"
+    text = matrix(body).replace("%x: u8[N,6]", "%x: u8[N,2,3]")
+    assert [n for n in rewritten(text, w=W)][-5:] == ["Sub", "Flatten", "WideningMatMul", *SCALED]
+
+
+def test_a_convolution_and_its_bias_in_units_of_the_products() -> None:
+    """0.5 · (0.25, 0.5, 1, 2), and as i32."""
+    bias = "%b = const i32[4] [1, -2, 3, 4]\n%t = const f32[4] [0.125, 0.25, 0.5, 1]\n"
+    body = DQ_FILTERS + bias + "%3 = DequantizeLinear(%b, %t) {axis=0}\n%y = Conv(%1, %2, %3) {pads=[1,1,1,1]}"
+    assert rewritten(image(body), w=FILTERS) == [*SHORT, "WideningConv", *SCALED]
+    other = body.replace("0.125", "0.126")
+    assert rewritten(image(other), w=FILTERS) == [*SHORT, "WideningConv", *SCALED, "Reshape", "Add"]
+
+
+def test_weights_less_their_zero_points_are_i16_where_they_need_it() -> None:
+    text = matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace("const i8", "const u8")
+    graph = parse_graph(text.replace("[0, 1, -1, 2]", "[0, 1, 255, 2]"), {"w": W.view(np.uint8)})
+    IntegerProducts().run(graph, Rewriter(graph))
+    (product,) = (node for node in graph if node.op.name == "WideningMatMul")
+    assert product.operands[1].data.dtype == np.int16
+    np.testing.assert_array_equal(product.operands[1].data, W.view(np.uint8).astype(int) - [0, 1, 255, 2])
+
+
+REFUSED = {
+    "floats": (matrix("%2 = DequantizeLinear(%w, %one)\n%3 = Relu(%1)\n%y = MatMul(%3, %2)"), "not both operands"),
+    "rows of scales": (matrix("%2 = DequantizeLinear(%w, %v) {axis=0}\n%y = MatMul(%1, %2)").replace(
+        "%one =", "%v = const f32[6] [1, 2, 3, 4, 5, 6]\n%one ="), "along a contracted axis"),
+    "scales of the rows of A": (matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace(
+        "%s = const f32[] 0.5", "%s = const f32[6] [1, 2, 3, 4, 5, 6]").replace(", %z)", ")"), "along a contracted axis"),
+    "a transposed A": (matrix(DQ_COLUMNS + "%y = Gemm(%1, %2) {transA=1}").replace("[N,6]", "[6,3]"), "contracted axis"),
+    "scales that vanish": (matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace("[] 0.5", "[] 1e-36"), "no usual ones"),
+    "a scale of infinity": (matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace("[] 0.5", "[] inf"), "no usual ones"),
+    "a negative scale": (matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace("[] 0.5", "[] -0.5"), "no usual ones"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_products_that_stay(name: str) -> None:
+    text, reason = REFUSED[name]
+    refused(text, reason, w=W)
+
+
+@pytest.mark.parametrize("filters", ["4,6,3,3", "4,9,3,3"])
+def test_convolutions_of_few_or_odd_channels_stay(filters: str) -> None:
+    shape = tuple(map(int, filters.split(",")))
+    refused(image(DQ_FILTERS + "%y = Conv(%1, %2)", filters), "whole pairs", w=np.ones(shape, np.int8))
+
+
+def test_grouped_convolutions_stay() -> None:
+    text = image(DQ_FILTERS + "%y = Conv(%1, %2) {group=2}", "4,8,1,1")
+    refused(text, "whole pairs", w=np.ones((4, 8, 1, 1), np.int8))
+
+
+def test_computed_weights_stay() -> None:
+    text = matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace('%w = const i8[6,4] "w"\n', "")
+    refused(text.replace("%x: u8[N,6]", "%x: u8[N,6], %w: i8[6,4]"), "computed")
