@@ -1,0 +1,82 @@
+"""The pass that quantises: pairs of QuantizeLinear and DequantizeLinear around activations, i8 weights, i32 biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.quantization import DequantizeLinear, QuantizeLinear
+from ..base import DataflowPass
+from ..rewrite import Rewriter
+from .affine import Affine, ValueRange, affine_of, least_scales, quantized_bias, quantized_weights
+from .layers import Layer, readers_of, shared_ranges
+
+
+@dataclass(frozen=True)
+class Quantize(DataflowPass):
+    """Round activations and constant weights of Conv, Gemm and MatMul to 8 bits, and what lies between them.
+
+    before: %y = Conv(%x, %w, %b)
+    after:  %q = QuantizeLinear(%x, s, z); %x' = DequantizeLinear(%q, s, z)
+            %w' = DequantizeLinear(%w8, t); %b' = DequantizeLinear(%b32, s·t); %y = Conv(%x', %w', %b')
+
+    Only who is quantised reads rounded activations: any other reader, and the graph's outputs, read them as they were.
+
+    Args:
+        ranges: name of a value → what it holds; what reads a value without one stays as it is.
+        left_out: names of the results of products that stay as they are.
+    """
+
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+
+    on_bodies = False
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        readers = readers_of(graph, self.ranges, self.left_out, rw.no_match)
+        if not readers.layers:
+            return rw.no_match("no product to quantise")
+        affine = {value: affine_of(found) for value, found in shared_ranges(readers, self.ranges).items()}
+        reads: dict[Value, list[tuple[Node, int]]] = {}
+        for node, place, value in readers.reads():
+            reads.setdefault(value, []).append((node, place))
+        order = {node: i for i, node in enumerate(graph)}
+        for layer in readers.layers:
+            quantize_layer(layer, affine[layer.activations], rw.before(layer.node))
+        for value, places in reads.items():
+            first = min((node for node, _ in places), key=order.__getitem__)
+            rounded = rounded_value(value, affine[value], rw.before(first, ""))
+            for node, place in places:
+                node.set_input(place, rounded)
+        return True
+
+
+def rounded_value(value: Value, to: Affine, g: GraphBuilder) -> Value:
+    """A value rounded to u8 and read again, as two nodes."""
+    scale = g.const(np.asarray(to.scale), name=f"{value.name}.scale")
+    zero = g.const(np.asarray(to.zero), name=f"{value.name}.zero_point")
+    q: Value = g.add(QuantizeLinear(), [value, scale, zero], names=[f"{value.name}.quantized"])
+    rounded: Value = g.add(DequantizeLinear(), [q, scale, zero], names=[f"{value.name}.rounded"])
+    return rounded
+
+
+def quantize_layer(layer: Layer, of_activations: Affine, g: GraphBuilder) -> None:
+    """Let a product read its weights from i8, and its bias from i32 where it is one number a result."""
+    bias, name = layer.bias, layer.name
+    least = None if bias is None else least_scales(bias, of_activations.scale)
+    steps, scales = quantized_weights(layer.weights, layer.channels, least)
+    w = g.const(steps, name=f"{name}.weights")
+    read = g.add(DequantizeLinear(axis=layer.channels), [w, g.const(scales, name=f"{name}.weights.scale")],
+                 names=[f"{name}.weights.rounded"])  # fmt: skip
+    layer.node.set_input(1, read)
+    found = None if bias is None else quantized_bias(bias, of_activations.scale, scales)
+    if found is not None:
+        b = g.const(found[0], name=f"{name}.bias")
+        read = g.add(DequantizeLinear(axis=0), [b, g.const(found[1], name=f"{name}.bias.scale")],
+                     names=[f"{name}.bias.rounded"])  # fmt: skip
+        layer.node.set_input(2, read)
