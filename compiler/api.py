@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError, reported
 from . import check, driver
 from .frontend.parse import settled
-from .options import CompileOptions
+from .options import FULL, CompileOptions
+from .precision.gates import decided
 
 if TYPE_CHECKING:
     from ..runtime.plan import Plan
@@ -65,7 +66,10 @@ def compile(
         given["targets"] = (target,) if isinstance(target, str) else target
     chosen = replace(options or CompileOptions(), **given)
     model = settled(model, base_dir)
-    plan = driver.compile_model(model, chosen, progress)
+    if chosen.precision == FULL:
+        plan = driver.compile_model(model, chosen, progress)
+    else:
+        plan = decided(model, chosen, progress).plan
     if chosen.check:
         check.check(plan, model, times=chosen.check)
     return plan

@@ -22,7 +22,7 @@ from .options import CompileOptions
 from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
-from .passes.pipelines import pipeline
+from .passes.pipelines import pipeline, preparation
 from .passes.surroundings import Surroundings
 from .planner.host_machine import machine_here
 
@@ -62,9 +62,17 @@ def optimise(graph: Graph, run: Compilation) -> None:
                 run.passes.run_on_step(graph)
 
 
+def prepared(model: Source, run: Compilation) -> Graph:
+    """The model as a graph whose products are as they will be quantised: constants folded, scales in their weights."""
+    graph = imported(model, run)
+    with run.explained(graph), noting_positive(graph.positive):
+        preparation(_surroundings(run)).run(graph)
+    return graph
+
+
 def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator, share)
 
 
-__all__ = ["import_graph", "imported", "optimise"]
+__all__ = ["import_graph", "imported", "optimise", "prepared"]

@@ -9,13 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from .. import env
 from ..errors import UsageError
 
 HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
-PRECISIONS = ("fp32",)
+FULL = "fp32"
+PRECISIONS = (FULL, "int8", "auto")
+RANGES = ("minmax", "percentile", "entropy")
 MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,7 +94,29 @@ class CompileOptions:
         default_factory=_targets,
         metadata=_doc("CPUs to make code for: native, x86-64-v2, -v3, -v4 or aarch64; several make one plan for all"),
     )
-    precision: str = field(default="fp32", metadata=_doc("number format of the arithmetic: fp32"))
+    precision: str = field(
+        default="fp32",
+        metadata=_doc("number format of products with constant weights: fp32; int8: all of them in 8 bits, or an error "
+                      "where that loses too much; auto: those that keep the accuracy, if the plan is faster for it"),
+    )  # fmt: skip
+    calibration: Path | Mapping[str, Any] | None = field(
+        default=None,
+        metadata=_doc("data for precisions below fp32: a .npz file with an array for each input, a .npy file for a "
+                      "model of one, or a folder of them; half of the samples find ranges, half judge the accuracy"),
+    )  # fmt: skip
+    max_accuracy_drop: float = field(
+        default=0.005, metadata=_doc("how much of the accuracy a lower precision may lose, as a share")
+    )
+    metric: str = field(
+        default="auto",
+        metadata=_doc("what accuracy is: top1 (of labels, else of the fp32 model's classes), mse (by the mean square), "
+                      "cosine, a script with a function score(outputs, inputs), auto (top1 with labels, else mse)"),
+    )  # fmt: skip
+    ranges: str = field(
+        default="minmax",
+        metadata=_doc("how activations' ranges follow from the data: minmax, percentile (of 99.99 % of the numbers) or "
+                      "entropy (what rounding tells least wrong)"),
+    )  # fmt: skip
     matmul_input: str = field(
         default="f32",
         metadata=_hidden("what both operands of products by constant f32 matrices are rounded to, where the target has "
@@ -135,7 +160,7 @@ class CompileOptions:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in ("dump", "cache_dir"):  # people write paths as text
+        for name in ("dump", "cache_dir", "calibration"):  # people write paths as text
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
         _check_kinds(self)
@@ -144,6 +169,8 @@ class CompileOptions:
         _one_of("hint", self.hint, HINTS)
         _one_of("mode", self.mode, MODES)
         _one_of("precision", self.precision, PRECISIONS)
+        _one_of("ranges", self.ranges, RANGES)
+        _check_precision(self)
         _one_of("matmul_input", self.matmul_input, MATMUL_INPUTS)
         if self.strict_fp and self.matmul_input != "f32":
             raise UsageError("rounds the model's own products", where="strict_fp and matmul_input",
@@ -174,6 +201,24 @@ class CompileOptions:
     def fp(self) -> str:
         """The level of floating-point arithmetic, one of FP_LEVELS."""
         return "strict" if self.strict_fp else "fast" if self.fast_fp else "default"
+
+
+def _check_precision(options: CompileOptions) -> None:
+    drop = options.max_accuracy_drop
+    if not isinstance(drop, (int, float)) or not 0 <= drop < float("inf"):
+        raise UsageError("not a share", where="max_accuracy_drop", expected="0 or more; 0.005 is half a per cent",
+                         found=repr(drop)[:200])  # fmt: skip
+    if not isinstance(options.metric, str):
+        raise UsageError("no text", where="metric", found=repr(options.metric)[:200])
+    if not isinstance(options.calibration, (Path, Mapping, type(None))):
+        raise UsageError("no data", where="calibration", expected="a path, or arrays by name",
+                         found=repr(options.calibration)[:200])  # fmt: skip
+    if options.precision != FULL and options.check:
+        raise UsageError("a lower precision differs from the reference by design", where="check", found=options.check,
+                         expected=f"precision {FULL}", hint="its own gate compares it with fp32")  # fmt: skip
+    if options.precision != FULL and options.calibration is None:
+        raise UsageError("a precision below fp32 needs calibration data", where="calibration", found="none",
+                         expected="data as the model sees it in use", hint="give --calibrate DATA.npz")  # fmt: skip
 
 
 def documentation() -> dict[str, str]:

@@ -89,6 +89,22 @@ class PlanContents:
         except CorruptPlan as error:
             raise InternalError("the compiler wrote a manifest that breaks its own format", found=error) from error
 
+    def with_provenance(self: P, **more: Any) -> P:
+        """The same plan, whose manifest also says how it came about; its code does not depend on that.
+
+        Args:
+            more: JSON values under their names, in the place of what is there.
+
+        Raises:
+            InternalError: a value that JSON does not have.
+        """
+        raw = self.json()
+        try:
+            raw["provenance"] |= json.loads(json.dumps(more, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InternalError("no JSON for the provenance", found=error) from error
+        return type(self)(raw, self._members, self.path)
+
     @property
     def name(self) -> str:
         """The model's name."""

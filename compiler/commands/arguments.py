@@ -9,14 +9,15 @@ from typing import Any
 
 from ... import env
 from ...errors import UsageError
-from ..options import FP_LEVELS, HINTS, MODES, PRECISIONS, CompileOptions, documentation
+from ..options import FP_LEVELS, HINTS, MODES, PRECISIONS, RANGES, CompileOptions, documentation
 
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
 
-PLANNING, CODE, WORK = "the plan", "the code", "the compilation's own work"  # groups of `add_compile_options`
+PLANNING, CODE, PRECISION, WORK = "the plan", "the code", "precision", "the compilation's own work"
+"""Groups of `add_compile_options`."""
 OUTPUT = "output"  # the group of `add_common`
 
 
@@ -82,6 +83,17 @@ def natural(text: str) -> int:
     if not text.isdigit():
         raise _wrong("a whole number, at least 0", text)
     return int(text)
+
+
+def share(text: str) -> float:
+    """`0.5%` or `0.005`: a share of at least zero."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise _wrong("a share like 0.5% or 0.005", text)
+    return value
 
 
 def seconds(text: str) -> float:
@@ -164,6 +176,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument("--override", action="append", default=[], metavar="NAME", help=_helps()["overridable"])
     _add_planning(parser.add_argument_group(PLANNING))
     _add_code(parser.add_argument_group(CODE))
+    _add_precision(parser.add_argument_group(PRECISION))
     _add_work(parser.add_argument_group(WORK))
 
 
@@ -193,10 +206,23 @@ def _add_code(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--target", action="append", metavar="NAME", help=f"{doc['targets']} (default {default.targets[0]}); repeatable"
     )
-    group.add_argument("--precision", choices=PRECISIONS, default=default.precision, help=doc["precision"])
     add_fp(group)
     group.add_argument("--tune-seconds", type=seconds, metavar="S",
                        help=f"{doc['tune_seconds']} (default {default.tune_seconds:g})")  # fmt: skip
+
+
+def _add_precision(group: argparse._ArgumentGroup) -> None:
+    doc, default = _helps(), CompileOptions()
+    group.add_argument("--precision", choices=PRECISIONS, default=default.precision,
+                       help=f"{doc['precision']} (default {default.precision})")  # fmt: skip
+    group.add_argument("--calibrate", type=Path, metavar="DATA", help=doc["calibration"])
+    group.add_argument("--max-accuracy-drop", type=share, default=default.max_accuracy_drop, metavar="0.5%",
+                       help=f"{doc['max_accuracy_drop'].removesuffix(', as a share')} (default "
+                            f"{100 * default.max_accuracy_drop:g}%%)")  # fmt: skip
+    group.add_argument("--metric", default=default.metric, metavar="NAME|SCRIPT.py",
+                       help=f"{doc['metric']} (default {default.metric})")  # fmt: skip
+    group.add_argument("--ranges", choices=RANGES, default=default.ranges,
+                       help=f"{doc['ranges'].replace('%', '%%')} (default {default.ranges})")  # fmt: skip
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
@@ -222,7 +248,8 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     }  # fmt: skip
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), overridable=tuple(args.override),
-        hint=args.hint, mode=args.mode, precision=args.precision, strict_fp=args.fp == "strict",
+        hint=args.hint, mode=args.mode, precision=args.precision, calibration=args.calibrate,
+        max_accuracy_drop=args.max_accuracy_drop, metric=args.metric, ranges=args.ranges, strict_fp=args.fp == "strict",
         fast_fp=args.fp == "fast", cache=not args.no_cache, profile=args.profile,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...files import check_writable, write_whole
+from ..options import FULL
 from . import arguments
-from .console import Console, size
+from .console import Console, Progress, size
 
 if TYPE_CHECKING:
     from ...runtime.manifest import TensorSpec
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 NAME = "compile"
 HELP = "compile an ONNX model into a plan of native code"
-SUFFIX = {"plan": ".plan.bin", "ir": ".txt", "llvm-ir": ".ll", "asm": ".s", "obj": ".o"}
-BINARY = ("plan", "obj")
+SUFFIX = {"plan": ".plan.bin", "onnx": ".onnx", "ir": ".txt", "llvm-ir": ".ll", "asm": ".s", "obj": ".o"}
+BINARY = ("plan", "obj", "onnx")
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
 
 
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.onnx")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write, - is stdout (default MODEL.plan.bin)")
     parser.add_argument("--emit", choices=tuple(SUFFIX), default="plan",
-                        help="what to write: the plan, or what it is made of, for reading (default plan)")  # fmt: skip
+                        help="what to write: the plan; onnx: the model at the precision decided on, as ONNX, for other "
+                             "runtimes; or what the plan is made of, for reading (default plan)")  # fmt: skip
     arguments.add_compile_options(parser)
     parser.add_argument("--check", type=arguments.positive, default=0, metavar="N",
                         help="compare with the reference on N random inputs; write nothing if it differs")  # fmt: skip
@@ -47,20 +49,36 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     output = output_path(args.model, args.output, args.emit)
     if not args.dry_run:
         check_place(output, args.emit)
-    from .. import api
 
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="parax-") as scratch:
         if args.emit in ("llvm-ir", "asm") and options.dump is None:
             options = replace(options, dump=Path(scratch))
         with console.progress(args.model.name) as progress:
-            plan = api.compile(args.model, options=options, progress=progress)
-        content = None if args.emit == "plan" else emitted(plan, args.emit, options)
+            plan, content = made(args, options, progress)
     seconds = time.perf_counter() - began
     if not args.dry_run:
         write(plan, content, output)
     report(args, plan, output, seconds, console)
     return 0
+
+
+def made(args: argparse.Namespace, options: CompileOptions, progress: Progress) -> tuple[Plan, bytes | None]:
+    """The plan, and what is written instead of it."""
+    from .. import api
+
+    if args.emit != "onnx":
+        plan = api.compile(args.model, options=options, progress=progress)
+        return plan, None if args.emit == "plan" else emitted(plan, args.emit, options)
+    if options.precision == FULL:
+        raise UsageError("the model as it is", where="--emit onnx", expected="--precision int8 or auto",
+                         found=options.precision)  # fmt: skip
+    from ..frontend.exporter import to_onnx
+    from ..frontend.parse import settled
+    from ..precision.gates import decided
+
+    found = decided(settled(args.model, None), options, progress)
+    return found.plan, to_onnx(found.graph).SerializeToString()
 
 
 def output_path(model: Path, given: str | None, emit: str) -> Path | None:
@@ -121,19 +139,24 @@ def write(plan: Plan, content: bytes | None, output: Path | None) -> None:
 def report(args: argparse.Namespace, plan: Plan, output: Path | None, seconds: float, console: Console) -> None:
     """Say what was made: a line on stderr, or a document on stdout with --format json."""
     from ..host_work import OUTSIDE
+    from ..precision.record import KEY, told
 
     nbytes = output.stat().st_size if output is not None and not args.dry_run else None
     targets = [target.name for target in plan.manifest.targets]
-    document = {
+    document: dict[str, object] = {
         "model": args.model, "output": output, "written": not args.dry_run, "nbytes": nbytes,
         "seconds": round(seconds, 3), "targets": targets,
         "inputs": [described(spec) for spec in plan.inputs], "outputs": [described(spec) for spec in plan.outputs],
     }  # fmt: skip
+    if KEY in plan.manifest.provenance:
+        document[KEY] = plan.manifest.provenance[KEY]
     if console.form == "json" and output is not None:
         console.result(document)
         return
     made = f"{args.model} → {output or 'stdout'}" if not args.dry_run else f"{args.model} compiles (nothing written)"
     console.note(f"{made}{f', {size(nbytes)}' if nbytes else ''}, {seconds:.1f} s, for {', '.join(targets)}")
+    for line in told(plan.manifest.provenance):
+        console.note(line)
     outside = plan.manifest.provenance.get(OUTSIDE)
     if outside:
         console.note(f"runs partly {OUTSIDE}, in Python: {outside}")

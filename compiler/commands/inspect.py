@@ -66,6 +66,8 @@ def show_plan(args: argparse.Namespace, console: Console) -> int:
 
 
 def _facts(path: Path, plan: Plan) -> Table:
+    from ..precision.record import told
+
     manifest = plan.manifest
     symbols = [f"{s.name} ({s.min}..{'' if s.max is None else s.max})" for s in manifest.symbols]
     facts: list[list[Any]] = [
@@ -74,6 +76,7 @@ def _facts(path: Path, plan: Plan) -> Table:
         ["batch", _batch(plan)],
         ["mode", _mode(plan)], ["sessions", _sessions(plan)], ["digests", "all right"],
         *([key, value] for key, value in manifest.provenance.items() if isinstance(value, (str, int, float))),
+        *(["", line] for line in told(manifest.provenance)),
     ]  # fmt: skip
     return Table(str(path), ("", ""), facts)
 

@@ -84,6 +84,15 @@ ON_REQUEST = (MergeConvolutions, Rematerialise)
 """Passes of no level: the planner and the trainer run them where they pay, and whoever names them."""
 
 
+PREPARATION: tuple[Kind, ...] = (CLEAN, FoldBatchNorm, (*CLEAN, FoldAffine, FoldPad))
+"""What a graph goes through before its weights are quantised: whatever moves into them must be there already."""
+
+
+def preparation(surroundings: Surroundings) -> Pipeline:
+    """The passes before quantisation; what they leave are operators of ONNX's own."""
+    return Pipeline(_made(PREPARATION, surroundings))
+
+
 def pipeline(opt_level: int, surroundings: Surroundings, text: str | None = None) -> Pipeline:
     """The passes of an optimisation level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 all.
 
@@ -119,4 +128,4 @@ def _made(kinds: Sequence[Kind], surroundings: Surroundings) -> list[Item]:
     return [[make(k) for k in kind] if isinstance(kind, tuple) else make(kind) for kind in kinds]
 
 
-__all__ = ["LEVELS", "SCHEDULED", "STEP_LEVELS", "known_passes", "pipeline"]
+__all__ = ["LEVELS", "SCHEDULED", "STEP_LEVELS", "known_passes", "pipeline", "preparation"]

@@ -1,0 +1,166 @@
+"""A model compiled at a lower precision, if both gates let it: accuracy within the budget, and faster than f32.
+
+`int8` quantises every layer or says why not; `auto` quantises those that keep the accuracy, and none where the plan is
+not measured to be faster for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ...errors import AccuracyMismatch, InvalidData, UsageError
+from ...runtime.plan import Plan
+from ..compilation import Compilation
+from ..driver import compile_graph, compile_model, quiet
+from ..frontend.parse import Source
+from ..ir.graph import Graph
+from ..ir.ops.quantization import QuantizeLinear
+from ..ir.types import noting_positive
+from ..optimisation import prepared
+from ..options import CompileOptions
+from ..passes.base import Pipeline
+from ..passes.dataflow.dead_code import DeadCode
+from ..passes.quantize.affine import ValueRange
+from ..passes.quantize.layers import layers_of, readers_of
+from ..passes.quantize.quantize import Quantize
+from .metrics import Metric, metric_named
+from .ranges import Observations
+from .record import KEY, PrecisionRecord, blamed, percent
+from .samples import Samples, count, read_samples
+from .search import LayerDrop, Search
+from .speed import Gain, measured_gain
+from .trials import NATIVE, results, trial_plan
+
+Progress = Callable[[str, float], None]
+SLOWER = "8 bits are not faster here"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A plan at the precision that was decided.
+
+    Attributes:
+        graph: what the plan was made of, in operators of ONNX's own. record: what was decided, and why.
+    """
+
+    plan: Plan
+    graph: Graph
+    record: PrecisionRecord
+
+
+def decided(model: Source, options: CompileOptions, progress: Progress | None = None) -> Decided:
+    """Compile a model at the precision of the options, which is below fp32.
+
+    Raises:
+        UsageError: calibration data, metric or targets that do not fit. InvalidData: activations that tell nothing.
+        AccuracyMismatch: `int8` loses more than the budget; says which layers are to blame.
+        ParaxError: as parax.compile.
+    """
+    return _Decision(model, options, progress or quiet).made()
+
+
+class _Decision:
+    """The way to one decision: what was read, observed and compiled so far."""
+
+    def __init__(self, model: Source, options: CompileOptions, progress: Progress) -> None:
+        assert options.calibration is not None
+        self.model, self.asked, self.progress = model, options.precision, progress
+        self.options = replace(options, precision="fp32", calibration=None)
+        run = Compilation(self.options, quiet)
+        progress("import", 0.0)
+        self.graph = prepared(model, run)
+        _check_quantizable(self.graph)
+        is_script = options.metric.endswith(".py")
+        self.samples: Samples = read_samples(options.calibration, self.graph, takes_others=is_script)
+        self.metric: Metric = metric_named(options.metric, has_labels=self.samples.has_labels)
+        self.drops: tuple[LayerDrop, ...] = ()
+        self.n_layers = len(layers_of(self.graph))
+
+    def made(self) -> Decided:
+        """The decision."""
+        options, samples = self.options, self.samples
+        self.progress("observe ranges", 0.1)
+        self.exact = list(results(trial_plan(self.graph, options), samples.held_back))
+        self.ranges = self._ranges()
+        self.progress("compile fp32", 0.2)
+        f32 = compile_model(self.model, options)
+        self.progress("compile int8", 0.4)
+        graph, plan, drop = self._quantized(())
+        gain = self._gain(plan, f32)
+        if self.asked == "auto" and not gain.is_faster:
+            return self._in_f32(f32, f"{SLOWER}: {gain}", drop, gain)
+        n_left = 0
+        if drop > options.max_accuracy_drop:
+            self.progress("search", 0.5)
+            search = Search(self.graph, self.ranges, samples.observed, self.metric, options)
+            self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
+            if self.asked != "auto":
+                raise self._too_much(drop)
+            while drop > options.max_accuracy_drop:
+                n_left = search.within(options.max_accuracy_drop, self.drops, n_left + 1)
+                if n_left >= len(self.drops):
+                    return self._in_f32(f32, "no layer keeps the budget of accuracy", drop, None)
+                graph, plan, drop = self._quantized(self.drops[:n_left])
+            gain = self._gain(plan, f32)
+            if not gain.is_faster:
+                return self._in_f32(f32, f"the layers that keep the accuracy are not faster: {gain}", drop, gain)
+        record = self._record("int8", "", drop, gain, self.drops[:n_left])
+        return Decided(plan.with_provenance(**{KEY: record.to_json()}), graph, record)
+
+    def _ranges(self) -> Mapping[str, ValueRange]:
+        seen = Observations(self.graph, self.samples.observed, self.options)
+        fixed = [layer for layer in layers_of(self.graph) if layer.activations.name in seen.constant]
+        if fixed and (self.asked != "auto" or len(fixed) == self.n_layers):
+            raise InvalidData(
+                "activations that are the same number everywhere tell no range", where=fixed[0].node.where,
+                expected="calibration data as the model sees it in use", found=f"{len(fixed)} such layers",
+                hint="give other data, or --precision auto, which leaves such layers in fp32")  # fmt: skip
+        return seen.ranges(self.options.ranges)
+
+    def _quantized(self, left_out: tuple[LayerDrop, ...]) -> tuple[Graph, Plan, float]:
+        """The graph with all layers but some quantised, its plan, and what that loses on held-back data."""
+        graph = self.graph.clone()
+        with noting_positive(graph.positive):
+            Pipeline([Quantize(self.ranges, frozenset(each.layer for each in left_out)), DeadCode()]).run(graph)
+        plan = compile_graph(graph.clone(), self.options)
+        here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
+        found = list(results(here, self.samples.held_back))
+        return graph, plan, self.metric.drop(self.exact, found, self.samples.held_back)
+
+    def _gain(self, plan: Plan, f32: Plan) -> Gain:
+        self.progress("compare speed", 0.9)
+        return measured_gain(plan, f32, self.samples.held_back[0], lambda what, _: self.progress(what, 0.9))
+
+    def _in_f32(self, plan: Plan, reason: str, drop: float, gain: Gain | None) -> Decided:
+        record = self._record("fp32", reason, drop, gain, ())
+        return Decided(plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
+
+    def _record(
+        self, taken: str, reason: str, drop: float, gain: Gain | None, in_f32: tuple[LayerDrop, ...]
+    ) -> PrecisionRecord:
+        left = {each.layer for each in in_f32}
+        n_quantized = len(readers_of(self.graph, self.ranges, left).layers) if taken != "fp32" else 0
+        options, samples = self.options, self.samples
+        return PrecisionRecord(
+            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, drop, options.ranges,
+            count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, in_f32, gain,
+        )  # fmt: skip
+
+    def _too_much(self, drop: float) -> AccuracyMismatch:
+        return AccuracyMismatch(
+            f"8 bits lose too much by {self.metric.name} on {count(self.samples.held_back)} samples held back",
+            expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop),
+            hint=f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
+                 "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
+
+
+def _check_quantizable(graph: Graph) -> None:
+    if any(isinstance(node.op, QuantizeLinear) for node in graph):
+        raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")
+    if not layers_of(graph):
+        raise UsageError("nothing to quantise", where="--precision", expected="Conv, Gemm or MatMul of f32 with "
+                         "constant weights", found="none", hint="compile it at fp32")  # fmt: skip
+
+
+__all__ = ["Decided", "decided"]

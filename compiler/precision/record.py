@@ -1,0 +1,92 @@
+"""What was decided about a plan's precision, and why: kept in the plan's provenance, and told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import CorruptPlan
+
+if TYPE_CHECKING:
+    from .search import LayerDrop
+    from .speed import Gain
+
+KEY, LINES = "precision", "lines"  # of a plan's provenance, and of what stands there
+MOST_TOLD = 5  # layers
+
+
+@dataclass(frozen=True)
+class PrecisionRecord:
+    """A decision.
+
+    Attributes:
+        asked, taken: the precision asked for, and that of the plan. reason: why it is not lower; "" where it is.
+        metric: in words. budget, drop: the most that may be lost, and what is, on held-back data; None: not measured.
+        ranges: how activations' ranges were found. n_observed, n_held_back: samples of either part.
+        n_layers, n_quantized: products with constant weights, and those of the plan in 8 bits.
+        in_f32: layers that stay in f32 to keep the budget, with what each would lose alone.
+        gain: the plan's speed by the f32 plan's; None: not measured.
+    """
+
+    asked: str
+    taken: str
+    reason: str
+    metric: str
+    budget: float
+    drop: float | None
+    ranges: str
+    n_observed: int
+    n_held_back: int
+    n_layers: int
+    n_quantized: int
+    in_f32: tuple[LayerDrop, ...] = ()
+    gain: Gain | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; a drop that is not finite is None."""
+        finite = [{**asdict(each), "drop": _finite(each.drop), "noise": _finite(each.noise)} for each in self.in_f32]
+        drop = None if self.drop is None else _finite(self.drop)
+        return {**asdict(self), "in_f32": finite, "drop": drop, LINES: list(self.lines())}
+
+    def lines(self) -> Iterator[str]:
+        """For people, a line each."""
+        layers = f"{self.n_quantized} of {self.n_layers} layers in 8 bits"
+        yield f"precision {self.taken}: {layers if self.taken != 'fp32' else self.reason}"
+        if self.drop is not None:
+            yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
+                   f"{percent(self.budget)} may be; ranges by {self.ranges} of {self.n_observed} others")  # fmt: skip
+        if self.in_f32:
+            yield f"in f32 for accuracy: {blamed(self.in_f32)}"
+        if self.gain is not None:
+            yield f"speed: {self.gain}"
+
+
+def told(provenance: Mapping[str, Any]) -> list[str]:
+    """What a plan says of its precision, a line each; none where it was compiled in f32 as it is.
+
+    Raises:
+        CorruptPlan: what stands there is no record.
+    """
+    record = provenance.get(KEY)
+    if record is None:
+        return []
+    lines = record.get(LINES) if isinstance(record, dict) else None
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise CorruptPlan("no record of a precision", where=f"manifest.provenance.{KEY}", found=repr(record)[:200])
+    return lines
+
+
+def percent(share: float) -> str:
+    """0.00123 → "0.123 %"."""
+    return f"{100 * share:.3g} %"
+
+
+def blamed(layers: tuple[LayerDrop, ...]) -> str:
+    """Some layers and what each loses alone, in words."""
+    shown = ", ".join(f"{each.where} ({percent(each.drop)})" for each in layers[:MOST_TOLD])
+    return f"{shown}, and {len(layers) - MOST_TOLD} more" if len(layers) > MOST_TOLD else shown
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
