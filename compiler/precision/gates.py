@@ -18,7 +18,7 @@ from ..ir.graph import Graph
 from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
 from ..optimisation import prepared
-from ..options import CompileOptions
+from ..options import FULL, CompileOptions
 from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
@@ -66,7 +66,7 @@ class _Decision:
     def __init__(self, model: Source, options: CompileOptions, progress: Progress) -> None:
         assert options.calibration is not None
         self.model, self.asked, self.progress = model, options.precision, progress
-        self.options = replace(options, precision="fp32", calibration=None)
+        self.options = replace(options, precision=FULL, calibration=None)
         run = Compilation(self.options, quiet)
         progress("import", 0.0)
         self.graph = prepared(model, run)
@@ -133,14 +133,14 @@ class _Decision:
         return measured_gain(plan, f32, self.samples.held_back[0], lambda what, _: self.progress(what, 0.9))
 
     def _in_f32(self, plan: Plan, reason: str, drop: float, gain: Gain | None) -> Decided:
-        record = self._record("fp32", reason, drop, gain, ())
+        record = self._record(FULL, reason, drop, gain, ())
         return Decided(plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
 
     def _record(
         self, taken: str, reason: str, drop: float, gain: Gain | None, in_f32: tuple[LayerDrop, ...]
     ) -> PrecisionRecord:
         left = {each.layer for each in in_f32}
-        n_quantized = len(readers_of(self.graph, self.ranges, left).layers) if taken != "fp32" else 0
+        n_quantized = len(readers_of(self.graph, self.ranges, left).layers) if taken != FULL else 0
         options, samples = self.options, self.samples
         return PrecisionRecord(
             self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, drop, options.ranges,

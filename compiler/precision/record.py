@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan
+from ..options import FULL
 
 if TYPE_CHECKING:
     from .search import LayerDrop
@@ -52,12 +53,14 @@ class PrecisionRecord:
     def lines(self) -> Iterator[str]:
         """For people, a line each."""
         layers = f"{self.n_quantized} of {self.n_layers} layers in 8 bits"
-        yield f"precision {self.taken}: {layers if self.taken != 'fp32' else self.reason}"
+        yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
                    f"{percent(self.budget)} may be; ranges by {self.ranges} of {self.n_observed} others")  # fmt: skip
         if self.in_f32:
-            yield f"in f32 for accuracy: {blamed(self.in_f32)}"
+            yield f"in fp32 for accuracy: {blamed(self.in_f32)}"
+        if self.taken != FULL and (rest := self.n_layers - self.n_quantized - len(self.in_f32)):
+            yield f"in fp32 for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"
 

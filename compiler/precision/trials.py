@@ -11,7 +11,7 @@ from ...errors import IncompatiblePlan, UsageError
 from ...runtime.plan import Plan
 from ..driver import compile_graph
 from ..ir.graph import Graph
-from ..options import CompileOptions
+from ..options import FULL, CompileOptions
 from .samples import Request
 
 NATIVE = "native"
@@ -21,8 +21,9 @@ MOST_LEVEL = 2  # of optimisation: nothing is searched for a plan that is thrown
 def trial_options(options: CompileOptions) -> CompileOptions:
     """The options of plans that run here and are thrown away."""
     return replace(
-        options, precision="fp32", opt_level=min(options.opt_level, MOST_LEVEL), targets=(NATIVE,), dump=None,
-        print_after=(), check=0, profile=False,
+        options, precision=FULL, opt_level=min(options.opt_level, MOST_LEVEL), targets=(NATIVE,), dump=None,
+        print_after=(), check=0, profile=False, hint="latency", mode="sequential", instances=None, delay_groups=None,
+        delay_seconds=None,
     )  # fmt: skip
 
 
