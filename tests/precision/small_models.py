@@ -41,4 +41,5 @@ def images(rows: int, seed: int = 1) -> np.ndarray:
 
 def relu() -> ModelProto:
     """A model with nothing to quantise."""
-    return parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g (float[N,4] x) => (float[N,4] y) { y = Relu (x) }')
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[N,4] x) => (float[N,4] y) { y = Relu (x) }'
+    return parser.parse_model(text)

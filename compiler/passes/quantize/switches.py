@@ -39,8 +39,9 @@ def add_switches(graph: Graph, ranges: Mapping[str, ValueRange]) -> None:
     for node, place, value in reads:
         if node in carriers:
             node.set_input(place, GraphBuilder(graph, before=node).Where(carriers[node], rounded[value], value))
+    read = {node: value for node, _, value in reads}  # before the results of layers have others in their place
     for layer in readers.layers:
-        _switch_layer(graph, layer, rounded[layer.activations], affine[layer.activations])
+        _switch_layer(graph, layer, rounded[read[layer.node]], affine[read[layer.node]])
 
 
 def _switch_layer(graph: Graph, layer: Layer, rounded: Value, affine: Affine) -> None:

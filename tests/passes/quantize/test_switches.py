@@ -21,11 +21,12 @@ TEXT = """graph @g(%x: f32[N,3,6,6]) {
   %s = Add(%y, %x) : f32[N,3,6,6]
   %v = Relu(%s) : f32[N,3,6,6]
   %z = Conv(%v, %w) {pads=[1,1,1,1]} : f32[N,3,6,6]
-  %t = Add(%z, %v) : f32[N,3,6,6]
+  %h = Conv(%z, %w) {pads=[1,1,1,1]} : f32[N,3,6,6]
+  %t = Add(%h, %v) : f32[N,3,6,6]
   %e = Conv(%t, %u) : f32[N,2,6,6]
   return %e, %v\n}"""
 RANGES = {name: ValueRange(low, high) for name, low, high in [
-    ("x", -2, 2), ("y", -4, 4), ("s", -5, 5), ("v", 0, 5), ("z", -9, 9), ("t", -9, 12)]}  # fmt: skip
+    ("x", -2, 2), ("y", -4, 4), ("s", -5, 5), ("v", 0, 5), ("z", -9, 9), ("h", -9, 9), ("t", -9, 12)]}  # fmt: skip
 
 
 def test_every_choice() -> None:
@@ -37,8 +38,8 @@ def test_every_choice() -> None:
     verify(switched)
     run, x = oracle(to_onnx(switched), best_kind()), rng.standard_normal((2, 3, 6, 6)).astype(np.float32)
     seen = set()
-    for left in product([False, True], repeat=3):
-        left_out = frozenset(name for name, out in zip("yze", left, strict=True) if out)
+    for left in product([False, True], repeat=4):
+        left_out = frozenset(name for name, out in zip("yzhe", left, strict=True) if out)
         choice = graph.clone()
         Quantize(RANGES, left_out).run(choice, Rewriter(choice))
         want = oracle(to_onnx(choice), best_kind())({"x": x})
@@ -46,4 +47,4 @@ def test_every_choice() -> None:
         for name in want:
             np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-5, err_msg=str(left_out))
         seen.add(want["e"].tobytes())
-    assert len(seen) == 8  # each choice is another graph
+    assert len(seen) == 16  # each choice is another graph
