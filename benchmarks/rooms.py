@@ -44,6 +44,7 @@ OWNS = {
     "compiler/backend/microkernels": "register tiles",
     "compiler/training": "the training step",
     "compiler/planner": "cores, pipelines",
+    "compiler/precision": "8 bits, gated",
     "compiler/commands": "the command line",
     "runtime": "plans, sessions",
     "runtime/host_ops": "steps in NumPy",

@@ -55,6 +55,10 @@ MAY_IMPORT = {
         "compiler/options", "compiler/ir", "compiler/targets", "compiler/passes", "compiler/costs", "compiler/backend",
         "compiler/planner", "compiler/contest", "compiler/samples", "compiler/sizes", "runtime",
     },  # not the driver: what makes a candidate's plan is handed in
+    "compiler/precision": BASE | {
+        "compiler/options", "compiler/ir", "compiler/frontend", "compiler/passes", "compiler/compilation",
+        "compiler/driver", "compiler/optimisation", "compiler/contest", "compiler/precision", "runtime",
+    },
     "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
     "runtime": BASE | {"runtime"},
 }
