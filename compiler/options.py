@@ -18,7 +18,7 @@ HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 FULL = "fp32"
 PRECISIONS = (FULL, "int8", "auto")
-RANGES = ("minmax", "percentile", "entropy")
+RANGES = ("minmax", "percentile", "entropy", "best")
 MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -114,8 +114,8 @@ class CompileOptions:
     )  # fmt: skip
     ranges: str = field(
         default="minmax",
-        metadata=_doc("how activations' ranges follow from the data: minmax, percentile (of 99.99 % of the numbers) or "
-                      "entropy (what rounding tells least wrong)"),
+        metadata=_doc("how activations' ranges follow from the data: minmax, percentile (of 99.99 % of the numbers), "
+                      "entropy (what rounding tells least wrong), best (the one of them that loses least)"),
     )  # fmt: skip
     matmul_input: str = field(
         default="f32",

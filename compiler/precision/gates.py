@@ -6,10 +6,12 @@ not measured to be faster for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ...errors import AccuracyMismatch, InvalidData, UsageError
+import numpy as np
+
+from ...errors import AccuracyMismatch, IncompatiblePlan, InvalidData, UsageError
 from ...runtime.plan import Plan
 from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
@@ -25,7 +27,7 @@ from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from ..passes.quantize.quantize import Quantize
 from .metrics import Metric, metric_named
-from .ranges import Observations
+from .ranges import METHODS, Observations
 from .record import KEY, PrecisionRecord, blamed, percent
 from .samples import Samples, count, read_samples
 from .search import LayerDrop, Search
@@ -81,19 +83,20 @@ class _Decision:
         """The decision."""
         options, samples = self.options, self.samples
         self.progress("observe ranges", 0.1)
-        self.exact = list(results(trial_plan(self.graph, options), samples.held_back))
-        self.ranges = self._ranges()
+        self.f32_trial = trial_plan(self.graph, options)
+        self.exact = list(results(self.f32_trial, samples.held_back))
+        self._observe()
         self.progress("compile fp32", 0.2)
         f32 = compile_model(self.model, options)
         self.progress("compile int8", 0.4)
         graph, plan, drop = self._quantized(())
         gain = self._gain(plan, f32)
-        if self.asked == "auto" and not gain.is_faster:
+        if self.asked == "auto" and not _is_faster(gain):
             return self._in_f32(f32, f"{SLOWER}: {gain}", drop, gain)
         n_left = 0
         if drop > options.max_accuracy_drop:
             self.progress("search", 0.5)
-            search = Search(self.graph, self.ranges, samples.observed, self.metric, options)
+            search = Search(self.graph, self.ranges, self.means, samples.observed, self.metric, options)
             self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
             if self.asked != "auto":
                 raise self._too_much(drop)
@@ -103,12 +106,13 @@ class _Decision:
                     return self._in_f32(f32, "no layer keeps the budget of accuracy", drop, None)
                 graph, plan, drop = self._quantized(self.drops[:n_left])
             gain = self._gain(plan, f32)
-            if not gain.is_faster:
+            if not _is_faster(gain):
                 return self._in_f32(f32, f"the layers that keep the accuracy are not faster: {gain}", drop, gain)
         record = self._record("int8", "", drop, gain, self.drops[:n_left])
         return Decided(plan.with_provenance(**{KEY: record.to_json()}), graph, record)
 
-    def _ranges(self) -> Mapping[str, ValueRange]:
+    def _observe(self) -> None:
+        """Find the ranges and the means of activations, and how they are found: `self.how` is one of METHODS."""
         seen = Observations(self.graph, self.samples.observed, self.options)
         fixed = [layer for layer in layers_of(self.graph) if layer.activations.name in seen.constant]
         if fixed and (self.asked != "auto" or len(fixed) == self.n_layers):
@@ -116,21 +120,43 @@ class _Decision:
                 "activations that are the same number everywhere tell no range", where=fixed[0].node.where,
                 expected="calibration data as the model sees it in use", found=f"{len(fixed)} such layers",
                 hint="give other data, or --precision auto, which leaves such layers in fp32")  # fmt: skip
-        return seen.ranges(self.options.ranges)
+        self.means = seen.means
+        if self.options.ranges in METHODS:
+            self.how, self.ranges = self.options.ranges, seen.ranges(self.options.ranges)
+            return
+        self.progress("compare ranges", 0.15)
+        tried = {how: seen.ranges(how) for how in METHODS}
+        drops = {how: self._observed_drop(ranges) for how, ranges in tried.items()}
+        self.how = min(METHODS, key=lambda how: drops[how])
+        self.ranges = tried[self.how]
+
+    def _observed_drop(self, ranges: Mapping[str, ValueRange]) -> float:
+        """What is lost with some ranges, in the finer measure, on the data that they were found on."""
+        observed = self.samples.observed
+        found = list(results(trial_plan(quantized(self.graph, ranges, self.means, ()), self.options), observed))
+        exact = list(results(self.f32_trial, observed))
+        return self.metric.noise(exact, found, observed)
 
     def _quantized(self, left_out: tuple[LayerDrop, ...]) -> tuple[Graph, Plan, float]:
         """The graph with all layers but some quantised, its plan, and what that loses on held-back data."""
-        graph = self.graph.clone()
-        with noting_positive(graph.positive):
-            Pipeline([Quantize(self.ranges, frozenset(each.layer for each in left_out)), DeadCode()]).run(graph)
+        graph = quantized(self.graph, self.ranges, self.means, [each.layer for each in left_out])
         plan = compile_graph(graph.clone(), self.options)
         here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
         found = list(results(here, self.samples.held_back))
         return graph, plan, self.metric.drop(self.exact, found, self.samples.held_back)
 
-    def _gain(self, plan: Plan, f32: Plan) -> Gain:
+    def _gain(self, plan: Plan, f32: Plan) -> Gain | None:
+        """None where the plan is for another machine, and nobody asked which one is faster."""
         self.progress("compare speed", 0.9)
-        return measured_gain(plan, f32, self.samples.held_back[0], lambda what, _: self.progress(what, 0.9))
+        try:
+            return measured_gain(plan, f32, self.samples.held_back[0], lambda what, _: self.progress(what, 0.9))
+        except IncompatiblePlan as error:
+            if self.asked != "auto":
+                return None
+            raise UsageError(
+                "auto measures which precision is faster, and this machine cannot run the plan", where="--target",
+                expected="a target that runs here", found=", ".join(self.options.targets),
+                hint="--precision int8 does not ask") from error  # fmt: skip
 
     def _in_f32(self, plan: Plan, reason: str, drop: float, gain: Gain | None) -> Decided:
         record = self._record(FULL, reason, drop, gain, ())
@@ -143,7 +169,7 @@ class _Decision:
         n_quantized = len(readers_of(self.graph, self.ranges, left).layers) if taken != FULL else 0
         options, samples = self.options, self.samples
         return PrecisionRecord(
-            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, drop, options.ranges,
+            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, drop, self.how,
             count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, in_f32, gain,
         )  # fmt: skip
 
@@ -153,6 +179,20 @@ class _Decision:
             expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop),
             hint=f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
                  "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
+
+
+def quantized(
+    graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray], left_out: Collection[str]
+) -> Graph:
+    """A copy of a graph with all layers but some in 8 bits; see the pass `Quantize`."""
+    copy = graph.clone()
+    with noting_positive(copy.positive):
+        Pipeline([Quantize(ranges, means, frozenset(left_out)), DeadCode()]).run(copy)
+    return copy
+
+
+def _is_faster(gain: Gain | None) -> bool:
+    return gain is not None and gain.is_faster
 
 
 def _check_quantizable(graph: Graph) -> None:

@@ -15,7 +15,7 @@ from ...runtime.plan import Plan
 from ..ir.graph import Graph, Value
 from ..options import CompileOptions
 from ..passes.quantize.affine import LEVELS, ValueRange
-from ..passes.quantize.layers import Readers, readers_of
+from ..passes.quantize.layers import Readers, layers_of, readers_of
 from .samples import Request
 from .trials import results, trial_plan
 
@@ -92,6 +92,7 @@ class Observations:
 
     Attributes:
         constant: names of values that held one number only, which tells nothing of what they hold in use.
+        means: name of what a layer reads → f64[channels], the mean of each of its channels.
     """
 
     def __init__(self, graph: Graph, requests: Sequence[Request], options: CompileOptions) -> None:
@@ -104,6 +105,9 @@ class Observations:
         self._requests, self._names = requests, [value.name for value in values]
         self._plan = _observing(graph, values, options)
         self._seen: dict[str, ValueRange] = {}
+        axes = {layer.activations.name: layer.contracted for layer in layers_of(graph)}
+        sums: dict[str, np.ndarray] = {}
+        counts = dict.fromkeys(axes, 0)
         for name, array in self._arrays():
             if not np.isfinite(array).all():
                 raise InvalidData("an activation is NaN or infinite on the calibration data", where=f"value {name}",
@@ -111,6 +115,11 @@ class Observations:
             if array.size:
                 own = ValueRange(float(array.min()), float(array.max()))
                 self._seen[name] = own.hull(self._seen.get(name, own))
+                if name in axes:
+                    by_channel = np.moveaxis(array, axes[name], -1).reshape(-1, array.shape[axes[name]])
+                    sums[name] = sums.get(name, 0.0) + by_channel.sum(0, np.float64)
+                    counts[name] += len(by_channel)
+        self.means = {name: total / counts[name] for name, total in sums.items()}
         self.constant = [name for name, seen in self._seen.items() if seen.low == seen.high]
         self._histograms: dict[str, Histogram] | None = None
 

@@ -20,7 +20,7 @@ from ..ir.graph import Graph
 from ..ir.types import TensorType
 
 LABELS = ("label", "labels")
-MOST_ROWS = 16  # of a request whose batch is open
+MOST_ROWS = 8  # of a request whose batch is open: every activation of one is in memory at once
 FEWEST_REQUESTS = 2  # one to observe ranges on, one to judge by
 SEED = 0  # of the division
 Arrays = Mapping[str, np.ndarray]

@@ -46,14 +46,14 @@ class Search:
     """
 
     def __init__(
-        self, graph: Graph, ranges: Mapping[str, ValueRange], requests: Sequence[Request], metric: Metric,
-        options: CompileOptions,
+        self, graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray],
+        requests: Sequence[Request], metric: Metric, options: CompileOptions,
     ) -> None:  # fmt: skip
         self._graph, self._ranges, self._metric = graph, ranges, metric
         self._requests = _some(requests)
         self.layers: tuple[Layer, ...] = readers_of(graph, ranges).layers
         copy = graph.clone()
-        add_switches(copy, ranges)
+        add_switches(copy, ranges, means)
         self._plan = trial_plan(copy, options)
         self._exact = self._run([layer.name for layer in self.layers])
 

@@ -46,6 +46,17 @@ class Layer:
         return self.node.output.name
 
     @property
+    def contracted(self) -> int:
+        """The axis of the activations whose elements meet each other's weights: channels, or columns."""
+        return 1 if isinstance(self.node.op, Conv) else -1
+
+    @property
+    def takes_bias(self) -> bool:
+        """Whether a bias can be given to it, in the place of the one it has."""
+        has_one = len(self.node.inputs) > 2 and self.node.inputs[2] is not None
+        return not isinstance(self.node.op, MatMul) and (self.bias is not None or not has_one)
+
+    @property
     def activations(self) -> Value:
         return self.node.operands[0]
 

@@ -28,10 +28,14 @@ class Quantize(DataflowPass):
 
     Args:
         ranges: name of a value → what it holds; what reads a value without one stays as it is.
+        means: name of a value → f64[channels], by which a bias takes back what rounding the weights adds on average,
+            as Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019; not
+            of a MatMul, which has no bias, nor where there is no mean.
         left_out: names of the results of products that stay as they are.
     """
 
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
+    means: Mapping[str, np.ndarray] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
 
     on_bodies = False
@@ -47,7 +51,8 @@ class Quantize(DataflowPass):
             reads.setdefault(value, []).append((node, place))
         order = {node: i for i, node in enumerate(graph)}
         for layer in readers.layers:
-            quantize_layer(layer, affine[layer.activations], rw.before(layer.node))
+            mean = self.means.get(layer.activations.name)
+            quantize_layer(layer, affine[layer.activations], mean, rw.before(layer.node))
         for value, places in reads.items():
             first = min((node for node, _ in places), key=order.__getitem__)
             rounded = rounded_value(value, affine[value], rw.before(first, ""))
@@ -65,18 +70,33 @@ def rounded_value(value: Value, to: Affine, g: GraphBuilder) -> Value:
     return rounded
 
 
-def quantize_layer(layer: Layer, of_activations: Affine, g: GraphBuilder) -> None:
-    """Let a product read its weights from i8, and its bias from i32 where it is one number a result."""
+def quantize_layer(layer: Layer, of_activations: Affine, mean: np.ndarray | None, g: GraphBuilder) -> None:
+    """Let a product read its weights from i8, and its bias from i32 where it is one number a result.
+
+    Args:
+        mean: f64[channels] of the activations; None: the bias stays as it is.
+    """
     bias, name = layer.bias, layer.name
     least = None if bias is None else least_scales(bias, of_activations.scale)
     steps, scales = quantized_weights(layer.weights, layer.channels, least)
     w = g.const(steps, name=f"{name}.weights")
     read = g.add(DequantizeLinear(axis=layer.channels), [w, g.const(scales, name=f"{name}.weights.scale")],
                  names=[f"{name}.weights.rounded"])  # fmt: skip
+    if mean is not None and layer.takes_bias:
+        error = layer.weights - steps * scales.reshape([-1 if i == layer.channels else 1 for i in range(steps.ndim)])
+        bias = (0.0 if bias is None else bias) + mean_result(error, layer, mean)
     layer.node.set_input(1, read)
     found = None if bias is None else quantized_bias(bias, of_activations.scale, scales)
     if found is not None:
         b = g.const(found[0], name=f"{name}.bias")
         read = g.add(DequantizeLinear(axis=0), [b, g.const(found[1], name=f"{name}.bias.scale")],
                      names=[f"{name}.bias.rounded"])  # fmt: skip
-        layer.node.set_input(2, read)
+        layer.node.set_inputs([*layer.node.inputs[:2], read])
+
+
+def mean_result(weights: np.ndarray, layer: Layer, mean: np.ndarray) -> np.ndarray:
+    """What a layer with these weights makes of activations that are their mean everywhere, f64[results], no padding."""
+    by_result = np.moveaxis(weights.astype(np.float64), layer.channels, 0)
+    taps = by_result.reshape(*by_result.shape[:2], -1).sum(-1)  # [results, channels of a group]
+    groups = len(mean) // taps.shape[1]
+    return np.einsum("gmc,gc->gm", taps.reshape(groups, -1, taps.shape[1]), mean.reshape(groups, -1)).reshape(-1)

@@ -19,13 +19,16 @@ from .quantize import quantize_layer, rounded_value
 PREFIX = "parax.rounds."
 
 
-def add_switches(graph: Graph, ranges: Mapping[str, ValueRange]) -> None:
+def add_switches(graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray]) -> None:
     """Give the graph an input bool[] for each reader of activations: whether it reads them, and its weights, rounded.
 
     A layer is computed both ways, as kernels with constant weights are the plan's own; a carrier reads one of both.
 
     before: %y = Conv(%x, %w)
     after:  %y1 = Conv(%x', %w'); %y0 = Conv(%x, %w); %y = Where(%switch, %y1, %y0)
+
+    Args:
+        ranges, means: those of the pass `Quantize`.
     """
     readers = readers_of(graph, ranges)
     affine = {value: affine_of(found) for value, found in shared_ranges(readers, ranges).items()}
@@ -41,14 +44,15 @@ def add_switches(graph: Graph, ranges: Mapping[str, ValueRange]) -> None:
             node.set_input(place, GraphBuilder(graph, before=node).Where(carriers[node], rounded[value], value))
     read = {node: value for node, _, value in reads}  # before the results of layers have others in their place
     for layer in readers.layers:
-        _switch_layer(graph, layer, rounded[read[layer.node]], affine[read[layer.node]])
+        value = read[layer.node]
+        _switch_layer(graph, layer, rounded[value], affine[value], means.get(value.name))
 
 
-def _switch_layer(graph: Graph, layer: Layer, rounded: Value, affine: Affine) -> None:
+def _switch_layer(graph: Graph, layer: Layer, rounded: Value, affine: Affine, mean: np.ndarray | None) -> None:
     exact, old = layer.node, layer.node.output
     switch = graph.add_input(PREFIX + layer.name, TensorType(BOOL, ()))
     twin = graph.add_node(exact.op, exact.inputs, after=exact, name=exact.name)
-    quantize_layer(Layer(twin, layer.channels), affine, GraphBuilder(graph, before=twin, name=exact.name))
+    quantize_layer(Layer(twin, layer.channels), affine, mean, GraphBuilder(graph, before=twin, name=exact.name))
     twin.set_input(0, rounded)
     chosen = GraphBuilder(graph, after=twin, name=exact.name).Where(switch, twin.output, old)
     where = chosen.producer

@@ -19,7 +19,7 @@ RANGES = {"x": X, "y": ValueRange(-2.0, 3.1), "v": ValueRange(0.0, 2.55)}
 
 
 def check(before: str, after: str | None, *left_out: str, refuses: str | None = None, **more: ValueRange) -> Graph:
-    pass_ = Quantize({**RANGES, **more}, frozenset(left_out))
+    pass_ = Quantize({**RANGES, **more}, left_out=frozenset(left_out))
     return check_pass(pass_, before, after, evaluate=False, refuses=refuses)
 
 
@@ -137,3 +137,26 @@ def test_the_numbers_are_those_of_integers() -> None:
     want = ((q - zero) @ steps + np.rint(b / sums.astype(np.float64))) * sums
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     assert np.abs(got - (np.clip(x, -1, 1.55) @ w + b)).max() < 0.1
+
+
+@pytest.mark.parametrize("text", [
+    "%w = const f32[6,2,3,2] \"w\"\n %b = const f32[6] [1, 2, 3, 4, 5, 6]\n %y = Conv(%x, %w, %b) {group=3} : f32[N,6,3,4]",
+    "%w = const f32[6,2,3,2] \"w\"\n %y = Conv(%x, %w) {group=3} : f32[N,6,3,4]",
+    "%w = const f32[6,7] \"w\"\n %y = Gemm(%x, %w) : f32[N,7]",
+    "%w = const f32[7,6] \"w\"\n %b = const f32[7] [1, 2, 3, 4, 5, 6, 7]\n %y = Gemm(%x, %w, %b) {transB=1} : f32[N,7]",
+])  # fmt: skip
+def test_the_bias_takes_back_the_mean_that_rounding_adds(text: str) -> None:
+    """On activations that are their mean everywhere, rounding the weights alone loses nothing."""
+    shape = "f32[N,6,5,5]" if "Conv" in text else "f32[N,6]"
+    rng = np.random.default_rng(0)
+    mean = np.round(rng.uniform(-1, 1.5, 6), 2)  # whole steps of x's scale
+    w = rng.standard_normal(eval(text.split("f32")[1].split("]")[0] + "]")).astype(np.float32)
+    outputs = []
+    for means in (None, {}, {"x": mean}):
+        graph = parse_graph(f"graph @g(%x: {shape}) {{\n {text}\n return %y\n}}", {"w": w})
+        if means is not None:
+            assert Quantize(RANGES, means).run(graph, Rewriter(graph))
+        x = np.broadcast_to(mean.reshape(1, 6, *[1] * (shape.count(",") - 1)), (2, 6, 5, 5)[: shape.count(",") + 1])
+        outputs.append(oracle(to_onnx(graph), "reference")({"x": x.astype(np.float32)})["y"])
+    exact, plain, corrected = outputs
+    assert np.abs(corrected - exact).max() < 0.02 * np.abs(plain - exact).max() + 1e-4

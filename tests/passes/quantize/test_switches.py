@@ -27,6 +27,7 @@ TEXT = """graph @g(%x: f32[N,3,6,6]) {
   return %e, %v\n}"""
 RANGES = {name: ValueRange(low, high) for name, low, high in [
     ("x", -2, 2), ("y", -4, 4), ("s", -5, 5), ("v", 0, 5), ("z", -9, 9), ("h", -9, 9), ("t", -9, 12)]}  # fmt: skip
+MEANS = {"x": np.array([0.1, -0.2, 0.3]), "v": np.array([1.0, 2.0, 0.5])}
 
 
 def test_every_choice() -> None:
@@ -34,14 +35,14 @@ def test_every_choice() -> None:
     data = {"w": rng.standard_normal((3, 3, 3, 3)).astype(np.float32) / 4, "u": rng.standard_normal((2, 3, 1, 1)).astype(np.float32)}
     graph = parse_graph(TEXT, data)
     switched = graph.clone()
-    add_switches(switched, RANGES)
+    add_switches(switched, RANGES, MEANS)
     verify(switched)
     run, x = oracle(to_onnx(switched), best_kind()), rng.standard_normal((2, 3, 6, 6)).astype(np.float32)
     seen = set()
     for left in product([False, True], repeat=4):
         left_out = frozenset(name for name, out in zip("yzhe", left, strict=True) if out)
         choice = graph.clone()
-        Quantize(RANGES, left_out).run(choice, Rewriter(choice))
+        Quantize(RANGES, MEANS, left_out).run(choice, Rewriter(choice))
         want = oracle(to_onnx(choice), best_kind())({"x": x})
         got = run({"x": x, **switches(graph, RANGES, left_out)})
         for name in want:
