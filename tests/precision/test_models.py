@@ -23,7 +23,8 @@ MODELS = ["mujoco-policies/g1", "libonnx/mnist_8", "marabou/traffic_sign", "qonn
 def inputs(model: onnx.ModelProto, n: int, seed: int) -> dict[str, np.ndarray]:
     """`n` whole requests, stacked: smooth noise for floats, bytes for integers."""
     rng, made = np.random.default_rng(seed), {}
-    for value in model.graph.input:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in (v for v in model.graph.input if v.name not in constants):
         t = value.type.tensor_type
         shape = [n, *(d.dim_value or 2 for d in t.shape.dim)]
         if t.elem_type == onnx.TensorProto.FLOAT:
