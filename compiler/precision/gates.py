@@ -26,6 +26,7 @@ from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from ..passes.quantize.quantize import Quantize
+from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
 from .ranges import METHODS, Observations
 from .record import KEY, PrecisionRecord, blamed, percent
@@ -62,6 +63,17 @@ def decided(model: Source, options: CompileOptions, progress: Progress | None = 
     return _Decision(model, options, progress or quiet).made()
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A choice of layers. left_out: names of those in f32. drop: on held-back data. gain: None where not measured."""
+
+    left_out: frozenset[str]
+    graph: Graph
+    plan: Plan
+    drop: float
+    gain: Gain | None = None
+
+
 class _Decision:
     """The way to one decision: what was read, observed and compiled so far."""
 
@@ -89,27 +101,48 @@ class _Decision:
         self.progress("compile fp32", 0.2)
         f32 = compile_model(self.model, options)
         self.progress("compile int8", 0.4)
-        graph, plan, drop = self._quantized(())
-        gain = self._gain(plan, f32)
-        if self.asked == "auto" and not _is_faster(gain):
-            return self._in_f32(f32, f"{SLOWER}: {gain}", drop, gain)
-        n_left = 0
-        if drop > options.max_accuracy_drop:
-            self.progress("search", 0.5)
-            search = Search(self.graph, self.ranges, self.means, samples.observed, self.metric, options)
-            self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
-            if self.asked != "auto":
-                raise self._too_much(drop)
-            while drop > options.max_accuracy_drop:
-                n_left = search.within(options.max_accuracy_drop, self.drops, n_left + 1)
-                if n_left >= len(self.drops):
-                    return self._in_f32(f32, "no layer keeps the budget of accuracy", drop, None)
-                graph, plan, drop = self._quantized(self.drops[:n_left])
-            gain = self._gain(plan, f32)
-            if not _is_faster(gain):
-                return self._in_f32(f32, f"the layers that keep the accuracy are not faster: {gain}", drop, gain)
-        record = self._record("int8", "", drop, gain, self.drops[:n_left])
-        return Decided(plan.with_provenance(**{KEY: record.to_json()}), graph, record)
+        trial = self._measured(self._quantized(frozenset()), f32)
+        if self.asked == "auto":
+            trial = self._without_slower_layers(trial, f32)
+            if not _is_faster(trial.gain):
+                return self._in_f32(f32, f"{SLOWER}: {trial.gain}", trial)
+        slower = trial.left_out
+        if trial.drop > options.max_accuracy_drop:
+            trial = self._searched(trial, slower)
+            if len(trial.left_out) >= self.n_layers:
+                return self._in_f32(f32, "no layer keeps the budget of accuracy", trial)
+            trial = self._measured(trial, f32)
+            if not _is_faster(trial.gain):
+                return self._in_f32(f32, f"the layers that keep the accuracy are not faster: {trial.gain}", trial)
+        record = self._record("int8", "", trial, slower)
+        return Decided(trial.plan.with_provenance(**{KEY: record.to_json()}), trial.graph, record)
+
+    def _without_slower_layers(self, trial: _Trial, f32: Plan) -> _Trial:
+        """The trial, or one that leaves those layers in f32 that are slower in 8 bits, if that is faster."""
+        self.progress("compare layers", 0.45)
+        layers = {layer.node.name: layer.name for layer in readers_of(self.graph, self.ranges).layers}
+        slow = slower_nodes(trial.graph, self.graph, layers.keys() - {""}, self.samples.observed, self.options)
+        if not slow or len(slow) == len(layers):
+            return trial
+        other = self._measured(self._quantized(frozenset(layers[name] for name in slow)), f32)
+        return other if trial.gain and other.gain and other.gain.middle > trial.gain.middle else trial
+
+    def _searched(self, trial: _Trial, slower: frozenset[str]) -> _Trial:
+        """What keeps the budget. Raises AccuracyMismatch where all layers were asked for."""
+        budget, n_left = self.options.max_accuracy_drop, 0
+        self.progress("search", 0.5)
+        search = Search(self.graph, self.ranges, self.means, slower, self.samples.observed, self.metric, self.options)
+        self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
+        if self.asked != "auto":
+            raise self._too_much(trial.drop)
+        while trial.drop > budget and n_left < len(self.drops):
+            n_left = search.within(budget, self.drops, n_left + 1)
+            left = {each.layer for each in self.drops[:n_left]}
+            if n_left == len(self.drops):
+                left = {layer.name for layer in layers_of(self.graph)}
+                return replace(trial, left_out=frozenset(left))
+            trial = self._quantized(slower | left)
+        return trial
 
     def _observe(self) -> None:
         """Find the ranges and the means of activations, and how they are found: `self.how` is one of METHODS."""
@@ -137,13 +170,17 @@ class _Decision:
         exact = list(results(self.f32_trial, observed))
         return self.metric.noise(exact, found, observed)
 
-    def _quantized(self, left_out: tuple[LayerDrop, ...]) -> tuple[Graph, Plan, float]:
-        """The graph with all layers but some quantised, its plan, and what that loses on held-back data."""
-        graph = quantized(self.graph, self.ranges, self.means, [each.layer for each in left_out])
+    def _quantized(self, left_out: frozenset[str]) -> _Trial:
+        """All layers but some quantised, and what that loses on held-back data."""
+        graph = quantized(self.graph, self.ranges, self.means, left_out)
         plan = compile_graph(graph.clone(), self.options)
         here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
         found = list(results(here, self.samples.held_back))
-        return graph, plan, self.metric.drop(self.exact, found, self.samples.held_back)
+        return _Trial(left_out, graph, plan, self.metric.drop(self.exact, found, self.samples.held_back))
+
+    def _measured(self, trial: _Trial, f32: Plan) -> _Trial:
+        """The same, with what it gains."""
+        return replace(trial, gain=self._gain(trial.plan, f32))
 
     def _gain(self, plan: Plan, f32: Plan) -> Gain | None:
         """None where the plan is for another machine, and nobody asked which one is faster."""
@@ -158,19 +195,18 @@ class _Decision:
                 expected="a target that runs here", found=", ".join(self.options.targets),
                 hint="--precision int8 does not ask") from error  # fmt: skip
 
-    def _in_f32(self, plan: Plan, reason: str, drop: float, gain: Gain | None) -> Decided:
-        record = self._record(FULL, reason, drop, gain, ())
+    def _in_f32(self, plan: Plan, reason: str, trial: _Trial) -> Decided:
+        record = self._record(FULL, reason, trial, frozenset())
         return Decided(plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
 
-    def _record(
-        self, taken: str, reason: str, drop: float, gain: Gain | None, in_f32: tuple[LayerDrop, ...]
-    ) -> PrecisionRecord:
-        left = {each.layer for each in in_f32}
-        n_quantized = len(readers_of(self.graph, self.ranges, left).layers) if taken != FULL else 0
+    def _record(self, taken: str, reason: str, trial: _Trial, slower: frozenset[str]) -> PrecisionRecord:
         options, samples = self.options, self.samples
+        n_quantized = len(readers_of(self.graph, self.ranges, trial.left_out).layers) if taken != FULL else 0
+        in_f32 = tuple(each for each in self.drops if taken != FULL and each.layer in trial.left_out)
         return PrecisionRecord(
-            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, drop, self.how,
-            count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, in_f32, gain,
+            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, trial.drop, self.how,
+            count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, len(slower), in_f32,
+            trial.gain,
         )  # fmt: skip
 
     def _too_much(self, drop: float) -> AccuracyMismatch:

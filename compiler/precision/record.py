@@ -26,6 +26,7 @@ class PrecisionRecord:
         metric: in words. budget, drop: the most that may be lost, and what is, on held-back data; None: not measured.
         ranges: how activations' ranges were found. n_observed, n_held_back: samples of either part.
         n_layers, n_quantized: products with constant weights, and those of the plan in 8 bits.
+        n_slower: layers that stay in f32 as they are faster there.
         in_f32: layers that stay in f32 to keep the budget, with what each would lose alone.
         gain: the plan's speed by the f32 plan's; None: not measured.
     """
@@ -41,6 +42,7 @@ class PrecisionRecord:
     n_held_back: int
     n_layers: int
     n_quantized: int
+    n_slower: int = 0
     in_f32: tuple[LayerDrop, ...] = ()
     gain: Gain | None = None
 
@@ -57,9 +59,11 @@ class PrecisionRecord:
         if self.drop is not None:
             yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
                    f"{percent(self.budget)} may be; ranges by {self.ranges} of {self.n_observed} others")  # fmt: skip
+        if self.n_slower:
+            yield f"in fp32 for speed: {self.n_slower} layers"
         if self.in_f32:
             yield f"in fp32 for accuracy: {blamed(self.in_f32)}"
-        if self.taken != FULL and (rest := self.n_layers - self.n_quantized - len(self.in_f32)):
+        if self.taken != FULL and (rest := self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower):
             yield f"in fp32 for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"

@@ -42,16 +42,16 @@ class Search:
     """A graph with switches, compiled once.
 
     Attributes:
-        layers: all that may be quantised.
+        layers: all that may be quantised but those that are slower for it, which are left out of every choice.
     """
 
     def __init__(
         self, graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray],
-        requests: Sequence[Request], metric: Metric, options: CompileOptions,
+        slower: Collection[str], requests: Sequence[Request], metric: Metric, options: CompileOptions,
     ) -> None:  # fmt: skip
-        self._graph, self._ranges, self._metric = graph, ranges, metric
+        self._graph, self._ranges, self._metric, self._slower = graph, ranges, metric, frozenset(slower)
         self._requests = _some(requests)
-        self.layers: tuple[Layer, ...] = readers_of(graph, ranges).layers
+        self.layers: tuple[Layer, ...] = readers_of(graph, ranges, slower).layers
         copy = graph.clone()
         add_switches(copy, ranges, means)
         self._plan = trial_plan(copy, options)
@@ -84,7 +84,7 @@ class Search:
         return low
 
     def _run(self, left_out: Collection[str]) -> list[dict[str, np.ndarray]]:
-        on = switches(self._graph, self._ranges, left_out)
+        on = switches(self._graph, self._ranges, self._slower | set(left_out))
         requests = [Request({**r.inputs, **on}, r.others, r.n_samples) for r in self._requests]
         return list(results(self._plan, requests))
 

@@ -15,9 +15,12 @@ from commanding import run_here
 from parax import CompileOptions
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.oracle import oracle
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.precision import gates
 from parax.compiler.precision.gates import decided
+from parax.compiler.precision.layer_speed import slower_nodes
 from parax.compiler.precision.record import KEY, told
+from parax.compiler.precision.samples import Request
 from parax.compiler.precision.speed import Gain, measured_gain
 from precision.small_models import classifier, images, relu
 
@@ -31,8 +34,9 @@ def options(precision: str = "int8", rows: int = 64, **more: object) -> CompileO
 
 @pytest.fixture(autouse=True)
 def gain(monkeypatch: pytest.MonkeyPatch) -> list[Gain]:
-    """What the speed gate measures in these tests, in turn; the last again and again."""
+    """What the speed gate measures in these tests, in turn, the last again and again; no layer alone is slower."""
     gains = [FASTER]
+    monkeypatch.setattr(gates, "slower_nodes", lambda *_: set())
     monkeypatch.setattr(gates, "measured_gain", lambda *_: gains.pop(0) if len(gains) > 1 else gains[0])
     return gains
 
@@ -113,6 +117,38 @@ def test_auto_is_f32_where_only_the_layers_that_lose_too_much_were_faster(gain: 
     gain[:] = [FASTER, SLOWER]
     found = decided(classifier(), options("auto", max_accuracy_drop=whole.drop * 0.7)).record
     assert found.taken == "fp32" and "keep the accuracy are not faster" in found.reason
+
+
+def test_auto_leaves_layers_in_f32_that_are_faster_there(gain: list[Gain], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "slower_nodes", lambda *_: {"second"})
+    gain[:] = [SLOWER, FASTER]
+    found = decided(classifier(), options("auto"))
+    assert (found.record.taken, found.record.n_slower, found.record.n_quantized) == ("int8", 1, 2)
+    weights = [node.inputs[0].name for node in found.graph if node.inputs[0] is not None and node.inputs[0].is_constant]
+    assert "a.weights" in weights and "d.weights" not in weights
+    assert any("in fp32 for speed: 1 layers" in line for line in found.record.lines())
+    gain[:] = [FASTER, SLOWER]
+    assert decided(classifier(), options("auto")).record.n_slower == 0
+    whole = decided(classifier(), options("auto", max_accuracy_drop=1.0)).record
+    assert whole.drop is not None
+    gain[:] = [SLOWER, FASTER, FASTER]
+    both = decided(classifier(), options("auto", max_accuracy_drop=whole.drop / 100)).record
+    assert both.taken == "fp32" or (both.n_slower == 1 and len(both.in_f32) == 1 and both.n_quantized == 1)
+
+
+def test_layers_are_compared_by_their_kernels() -> None:
+    """A layer of 512 times the products is slower, whatever else the machine does."""
+    text = """graph @g(%x: f32[N,64]) {{
+      %w = const f32[64,64] "w"\n %u = const f32[64,{n}] "u"
+      %y = MatMul(%x, %w) : f32[N,64]  # one
+      %t = Tanh(%y) : f32[N,64]
+      %z = MatMul(%t, %u) : f32[N,{n}]  # two
+      return %z\n}}"""
+    heavy, light = parse_graph(text.format(n=4096)), parse_graph(text.format(n=8))
+    requests = [Request({"x": np.ones((16, 64), np.float32)}, {}, 16)]
+    for graphs, slower in (((heavy, light), True), ((light, heavy), False)):
+        assert ("two" in slower_nodes(*graphs, {"one", "two"}, requests, CompileOptions())) == slower
+    assert slower_nodes(heavy, light, {"three"}, requests, CompileOptions()) == set()
 
 
 def test_labels_make_it_top1() -> None:
