@@ -125,7 +125,7 @@ class _Decision:
         if not slow or len(slow) == len(layers):
             return trial
         other = self._measured(self._quantized(frozenset(layers[name] for name in slow)), f32)
-        return other if trial.gain and other.gain and other.gain.middle > trial.gain.middle else trial
+        return other if trial.gain and other.gain and other.gain.factor > trial.gain.factor else trial
 
     def _searched(self, trial: _Trial, slower: frozenset[str]) -> _Trial:
         """What keeps the budget. Raises AccuracyMismatch where all layers were asked for."""

@@ -24,7 +24,7 @@ from parax.compiler.precision.samples import Request
 from parax.compiler.precision.speed import Gain, measured_gain
 from precision.small_models import classifier, images, relu
 
-FASTER, SLOWER = Gain(1.5, 1.4, 1.6), Gain(0.5, 0.4, 0.6)
+FASTER, SLOWER = Gain(1.5, 1.4, 1.6, 1.5), Gain(0.5, 0.4, 0.6, 0.5)
 
 
 def options(precision: str = "int8", rows: int = 64, **more: object) -> CompileOptions:
@@ -149,6 +149,22 @@ def test_layers_are_compared_by_their_kernels() -> None:
     for graphs, slower in (((heavy, light), True), ((light, heavy), False)):
         assert ("two" in slower_nodes(*graphs, {"one", "two"}, requests, CompileOptions())) == slower
     assert slower_nodes(heavy, light, {"three"}, requests, CompileOptions()) == set()
+
+
+def test_a_gain_is_what_rounds_and_quickest_calls_agree_on() -> None:
+    assert Gain(1.5, 0.9, 90.0, 1.3).is_faster and not Gain(3.0, 1.3, 4.5, 0.9).is_faster
+    assert not Gain(0.9, 0.1, 2.0, 1.3).is_faster and not Gain(1.01, 1.0, 1.02, 1.01).is_faster
+
+
+def test_the_faster_plan_is_found() -> None:
+    text = """graph @g(%x: f32[N,256]) {{
+      %w = const f32[256,{n}] "w"
+      %y = MatMul(%x, %w) : f32[N,{n}]
+      return %y\n}}"""
+    heavy, light = (parax.compile(to_onnx(parse_graph(text.format(n=n)))) for n in (2048, 8))
+    request = Request({"x": np.ones((64, 256), np.float32)}, {}, 64)
+    assert measured_gain(light, heavy, request, lambda *_: None).is_faster
+    assert not measured_gain(heavy, light, request, lambda *_: None).is_faster
 
 
 def test_labels_make_it_top1() -> None:
