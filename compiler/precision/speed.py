@@ -13,6 +13,7 @@ from .samples import Request
 ROUNDS = 7
 SECONDS = 1.4  # for each plan in all, or one request in each round if that takes longer
 LEAST_GAIN = 1.02  # the ratio from which a plan counts as faster: less is within what rounds differ by
+FEWEST_FASTER = ROUNDS - 1  # of two equal plans one is so lucky once in 16 times
 QUICKEST = 0.1  # share of the calls
 OURS, THEIRS = "lower precision", "f32"
 
@@ -25,12 +26,14 @@ class Gain:
         middle, least, greatest: of the ratios of the rounds.
         quickest: the ratio of the seconds that the quickest tenth of each plan's calls needs at most: whatever else the
             machine does meanwhile adds to a call's time, so that these are the plans' own.
+        n_faster: rounds in which the plan was faster.
     """
 
     middle: float
     least: float
     greatest: float
     quickest: float
+    n_faster: int
 
     @property
     def factor(self) -> float:
@@ -39,7 +42,7 @@ class Gain:
 
     @property
     def is_faster(self) -> bool:
-        return self.factor >= LEAST_GAIN
+        return self.factor >= LEAST_GAIN and self.n_faster >= FEWEST_FASTER
 
     def __str__(self) -> str:
         return (f"{self.middle:.2f} × f32's speed ({self.least:.2f} to {self.greatest:.2f} in {ROUNDS} rounds; "
@@ -63,4 +66,5 @@ def measured_gain(plan: Plan, exact: Plan, request: Request, tell: Callable[[str
         hold(contestants, SECONDS, ROUNDS, tell)
         ratio = compare(contestants, OURS, THEIRS)[0]
         ours, theirs = (contestant.latency(QUICKEST) for contestant in contestants)
-    return Gain(ratio.middle, ratio.least, ratio.greatest, theirs / ours)
+        n_faster = sum(a > b for a, b in zip(contestants[0].rates, contestants[1].rates, strict=True))
+    return Gain(ratio.middle, ratio.least, ratio.greatest, theirs / ours, n_faster)

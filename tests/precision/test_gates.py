@@ -24,7 +24,7 @@ from parax.compiler.precision.samples import Request
 from parax.compiler.precision.speed import Gain, measured_gain
 from precision.small_models import classifier, images, relu
 
-FASTER, SLOWER = Gain(1.5, 1.4, 1.6, 1.5), Gain(0.5, 0.4, 0.6, 0.5)
+FASTER, SLOWER = Gain(1.5, 1.4, 1.6, 1.5, 7), Gain(0.5, 0.4, 0.6, 0.5, 0)
 
 
 def options(precision: str = "int8", rows: int = 64, **more: object) -> CompileOptions:
@@ -152,8 +152,9 @@ def test_layers_are_compared_by_their_kernels() -> None:
 
 
 def test_a_gain_is_what_rounds_and_quickest_calls_agree_on() -> None:
-    assert Gain(1.5, 0.9, 90.0, 1.3).is_faster and not Gain(3.0, 1.3, 4.5, 0.9).is_faster
-    assert not Gain(0.9, 0.1, 2.0, 1.3).is_faster and not Gain(1.01, 1.0, 1.02, 1.01).is_faster
+    assert Gain(1.5, 0.9, 90.0, 1.3, 6).is_faster and not Gain(1.5, 0.9, 90.0, 1.3, 5).is_faster
+    assert not Gain(3.0, 1.3, 4.5, 0.9, 7).is_faster
+    assert not Gain(0.9, 0.1, 2.0, 1.3, 6).is_faster and not Gain(1.01, 1.0, 1.02, 1.01, 7).is_faster
 
 
 def test_the_faster_plan_is_found() -> None:
