@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..errors import UsageError
 from ..runtime.plan import Plan
 from ..runtime.topology import choose_cores
 from .compilation import Compilation, Progress, Scheduler
@@ -25,7 +24,7 @@ from .ir.graph import Graph
 from .ir.types import Dim, noting_positive
 from .lowered import Lowered, cut, link_for, lower_for
 from .optimisation import import_graph, imported, optimise
-from .options import FULL, CompileOptions
+from .options import CompileOptions
 from .passes.base import Pipeline
 from .passes.dataflow.index_ranges import index_ranges
 from .passes.pipelines import pipeline
@@ -54,9 +53,6 @@ def compile_model(
     Raises:
         ParaxError: see parax.compile.
     """
-    if options.precision != FULL:
-        raise UsageError("another precision is decided by a compilation of its own", where="--precision",
-                         found=options.precision, hint="paraxc makes a plan of it, which this takes")  # fmt: skip
     run = Compilation(options, progress or quiet, trace or options.profile, scheduler, decision)
     run.watch(pipeline(options.opt_level, Surroundings(), options.passes))  # refuses a wrong one before the work
     return _compiled(imported(model, run), run)

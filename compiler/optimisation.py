@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
 from .backend.lowering import lowering_of, takes_window
@@ -18,7 +19,7 @@ from .frontend.parse import Source
 from .ir.graph import Graph
 from .ir.text import print_graph
 from .ir.types import noting_positive
-from .options import CompileOptions
+from .options import FULL, CompileOptions
 from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
@@ -30,7 +31,16 @@ LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is 
 
 
 def imported(model: Source, run: Compilation) -> Graph:
-    """The phase that reads the model."""
+    """The phase that reads the model.
+
+    Raises:
+        UsageError: a lower precision is asked for, which whole compilations decide on: see `compiler/precision`.
+        ParaxError: as parax.compile.
+    """
+    if run.options.precision != FULL:
+        raise UsageError("this looks at one precision", where="--precision", expected=FULL,
+                         found=run.options.precision, hint="paraxc decides on a lower one; `--emit onnx` "
+                         "writes the model so decided on, which this takes")  # fmt: skip
     with run.phase("import", 0.0):
         graph = import_graph(model, run.options, run.evaluator)
         run.indexing = index_ranges(graph)

@@ -53,12 +53,13 @@ def test_a_verbs_own_options_come_first_and_the_compilations_are_set_aside(verb:
 def test_compile_shows_its_options_in_groups(script: str, words: tuple[str, ...], capsys: Capture) -> None:
     text = shown(capsys, *words, "--help", script=script)
     titles = re.findall(r"(?m)^(\S.*):$", text)
-    assert titles[:6] == [
+    assert titles[:7] == [
         "positional arguments",
         "options",
         "sizes",
         "the plan",
         "the code",
+        "precision",
         "the compilation's own work",
     ]
     assert "--target" in text and "--max-memory" in text and "--help-all" not in text

@@ -249,5 +249,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     for more, says in ((["--max-accuracy-drop", "much"], "a share"), (["--metric", "best"], "no such metric")):
         wrong = run_here("main", [*base, "-o", str(tmp_path / "n.bin"), *more])
         assert wrong.returncode == 2 and says in wrong.stderr
+    planned = run_here("main", ["plan", *base[1:]])
+    assert planned.returncode == 2 and "this looks at one precision" in planned.stderr
     plain = run_here("main", ["compile", str(tmp_path / "m.onnx"), "--emit", "onnx", "-o", str(tmp_path / "n.onnx")])
     assert plain.returncode == 2 and "the model as it is" in plain.stderr
