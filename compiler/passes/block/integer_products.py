@@ -9,6 +9,7 @@ it is and is computed in f32 from the sums: results differ from the model's by f
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.contraction import Conv, Gemm, MatMul
-from ...ir.ops.quantised_products import narrowed, shortened, takes_pairs
+from ...ir.ops.quantised_products import magnitude, narrowed, shortened, takes_pairs
 from ...ir.ops.quantization import DequantizeLinear
 from ...ir.ops.shape import Transpose
 from ...ir.types import F32, I8, I32, U8
@@ -25,6 +26,7 @@ from ..rewrite import Rewriter
 
 BYTES = (I8, U8)
 LEAST, MOST = 2.0**-100, 2.0**90  # of a product's scale: sums below 2^31 times it are neither denormal nor infinite
+LIMIT = 2**31  # sums below are i32
 SAME_SCALE = 2.0**-21  # relative distance within which a bias is in units of the products
 
 
@@ -72,13 +74,22 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
     scale = np.ravel(a.scale * w.scale)
     if weights is None or not weights.size or not np.all((scale >= LEAST) & (scale <= MOST)):
         return rw.no_match("the weights are computed, or their scales no usual ones", node)
+    largest = _largest_sum(weights, axis, magnitude(a.q, a.zero))
+    if largest >= LIMIT:
+        return rw.no_match("sums of so many products may leave i32, where those of the model are f32", node)
     g = rw.before(node)
-    product = _convolution if isinstance(node.op, Conv) else _matrix
+    product = partial(_convolution, room=LIMIT - largest) if isinstance(node.op, Conv) else _matrix
     short = shortened(g, a.q, a.zero)
     for view in reversed(views):
         short = g.add(view.op, [short, *view.inputs[1:]])
     rw.replace(node, product(g, node, short, weights, scale))
     return True
+
+
+def _largest_sum(weights: np.ndarray, axis: int, most: int) -> int:
+    """What no output exceeds in magnitude, of weights with outputs along an axis and numbers up to `most`."""
+    others = tuple(a for a in range(weights.ndim) if a != axis)
+    return most * int(np.abs(weights.astype(np.int64)).sum(axis=others).max())
 
 
 def _views(v: Value | None) -> tuple[list[Node], Value | None]:
@@ -146,21 +157,24 @@ def _output_axis(node: Node) -> int | None:
     return 0 if isinstance(op, Gemm) and op.transB else 1
 
 
-def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray) -> Value:
+def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, room: int) -> Value:
+    """`room`: what a bias may add to the sums and still be an i32."""
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     shape = (-1, *[1] * (w.ndim - 2))
-    start = _in_units(bias, scale)
+    start = _in_units(bias, scale, room)
     y: Value = g.WideningConv(x, g.const(w), None if start is None else g.const(start), **node.op.attributes())
     y = g.Mul(g.Cast(y, to=F32), scale.astype(np.float32).reshape(shape if scale.size > 1 else ()))
     return y if bias is None or start is not None else g.Add(y, g.Reshape(bias, np.array(shape, np.int64)))
 
 
-def _in_units(bias: Value | None, scale: np.ndarray) -> np.ndarray | None:
-    """A constant bias that is dequantised by the products' scales, as whole numbers."""
+def _in_units(bias: Value | None, scale: np.ndarray, room: int) -> np.ndarray | None:
+    """A constant bias below `room` that is dequantised by the products' scales, as whole numbers."""
     made = dequantised(bias)
     if made is None or made.q.tensor.dtype != I32 or made.q.data is None:
         return None
     if made.zero is not None and made.zero.data is not None and made.zero.data.any():
+        return None
+    if np.abs(made.q.data.astype(np.int64)).max(initial=0) >= room:
         return None
     near = np.allclose(made.scale, scale if scale.size == 1 or made.scale.size > 1 else -1, rtol=SAME_SCALE, atol=0)
     return np.asarray(made.q.data) if near else None

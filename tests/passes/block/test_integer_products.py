@@ -133,3 +133,20 @@ def test_grouped_convolutions_stay() -> None:
 def test_computed_weights_stay() -> None:
     text = matrix(DQ_COLUMNS + "%y = MatMul(%1, %2)").replace('%w = const i8[6,4] "w"\n', "")
     refused(text.replace("%x: u8[N,6]", "%x: u8[N,6], %w: i8[6,4]"), "computed")
+
+
+def test_sums_that_may_leave_i32_stay_f32() -> None:
+    depth = 2**31 // (155 * 127) + 1  # |x - 100| <= 155
+    text = f'graph @g(%x: u8[N,{depth}]) {{\n{CONSTANTS}%w = const i8[{depth},2] "w"\n{X}'
+    text += "%2 = DequantizeLinear(%w, %s)\n%y = MatMul(%1, %2)\nreturn %y\n}"
+    w = np.full((depth, 2), 127, np.int8)
+    refused(text, "may leave i32", w=w)
+    w[:50] = 0
+    assert "WideningMatMul" in rewritten(text, w=w)
+
+
+def test_a_bias_that_would_leave_i32_is_added_in_f32() -> None:
+    text = image(DQ_FILTERS + "%3 = DequantizeLinear(%b, %bs) {axis=0}\n%y = Conv(%1, %2, %3) {pads=[1,1,1,1]}")
+    text = text.replace('%w = const', '%b = const i32[4] "b"\n%bs = const f32[4] [0.125, 0.25, 0.5, 1]\n%w = const')
+    assert rewritten(text, w=FILTERS, b=np.full(4, 1000, np.int32))[-2:] == ["Cast", "Mul"]
+    assert rewritten(text, w=FILTERS, b=np.full(4, 2**31 - 1, np.int32))[-1] == "Add"
