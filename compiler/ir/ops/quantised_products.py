@@ -50,6 +50,12 @@ def magnitude(v: PyAny, zero_point: PyAny) -> int:
     return max(abs(bound - zero) for bound in (low, high) for zero in zeros)
 
 
+def heaviest(weights: np.ndarray, axis: int = 0) -> int:
+    """The largest Σ|w| of an index of an axis: by how much sums exceed the largest number that is multiplied."""
+    others = tuple(a for a in range(weights.ndim) if a != axis)
+    return int(np.abs(weights.astype(np.int64)).sum(axis=others).max(initial=0))
+
+
 def centred(g: PyAny, v: PyAny, zero_point: PyAny) -> PyAny:
     """v - zero_point in f32; the zero point broadcasts already."""
     y = g.Cast(v, to=F32)
@@ -227,7 +233,7 @@ class Convolved(Convolution, Composite):
             return magnitude(w, w_zero) * int(np.prod(shape[1:], dtype=np.int64))
         flat = w.data.reshape(shape[0], -1).astype(np.int64)
         flat = flat if w_zero is None else flat - w_zero.data.astype(np.int64).reshape(-1, 1)
-        return int(np.abs(flat).sum(axis=1).max(initial=0))
+        return heaviest(flat)
 
     def check(self, ctx: InferContext, w: int) -> None:
         """Fails unless the weights' shape is known."""

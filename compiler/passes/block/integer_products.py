@@ -17,7 +17,7 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.contraction import Conv, Gemm, MatMul
-from ...ir.ops.quantised_products import magnitude, narrowed, shortened, takes_pairs
+from ...ir.ops.quantised_products import heaviest, magnitude, narrowed, shortened, takes_pairs
 from ...ir.ops.quantization import DequantizeLinear
 from ...ir.ops.shape import Transpose
 from ...ir.types import F32, I8, I32, U8
@@ -74,7 +74,7 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
     scale = np.ravel(a.scale * w.scale)
     if weights is None or not weights.size or not np.all((scale >= LEAST) & (scale <= MOST)):
         return rw.no_match("the weights are computed, or their scales no usual ones", node)
-    largest = _largest_sum(weights, axis, magnitude(a.q, a.zero))
+    largest = magnitude(a.q, a.zero) * heaviest(weights, axis)
     if largest >= LIMIT:
         return rw.no_match("sums of so many products may leave i32, where those of the model are f32", node)
     g = rw.before(node)
@@ -84,12 +84,6 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
         short = g.add(view.op, [short, *view.inputs[1:]])
     rw.replace(node, product(g, node, short, weights, scale))
     return True
-
-
-def _largest_sum(weights: np.ndarray, axis: int, most: int) -> int:
-    """What no output exceeds in magnitude, of weights with outputs along an axis and numbers up to `most`."""
-    others = tuple(a for a in range(weights.ndim) if a != axis)
-    return most * int(np.abs(weights.astype(np.int64)).sum(axis=others).max())
 
 
 def _views(v: Value | None) -> tuple[list[Node], Value | None]:

@@ -58,7 +58,7 @@ class DepthwiseGradient:
         self.n_taps, self.outer = s.geometry.kernel[-1], s.tap_rows
         room = n_registers - 1  # for accumulators and dy, beside x
         together = max(1, LINE_NBYTES // (4 * s.lanes))
-        self.together = together if together * (self.n_taps + 2) <= room else 1  # vectors
+        self.together = together if together * (self.n_taps + 2) <= room else 1  # vectors of a run
         each = room // self.together
         fits = self.n_taps + 2 <= each
         most = self.n_taps if fits else ceil_div(self.n_taps, ceil_div(self.n_taps, each - LONGEST_RUN))
@@ -82,26 +82,20 @@ class DepthwiseGradient:
         k.for_(k["begin"], k["end"], 1, [], item)
 
     def vectors(self, vector: Vector) -> None:
-        """Calls vector(first channel, mask) for those of the item; the very last one may be masked."""
-        k, s = self.k, self.s
-        whole = s.groups // s.lanes * s.lanes
-        end = k.min(self.first + self.panel, s.groups)
-        k.for_(self.first, k.min(end, whole), s.lanes, [], lambda c, _: vector(c, None))
-        if whole < s.groups:
-            mask = k.tail_mask(k.index(s.groups - whole), s.lanes)
-            k.if_(end > whole, lambda: vector(k.index(whole), mask))
+        """Calls vector(first channel, mask) for those of the item."""
+        self.several(1, lambda cs, masks: vector(cs[0], masks[0]))
 
-    def cache_lines(self, several: Callable[[list[KValue], list[KValue | None]], None]) -> None:
-        """Calls several(first channels, masks) for the vectors of the item, as many as a cache line holds at a time."""
-        k, s, n = self.k, self.s, self.together * self.s.lanes
+    def several(self, at_once: int, vectors: Callable[[list[KValue], list[KValue | None]], None]) -> None:
+        """Calls vectors(first channels, masks) for those of the item, so many at once; the very last may be masked."""
+        k, s, n = self.k, self.s, at_once * self.s.lanes
         end = k.min(self.first + self.panel, s.groups)
         whole = self.first + k.udiv(end - self.first, n) * n
-        every = [v * s.lanes for v in range(self.together)]
-        k.for_(self.first, whole, n, [], lambda c, _: several([c + v for v in every], [None] * self.together))
+        every = [v * s.lanes for v in range(at_once)]
+        k.for_(self.first, whole, n, [], lambda c, _: vectors([c + v for v in every], [None] * at_once))
         left = s.groups % n
         if left:
             masks = [k.tail_mask(k.index(left - v), s.lanes) if left - v < s.lanes else None for v in every if v < left]
-            k.if_(whole < end, lambda: several([whole + v for v in every if v < left], masks))
+            k.if_(whole < end, lambda: vectors([whole + v for v in every if v < left], masks))
 
     def rows(self, few: Callable[[list[KValue]], None]) -> None:
         """Calls few(rows) for all rows of the filter, as many at once as registers have room for."""
@@ -159,7 +153,10 @@ class DepthwiseGradient:
         for piece in self.pieces:
 
             def run(w: KValue, n: int, pairs: Pairs, piece: range = piece) -> None:
-                self.cache_lines(lambda cs, masks: self.rows(partial(self.run, r, w, n, piece, pairs, cs, masks)))
+                def several(cs: list[KValue], masks: list[KValue | None]) -> None:
+                    self.rows(partial(self.run, r, w, n, piece, pairs, cs, masks))
+
+                self.several(self.together, several)
 
             fixed = self.fixed_runs(piece)
             if fixed is None:

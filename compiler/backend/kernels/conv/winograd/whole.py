@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .....ir.ops.quantised_products import heaviest
 from .....ir.ops.widening import WideningConv
 from .....ir.types import I16
 from .....kernel_ir.builder import KValue
@@ -75,8 +76,7 @@ class WholeWinogradAlgorithm(ConvAlgorithm):
 def holds(s: ConvShape) -> bool:
     """Whether four times any output is an i32."""
     assert s.w.data is not None
-    heaviest = np.abs(s.w.data.astype(np.int64)).reshape(len(s.w.data), -1).sum(axis=1).max(initial=0)
-    return 4 * GREATEST * int(heaviest) < 2**31
+    return 4 * GREATEST * heaviest(s.w.data) < 2**31
 
 
 def _lower(ctx: LowerContext, layer: ConvLayer) -> KernelCall:
