@@ -11,6 +11,7 @@ from functools import cache
 
 from ..env import read
 from ..errors import IncompatiblePlan
+from . import matrix_registers
 from .cpu import cpu_flags, host_arch
 from .elf import objects_in
 from .interface import NBYTES, SYMBOL, check_interface, check_unlinked
@@ -45,7 +46,13 @@ def missing_features(target: Target) -> list[str]:
     """What this machine lacks to run a target's code."""
     if target.arch != host_arch():
         return [f"{target.arch} CPU"]
-    return sorted(set(target.features) - host_features())
+    asked = any(name.startswith(matrix_registers.PREFIX) for name in target.features)
+    usable = host_features() if not asked or matrix_registers.are_allowed() else _without_matrices()
+    return sorted(set(target.features) - usable)
+
+
+def _without_matrices() -> frozenset[str]:
+    return frozenset(name for name in host_features() if not name.startswith(matrix_registers.PREFIX))
 
 
 def choose_target(manifest: Manifest) -> Target:

@@ -16,6 +16,7 @@ from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
 from . import llvm_atomics as atomics
+from . import llvm_matrices as matrices
 from . import llvm_memory as memory
 from .llvm_types import constant, llvm_type, memory_scalar
 
@@ -271,4 +272,6 @@ HANDLERS: dict[str, Handler] = {
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "stamp": _stamp,
     "while": _while, "pause": atomics.pause, "yield_core": atomics.yield_core,
     "atomic_load": atomics.load, "atomic_store": atomics.store, "atomic_add": atomics.add,
+    "matrix_shapes": matrices.shapes, "matrix_release": matrices.release, "matrix_zero": matrices.zero,
+    "matrix_load": matrices.load, "matrix_store": matrices.store, "matrix_dot": matrices.dot,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from functools import lru_cache
 import llvmlite.binding as llvm
 
 from ...errors import UnsupportedOp
+from ...runtime import matrix_registers
 from ..targets.target import Target, best_target, extended, named_target
 
 _WITH_TILES = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids"})
@@ -16,8 +17,10 @@ _WITH_TILES = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "gr
 
 @lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
-    """LLVM's names of the features this CPU has."""
-    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+    """LLVM's names of the features this CPU has and the kernel lets this process use."""
+    found = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+    matrices = frozenset(name for name in found if name.startswith(matrix_registers.PREFIX))
+    return found if not matrices or matrix_registers.are_allowed() else found - matrices
 
 
 @lru_cache(maxsize=8)

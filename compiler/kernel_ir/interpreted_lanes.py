@@ -98,10 +98,24 @@ def dot_bf16(a: Lanes, b: Lanes, sums: Lanes) -> Lanes:
     products are exact, and no sum lies so near the middle of two f32 that rounding it twice is another result.
     """
     for x, y in ((a & 0xFFFF0000, b & 0xFFFF0000), (a << 16, b << 16)):
-        left, right = (_without_denormals(v.view(np.float32)).astype(np.float64) for v in (x, y))
-        exact = _without_denormals(sums).astype(np.float64) + left * right
-        sums = np.where(np.abs(exact) < _VANISHES, np.copysign(0.0, exact), exact).astype(np.float32)
+        sums = flushed_multiply_add(x.view(np.float32), y.view(np.float32), sums)
     return sums
+
+
+def flushed_multiply_add(a: Lanes, b: Lanes, sums: Lanes) -> Lanes:
+    """f32 sums + a · b of bf16, rounded once; denormals are zeros, of operands, of sums and of results."""
+    left, right, sums = (_without_denormals(v).astype(np.float64) for v in (a, b, sums))
+    return _flushed(sums + left * right)
+
+
+def flushed_sum(a: Lanes, b: Lanes) -> Lanes:
+    """a + b of f32, likewise."""
+    return _flushed(_without_denormals(a).astype(np.float64) + _without_denormals(b).astype(np.float64))
+
+
+def _flushed(exact: Lanes) -> Lanes:
+    """f64 as f32, denormals as zeros."""
+    return np.where(np.abs(exact) < _VANISHES, np.copysign(0.0, exact), exact).astype(np.float32)
 
 
 def _without_denormals(x: Lanes) -> Lanes:

@@ -19,6 +19,7 @@ from ...errors import InternalError
 from ...runtime.sync import ERROR_OFFSET
 from ..ir.types import DType
 from . import interpreted_atomics as atomics
+from . import interpreted_matrices as matrices
 from .interpreted_cores import Access, Cores, Pointer
 from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, dot_i16, function, register_type
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
@@ -74,6 +75,7 @@ class Frame:
         self.func, self.cores, self.core = func, cores, core
         self.values: dict[int, Value] = {}
         self.slots: dict[int, Pointer] = {}
+        self.matrices: dict[int, np.ndarray] = {}
 
     def run(self, arguments: Sequence[Value]) -> np.ndarray | None:
         self.values.update((id(p), a) for p, a in zip(self.func.params, arguments, strict=True))
@@ -298,5 +300,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     "dot_i16": lambda f, o: dot_i16(*map(f.get, o.operands)),
     "while": _while, "pause": atomics.pause, "yield_core": atomics.pause, "atomic_load": atomics.load,
     "atomic_store": atomics.store, "atomic_add": atomics.add,
+    "matrix_shapes": matrices.shapes, "matrix_release": matrices.release, "matrix_zero": matrices.zero,
+    "matrix_load": matrices.load, "matrix_store": matrices.store, "matrix_dot": matrices.dot,
 }  # fmt: skip
 

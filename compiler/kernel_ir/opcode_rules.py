@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..ir.types import BOOL, F32, I32, I64, U8, U32, U64
 from .loops import INDEX, KOp, KType, PtrType
+from .matrix_registers import ELEMENT_NBYTES, MOST_NBYTES, MOST_ROWS, REGISTERS
 
 
 class Mismatch(NamedTuple):
@@ -145,6 +146,25 @@ def is_of_atomic_width(o: KOp) -> Iterator[Mismatch]:
     """What every target reads and writes as a whole, and adds to: words of 32 and 64 bits."""
     if o.operands[0].dtype not in (I32, U32, I64, U64):
         yield Mismatch("operand 0", "a pointer to integers of 32 or 64 bits", o.operands[0].type)
+
+
+# -- matrix registers -------------------------------------------------------------------------------------------------
+def matrices_have_such_shapes(o: KOp) -> Iterator[Mismatch]:
+    """A size for each register, both numbers 0 where it is not used; whole elements."""
+    for name, most, unit in (("rows", MOST_ROWS, 1), ("nbytes", MOST_NBYTES, ELEMENT_NBYTES)):
+        sizes = o.attrs[name]
+        if len(sizes) != REGISTERS or any(n > most or n % unit for n in sizes):
+            yield Mismatch(f"attribute {name}", f"{REGISTERS} multiples of {unit} up to {most}", list(sizes))
+            return
+    if [n > 0 for n in o.attrs["rows"]] != [n > 0 for n in o.attrs["nbytes"]]:
+        yield Mismatch("attribute nbytes", "0 where there are no rows, and nowhere else", list(o.attrs["nbytes"]))
+
+
+def multiplies_other_matrices(o: KOp) -> Iterator[Mismatch]:
+    """Sums, A and B are three registers."""
+    numbers = [o.attrs[name] for name in ("sums", "a", "b")]
+    if len(set(numbers)) < len(numbers):
+        yield Mismatch("attributes sums, a, b", "three registers", numbers)
 
 
 # -- control ----------------------------------------------------------------------------------------------------------

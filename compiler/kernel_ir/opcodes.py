@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..ir.types import BOOL, F32, F64, I16, I32, I64, U32, DType
 from . import opcode_rules as rules
 from .loops import INDEX, KFunc, KOp, KType, PtrType
+from .matrix_registers import KINDS, REGISTERS
 from .opcode_rules import Mismatch, Rule
 
 Type = KType | PtrType
@@ -34,6 +35,7 @@ class Effect(Flag):
     WRITES = auto()
     WAITS = auto()
     CALLS = auto()
+    REGISTERS = auto()  # of matrices, which have numbers
 
 
 class Kind(NamedTuple):
@@ -102,6 +104,7 @@ def _is_power_of_two(v: Any) -> bool:
 
 FLAG = Attribute("true", lambda v: v is True, optional=True)
 ALIGN = Attribute("a power of two", _is_power_of_two)
+REGISTER_NUMBER = Attribute(f"below {REGISTERS}", lambda v: type(v) is int and 0 <= v < REGISTERS)
 LANE_LIST = Attribute("numbers of lanes", lambda v: isinstance(v, tuple) and all(type(i) is int and i >= 0 for i in v))
 
 
@@ -243,6 +246,16 @@ _ALL = (
            effect=Effect.WRITES, rules=(rules.is_of_atomic_width, rules.stores_elements)),
     Opcode("atomic_add", (POINTER, INDEX_KIND, SCALAR), _element, attributes={"order": _one_of(ADD_ORDERS)},
            effect=Effect.READS | Effect.WRITES, rules=(rules.is_of_atomic_width, rules.stores_elements)),
+    Opcode("matrix_shapes", attributes={"rows": LANE_LIST, "nbytes": LANE_LIST}, effect=Effect.REGISTERS,
+           rules=(rules.matrices_have_such_shapes,)),
+    Opcode("matrix_release", effect=Effect.REGISTERS),
+    Opcode("matrix_zero", attributes={"number": REGISTER_NUMBER}, effect=Effect.REGISTERS),
+    Opcode("matrix_load", (POINTER, INDEX_KIND, INDEX_KIND), attributes={"number": REGISTER_NUMBER},
+           effect=Effect.READS | Effect.REGISTERS),
+    Opcode("matrix_store", (POINTER, INDEX_KIND, INDEX_KIND), attributes={"number": REGISTER_NUMBER},
+           effect=Effect.WRITES | Effect.REGISTERS),
+    Opcode("matrix_dot", attributes={"kind": _one_of(tuple(KINDS)), **dict.fromkeys(("sums", "a", "b"), REGISTER_NUMBER)},
+           effect=Effect.REGISTERS, rules=(rules.multiplies_other_matrices,)),
     Opcode("pause", (), effect=Effect.WAITS), Opcode("yield_core", (), effect=Effect.WAITS),
     Opcode("fail", (POINTER,), attributes={"site": _whole(1)}, effect=Effect.WRITES),
     Opcode("stamp", (POINTER, INDEX_KIND), attributes={"number": _whole(0)}, effect=Effect.CALLS),

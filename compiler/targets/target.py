@@ -90,7 +90,8 @@ TARGETS = {
 }
 """Portable targets; those of an architecture best first."""
 
-EXTENSIONS = {"avx512bf16": frozenset({"avx512bw", "avx512vl"})}
+_WIDE = frozenset({"avx512bw", "avx512vl"})
+EXTENSIONS = {"avx512bf16": _WIDE, "amx-tile": _WIDE, "amx-bf16": _WIDE, "amx-int8": _WIDE}
 """Features that no portable target has, but kernels have instructions of: name → what a target must have for it."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parax.compiler.ir.types import BOOL, F32, F64, I16, I32, I64, U8, U32
-from parax.compiler.kernel_ir import atomics
+from parax.compiler.kernel_ir import atomics, matrices
 from parax.compiler.kernel_ir.builder import Builder, KValue
 from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType
+from parax.compiler.kernel_ir.matrix_registers import Shape
 from parax.compiler.kernel_ir.opcodes import OPCODES
 
 PARAMS: list[tuple[str, KType | PtrType]] = [
@@ -41,6 +42,24 @@ def _halving(k: Builder) -> None:
     k.while_([k["n"], k["s"]], lambda c: (c[0] > 0, c), lambda c: [c[0] >> 1, c[1] * 0.5])
 
 
+def _without_stores(k: Builder) -> None:
+    """The product of a stack slot's bytes with themselves."""
+    matrices.shape(k, [Shape(4, 16)] * 3)
+    slot = k.alloca(F32, 16)
+    for number in (0, 1):
+        matrices.load(k, number, slot, 0, 4)
+    matrices.zero(k, 2)
+    matrices.dot(k, "u8i8", 2, 0, 1)
+    matrices.release(k)
+
+
+def _matrices(k: Builder) -> None:
+    """A stack slot's bytes."""
+    matrices.shape(k, [Shape(4, 16)])
+    matrices.load(k, 0, k.alloca(F32, 16), 0, 4)
+    matrices.store(k, 0, k["p"], 0, 4)
+
+
 _MADE: dict[str, Callable[[Builder], object]] = {
     "cmp": lambda k: k["x"] < k["y"], "neg": lambda k: -k["x"], "fma": lambda k: k.fma(k["x"], 0.1, k["y"]),
     "dot_bf16": lambda k: k.op("dot_bf16", (k["w"], k["w"], k["x"]), k["x"].type),
@@ -59,6 +78,8 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "atomic_load": lambda k: atomics.atomic_load(k, k["q"], 1, "acquire"),
     "atomic_store": lambda k: atomics.atomic_store(k, k["q"], k["n"], k["n"], "release"),
     "atomic_add": lambda k: atomics.atomic_add(k, k["q"], 0, 3, "acq_rel"),
+    **dict.fromkeys(("matrix_shapes", "matrix_release", "matrix_zero", "matrix_load", "matrix_dot"), _without_stores),
+    "matrix_store": _matrices,
     "pause": atomics.pause, "yield_core": atomics.yield_core, "while": _halving,
     "call": lambda k: k.call(callee(), [k["x"], k["s"]]), "for": _loop,
     "if": lambda k: k.if_(k["c"], lambda: [k["s"]], lambda: [k.const(1.5, F32)]),

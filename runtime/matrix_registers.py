@@ -1,0 +1,22 @@
+"""Linux's leave to use matrix registers (Intel AMX), which a process must ask for once; all its threads have it then."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+
+PREFIX = "amx-"  # of LLVM's names of the features
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+
+
+@cache
+def are_allowed() -> bool:
+    """Ask for the registers; False where this kernel or CPU has none.
+
+    The first use of one without it ends the process (SIGILL). See Linux, Documentation/arch/x86/xstate.rst.
+    """
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    return ctypes.CDLL(None, use_errno=True).syscall(_ARCH_PRCTL, _REQUEST, ctypes.c_ulong(_TILE_DATA)) == 0
