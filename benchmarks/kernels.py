@@ -41,8 +41,10 @@ from parax.compiler.ir.graph import Graph, Node
 from parax.compiler.ir.ops import lookup
 from parax.compiler.ir.ops.base import Operator
 from parax.compiler.ir.types import BF16, DType, TensorType
-from parax.compiler.kernel_ir.builder import F32, F32PTR, kernel
+from parax.compiler.kernel_ir import matrices
+from parax.compiler.kernel_ir.builder import F32, F32PTR, KValue, kernel
 from parax.compiler.kernel_ir.loops import KFunc
+from parax.compiler.kernel_ir.matrix_registers import Shape
 from parax.compiler.targets.target import Target, extended
 
 from .command import command_line, finish
@@ -64,7 +66,9 @@ def compile_kernels(funcs: list[KFunc], target: Target) -> Loaded:
 def random_like(t: TensorType, rng: np.random.Generator) -> np.ndarray:
     """Values of a normal distribution in a buffer of the type's size."""
     out = aligned(int(t.nbytes))
-    out.view(np.float32)[:] = rng.standard_normal(int(t.numel)).astype(np.float32)
+    kind = t.dtype.numpy
+    assert kind is not None
+    out.view(kind)[:] = rng.standard_normal(int(t.numel)).astype(kind)
     return out
 
 
@@ -74,15 +78,16 @@ def one_node(
     layouts: dict[int, tuple[int, ...]],
     constants: tuple[int, ...],
     rng: np.random.Generator,
+    dtype: DType = F32,
 ) -> Node:
-    """A graph of one operator of f32; operands are constants or inputs, of some layouts."""
+    """A graph of one operator; operands are constants or inputs of a type, of some layouts."""
     graph = Graph("bench")
     values = []
     for i, shape in enumerate(shapes):
         if i in constants:
-            values.append(graph.add_constant(rng.standard_normal(shape).astype(np.float32)))
+            values.append(graph.add_constant(rng.standard_normal(shape).astype(dtype.numpy)))
         else:
-            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layouts.get(i))))
+            values.append(graph.add_input(f"x{i}", TensorType(dtype, shape, layouts.get(i))))
     node = graph.add_node(op, values)
     graph.set_outputs(node.outputs)
     return node
@@ -97,11 +102,12 @@ def node_case(
     constants: tuple[int, ...],
     out_layout: tuple[int, ...] | None = None,
     matmul_input: DType = F32,
+    dtype: DType = F32,
     **attributes: object,
 ) -> Case:
     """Compile one operator (domain::name outside of ONNX's own) and bind buffers to it."""
     rng = np.random.default_rng(0)
-    node = one_node(lookup(*op.rpartition("::")[::2])(**attributes), shapes, layouts, constants, rng)
+    node = one_node(lookup(*op.rpartition("::")[::2])(**attributes), shapes, layouts, constants, rng, dtype)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
     ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT,
                        matmul_input=matmul_input)  # fmt: skip
@@ -188,6 +194,41 @@ def gemm_bf16_cases(target: Target) -> list[Case]:
             for m, k, n in shapes]  # fmt: skip
 
 
+def matrix_cases(target: Target) -> list[Case]:
+    """Tensors of bf16 by matrix registers, and what these reach alone; none where the CPU has no such registers."""
+    able = extended(target, features_of(BF16) & host_features())
+    if not any(tile.emitter.matrices for tile in tiles(able, BF16)):
+        return []
+    products = [node_case(f"gemm of bf16 {m}x{k}x{n}", able, "MatMul", [(m, k), (k, n)], {}, (1,), dtype=BF16)
+                for m, k, n in GEMMS]  # fmt: skip
+    layers = [(56, 64, 64, 1), (56, 64, 256, 1), (14, 1024, 256, 1), (7, 512, 2048, 1), (56, 64, 64, 3),
+              (28, 128, 128, 3), (14, 256, 256, 3), (7, 512, 512, 3)]  # fmt: skip
+    return [matrix_peak_case(able), *products, *(conv_case(able, *s, dtype=BF16) for s in layers)]
+
+
+def matrix_peak_case(target: Target, steps: int = 20_000) -> Case:
+    """Products of full matrix registers alone: four independent sums."""
+    k = kernel("matrix_peak", [("x", F32PTR)])
+    matrices.shape(k, [Shape(16, 64)] * 8)
+
+    def step(i: KValue, _: list[KValue]) -> None:
+        for n in range(4):
+            matrices.dot(k, "bf16", n, 4 + n // 2, 6 + n % 2)
+
+    k.for_(0, k["end"], 1, [], step)
+    matrices.store(k, 0, k["x"], 0, 16)
+    matrices.release(k)
+    code, x, dims = compile_kernels([k.func], target), aligned(1024), np.zeros(8, np.int64)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)(
+        code.address("bench_matrix_peak")
+    )
+
+    def run(code: object = code) -> None:
+        function(x.ctypes.data, dims.ctypes.data, dims.ctypes.data, 0, steps)
+
+    return Case("matrix registers alone", run, steps * 4 * 16 * 16 * 32 * 2.0, 0)
+
+
 def conv_case(
     target: Target,
     h: int,
@@ -199,6 +240,7 @@ def conv_case(
     batch: int = 1,
     plain_input: bool = False,
     dilation: int = 1,
+    dtype: DType = F32,
 ) -> Case:
     """A square convolution with "same" padding."""
     pad = kernel // 2 * dilation
@@ -207,6 +249,7 @@ def conv_case(
         + (f" g{group}" if group > 1 else "")
         + (f" d{dilation}" if dilation > 1 else "")
         + (" nchw" if plain_input else "")
+        + ("" if dtype == F32 else f" of {dtype}")
     )
     return node_case(
         name,
@@ -220,6 +263,7 @@ def conv_case(
         strides=[stride] * 2,
         dilations=[dilation] * 2,
         group=group,
+        dtype=dtype,
     )
 
 
@@ -352,6 +396,7 @@ def pool_cases(target: Target) -> list[Case]:
 GROUPS = {
     "gemm": gemm_cases,
     "gemm-bf16": gemm_bf16_cases,
+    "matrices": matrix_cases,
     "conv": conv_cases,
     "first": first_cases,
     "odd": odd_cases,

@@ -1,4 +1,4 @@
-"""Linux's leave to use matrix registers (Intel AMX), which a process must ask for once; all its threads have it then."""
+"""Linux's leave to use matrix registers (Intel AMX): a process asks once, and all its threads have it."""
 
 from __future__ import annotations
 

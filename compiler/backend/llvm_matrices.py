@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from ...errors import InternalError
 from ..kernel_ir.loops import KOp
 from ..kernel_ir.matrix_registers import KINDS
-from .llvm_types import memory_scalar
 
 if TYPE_CHECKING:
     from .emit_llvm import FunctionEmitter
 
-_CONFIGURATION = 64  # bytes: palette 1, 14 others, bytes of a row of each register (u16 from 16 on), rows (u8 from 48 on)
+# Bytes: palette 1, 15 zeros, bytes of a row of each register (u16 from 16 on), rows (u8 from 48 on)
+_CONFIGURATION = 64
 
 
 def shapes(e: FunctionEmitter, o: KOp) -> None:

@@ -1,6 +1,6 @@
 """Matrix registers as the interpreter keeps them: what Intel's manual says of each instruction, shapes checked.
 
-A register that no shape was given, or shapes that do not meet, end a program on the CPU; here they are an InternalError.
+A register without a shape, or shapes that do not meet, end a program on the CPU; here they are an InternalError.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Matrix registers: eight of up to 16 rows of up to 64 bytes each, and products of them that an instruction adds.
 
 Owns how these operations are appended to a function; `matrix_registers` has what there is. Registers have numbers, no
-names: what they hold is the core's state between `shape` and `release`, which stand in one function, calls of others not between
-them. C [M][N] of 4 bytes gains A [M][K] · B [K][N], where an element of A and B is 4 bytes, too: a pair of bf16 or four
-whole numbers, whose products with those of the other one are added to one sum.
+names: what they hold is the core's state between `shape` and `release`, which stand in one function, with calls of
+others not between them. C [M][N] of 4 bytes gains A [M][K] · B [K][N], where an element of A and B is 4 bytes, too: a
+pair of bf16 or four whole numbers, whose products with those of the other one are added to one sum.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from .builder import Builder, KValue
 from .matrix_registers import REGISTERS, Shape
+
 
 def shape(k: Builder, shapes: Sequence[Shape]) -> None:
     """Give registers 0, 1, … their shapes; all hold zeros then, and those that get none are not used."""

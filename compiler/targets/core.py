@@ -8,6 +8,7 @@ has to change for a new one:
     arch = "x86_64"                      # the architecture that it belongs to
     multiply_adds.f32 = {256 = 2, 512 = 1}   # vector multiply-adds a cycle, by the width of the registers in bits
     multiply_adds.bf16 = {512 = 1}           # the same of instructions that multiply bf16, where they were measured
+    multiply_adds.amx-bf16 = {512 = 1}       # of matrix registers: rows of sums a cycle
     …
 
 What LLVM has no name of is described as the instruction set that the code is made for ("x86-64-v4").

@@ -19,6 +19,10 @@ SIZES = {"x86-64-v4": {1: 8, 2: 6, 3: 7, 4: 6}, "x86-64-v3": {1: 8, 2: 6, 3: 4, 
 
 @pytest.mark.parametrize("tile", TABLE, ids=lambda t: f"{t.rows}x{t.vectors}")
 def test_a_tile_fits_its_registers(tile: Tile) -> None:
+    if tile.emitter.matrices:  # eight, of 16 rows and 16 columns: sums, and one of A for each height, of B each width
+        heights = -(-tile.rows // 16)
+        assert heights * tile.vectors + heights + tile.vectors <= 8
+        return
     product = "fma" not in tile.features
     pairs = tile.rows if "neon" in tile.features else 0
     assert tile.rows * tile.vectors + tile.vectors + 1 + product + pairs <= tile.registers

@@ -29,19 +29,22 @@ class Emitter:
 
     Attributes:
         element, b_element: of A and of B in memory, where the tile reads them.
-        k_step: inputs of one step of k. width: elements that hold them, one after the other: 1, or as many.
+        k_step: inputs of one step of k. width: elements that hold them, one after the other.
         multiply_add: (builder, A's step in all lanes, a vector of B, the sums so far, whether the target adds
-            products in one instruction) → the sums with the products.
+            products in one instruction) → the sums with the products; None: see `matrices`.
         pack: (builder, `k_step` vectors of inputs that follow each other in a row) → a vector of elements.
         pack_columns: inputs [K, N], or [group, K, N] → B's elements [..., steps, N · width]; zeros fill the last up.
         source: what copies of A are made of. sums: the accumulators' type.
         splat: (builder, a row of A, where, lanes) → its step in all lanes.
         columns: (builder, B, where, lanes, mask, alignment in bytes) → a vector of B.
+        matrices: the kind of product of matrix registers that multiplies (`kernel_ir.matrix_registers`), "" where
+            vectors do. A step of A is `k_step` elements then, and `width` are B's: a step of a panel lies as
+            [width][columns], else as [columns][width].
     """
 
     element: DType
     k_step: int
-    multiply_add: Callable[[Builder, KValue, KValue, KValue, bool], KValue]
+    multiply_add: Callable[[Builder, KValue, KValue, KValue, bool], KValue] | None
     pack: Callable[[Builder, list[KValue]], KValue]
     pack_columns: Callable[[np.ndarray], np.ndarray]
     b_element: DType = F32
@@ -50,6 +53,7 @@ class Emitter:
     sums: DType = F32
     splat: Callable[[Builder, KValue, KValue, int], KValue] = _splat
     columns: Callable[[Builder, KValue, KValue, int, KValue | None, int | None], KValue] = _columns
+    matrices: str = ""
 
 
 def _multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.types import BF16, F32, I8, I16, I32, Dim, DType
 from ...targets.target import Target
-from .bf16 import PAIRS
+from .bf16 import MATRICES, PAIRS
 from .emitter import SINGLE, Emitter
 from .whole import BYTES, SHORTS
 
@@ -27,6 +27,7 @@ class Tile:
         rows, vectors: its size (MR × NR, in vector registers). input, accumulator: element types.
         registers: vector registers it needs. features: the target's abilities, by LLVM's names.
         usual: products of many rows take it. emitter: its inner step, and how operands are packed for it.
+        rate: what a core's description calls its steps; "": by the type of its inputs.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class Tile:
     features: frozenset[str] = frozenset()
     usual: bool = False
     emitter: Emitter = SINGLE
+    rate: str = ""
 
     def runs_on(self, target: Target) -> bool:
         """Whether a target has what it needs."""
@@ -74,14 +76,17 @@ TABLE: tuple[Tile, ...] = (
     Tile(8, 2, features=_NEON, registers=32),
     Tile(6, 3, features=_NEON, registers=32),
     Tile(5, 4, features=_NEON, registers=32, usual=True),
+    Tile(32, 2, BF16, features=frozenset({"amx-tile", "amx-bf16"}), registers=32, usual=True, emitter=MATRICES,
+         rate="amx-bf16"),
     Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
     *(tile for of in ((I8, BYTES), (I16, SHORTS)) for tile in _whole(*of)),
 )
 
 
 def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
-    """The rows for an element type that run on a target."""
-    return (tile for tile in TABLE if tile.input == input_type and tile.runs_on(target))
+    """The rows for an element type that run on a target; they have one emitter, the first one's that does."""
+    able = [tile for tile in TABLE if tile.input == input_type and tile.runs_on(target)]
+    return (tile for tile in able if tile.emitter is able[0].emitter)
 
 
 def features_of(input_type: DType) -> frozenset[str]:
@@ -91,15 +96,16 @@ def features_of(input_type: DType) -> frozenset[str]:
 
 def products_of_f32s(target: Target, input_type: DType) -> float:
     """Products of an element type that a core starts in a cycle, in times of f32's; 1 where that is not known."""
-    started = target.core.multiply_adds.get(input_type.name, {}).get(target.vector_bits)
+    tile = next(tiles(target, input_type))
+    started = target.core.multiply_adds.get(tile.rate or input_type.name, {}).get(target.vector_bits)
     if started is None:
         return 1.0
-    return emitter_of(input_type).k_step * started / target.multiply_adds(target.f32_lanes)
+    return tile.emitter.k_step * started / target.multiply_adds(target.f32_lanes)
 
 
-def emitter_of(input_type: DType) -> Emitter:
-    """The inner step of the tiles for an element type, and how operands are packed for it."""
-    return next(tile.emitter for tile in TABLE if tile.input == input_type)
+def emitter_of(target: Target, input_type: DType) -> Emitter:
+    """The inner step of the tiles for an element type on a target, and how operands are packed for it."""
+    return next(tiles(target, input_type)).emitter
 
 
 def tallest_tile(target: Target, vectors: int, input_type: DType = F32) -> int:

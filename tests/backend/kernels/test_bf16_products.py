@@ -21,10 +21,10 @@ from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import BF16, F32, DType, TensorType, symbol
+from parax.compiler.targets.target import Target
 from sampling import thorough
 
-TARGET = resolve_target("x86-64-v4+avx512bf16")
-RUNS = TARGET.supported_by(host_features())
+TARGETS = [resolve_target("x86-64-v4+avx512bf16"), resolve_target("x86-64-v4+amx-bf16+amx-tile")]
 U, V, LEAST = 2.0**-8, 2.0**-24, 2.0**-126  # roundings of bf16 and f32, the least f32 that is no denormal
 MOST_INTERPRETED = 100_000  # multiply-adds
 SIZES = st.integers(1, 40)
@@ -45,19 +45,26 @@ def product(a: np.ndarray, b: np.ndarray, name: str = "MatMul", rows: str | None
     return graph
 
 
-def results(graph: Graph, feeds: Feeds, symbols: Mapping[str, int] | None = None, ways: tuple[Way, ...] = USUAL,
-            fp: Fp = Fp.DEFAULT) -> list[np.ndarray]:  # fmt: skip
+def runs(target: Target) -> bool:
+    return target.supported_by(host_features())
+
+
+on_each = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+def results(target: Target, graph: Graph, feeds: Feeds, symbols: Mapping[str, int] | None = None,
+            ways: tuple[Way, ...] = USUAL, fp: Fp = Fp.DEFAULT) -> list[np.ndarray]:  # fmt: skip
     """The graph's output by the interpreter, where that does not take long, and by this machine, if it can."""
-    program = Program(graph, TARGET, tuple(symbols or {}), fp, matmul_input=BF16)
+    program = Program(graph, target, tuple(symbols or {}), fp, matmul_input=BF16)
     assert [call.rounded_to for _, call in program.calls].count(BF16) == 1
     depth, columns = program.graph.first.inputs[1].tensor.dims
     found = []
     if next(iter(feeds.values())).size // max(1, depth) * depth * columns <= MOST_INTERPRETED:
         found += interpreted(program, feeds, symbols or {})
-    if RUNS:
+    if runs(target):
         found += program.run_all([(feeds, symbols or {})], ways)[0]
     if not found:
-        pytest.skip("takes too long without AVX512-BF16")
+        pytest.skip("takes too long by the interpreter")
     return found
 
 
@@ -77,76 +84,84 @@ def bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (2 * U + U * U + gamma * (1 + U) ** 2) * sizes + LEAST * denormals
 
 
-def check(a: np.ndarray, b: np.ndarray, **how: Any) -> None:
+def check(target: Target, a: np.ndarray, b: np.ndarray, **how: Any) -> None:
     symbols = {how["rows"]: len(a)} if "rows" in how else {}
     exact = a.astype(np.float64) @ b.astype(np.float64)
     twin = rounded(a) @ rounded(b)
-    for y in (found := results(product(a, b, **how), {"a": a}, symbols)):
+    for y in (found := results(target, product(a, b, **how), {"a": a}, symbols)):
         assert (np.abs(y - exact) <= bound(a, b)).all()
         sizes = np.abs(rounded(a)) @ np.abs(rounded(b))
         assert (np.abs(y - twin) <= a.shape[-1] * 1.01 * V * sizes + 2 * LEAST * a.shape[-1]).all()
     assert len({y.tobytes() for y in found}) == 1, "the interpreter and the machine round alike"
 
 
+@on_each
 @thorough(45)
 @given(m=SIZES, k=SIZES, n=st.integers(1, 150), symbolic=st.booleans())
-def test_any_size(m: int, k: int, n: int, symbolic: bool) -> None:
-    check(normal(m, k), normal(k, n, seed=1), **({"rows": "M"} if symbolic else {}))
+def test_any_size(target: Target, m: int, k: int, n: int, symbolic: bool) -> None:
+    check(target, normal(m, k), normal(k, n, seed=1), **({"rows": "M"} if symbolic else {}))
 
 
+@on_each
 @pytest.mark.parametrize(
     "shape", [(1, 300, 100), (1, 5001, 16), (3, 5001, 40), (200, 64, 24), (97, 1025, 130), (49, 65, 321)], ids=str
 )
-def test_blocks(shape: tuple[int, int, int]) -> None:
+def test_blocks(target: Target, shape: tuple[int, int, int]) -> None:
     m, k, n = shape
-    check(normal(m, k), normal(k, n))
+    check(target, normal(m, k), normal(k, n))
 
 
+@on_each
 @pytest.mark.parametrize("a", [(16,), (2, 3, 20, 16), (1, 1, 16), (5, 1, 17)], ids=str)
-def test_several_axes_of_rows(a: tuple[int, ...]) -> None:
-    check(normal(*a), normal(a[-1], 30))
+def test_several_axes_of_rows(target: Target, a: tuple[int, ...]) -> None:
+    check(target, normal(*a), normal(a[-1], 30))
 
 
-def test_whole_numbers_that_bf16_holds_are_exact() -> None:
+@on_each
+def test_whole_numbers_that_bf16_holds_are_exact(target: Target) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-128, 129, (19, 33)).astype(np.float32), rng.integers(-128, 129, (33, 70)).astype(np.float32)
-    for y in results(product(a, b), {"a": a}):
+    for y in results(target, product(a, b), {"a": a}):
         np.testing.assert_array_equal(y, a @ b)
 
 
-def test_operands_are_rounded_to_the_nearest_and_ties_to_even() -> None:
+@on_each
+def test_operands_are_rounded_to_the_nearest_and_ties_to_even(target: Target) -> None:
     """1 + 2^-8 lies in the middle and goes down, 1 + 3·2^-8 goes up; a hair beside the middle decides."""
     a = np.array([[1 + U], [1 + 3 * U], [1 + U + 2.0**-20], [1 + 3 * U - 2.0**-20], [-1 - U]], np.float32)
     wanted = np.array([[1], [1 + 4 * U], [1 + 2 * U], [1 + 2 * U], [-1]], np.float32)
     one = np.ones((1, 1), np.float32)
-    for y in results(product(a, one), {"a": a}):
+    for y in results(target, product(a, one), {"a": a}):
         np.testing.assert_array_equal(y, wanted)
-    for y in results(product(one, a.T.copy()), {"a": one}):
+    for y in results(target, product(one, a.T.copy()), {"a": one}):
         np.testing.assert_array_equal(y, wanted.T)
 
 
+@on_each
 @thorough(24)
 @given(seed=st.integers(0, 1 << 20), k=st.integers(1, 33))
-def test_magnitudes_that_differ_cost_no_other_element_anything(seed: int, k: int) -> None:
+def test_magnitudes_that_differ_cost_no_other_element_anything(target: Target, seed: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = normal(9, k, seed=seed), normal(k, 37, seed=seed)
     a *= np.exp2(rng.integers(-60, 60, a.shape)).astype(np.float32)
     b *= np.exp2(rng.integers(-60, 60, b.shape)).astype(np.float32)
-    check(a, b)
+    check(target, a, b)
 
 
-def test_denormals_are_zeros_within_the_bound() -> None:
+@on_each
+def test_denormals_are_zeros_within_the_bound(target: Target) -> None:
     rng = np.random.default_rng(0)
     a, b = normal(7, 11), normal(11, 20)
     a[rng.random(a.shape) < 0.5] = 2.0**-127
     b[rng.random(b.shape) < 0.3] = -(2.0**-140)
-    check(a, b)
+    check(target, a, b)
     a = np.full((3, 5), 2.0**-80, np.float32)  # whose products are below what f32 holds
-    check(a, a.T.copy())
+    check(target, a, a.T.copy())
 
 
+@on_each
 @pytest.mark.parametrize("k", [1, 2, 31, 32, 33, 65])
-def test_infinities_and_nan_are_where_they_belong(k: int) -> None:
+def test_infinities_and_nan_are_where_they_belong(target: Target, k: int) -> None:
     """Also in the last column of an odd number of them, beside the zero that fills up its pair."""
     rng = np.random.default_rng(k)
     a, b = normal(13, k), np.abs(normal(k, 70)) + 1
@@ -158,43 +173,47 @@ def test_infinities_and_nan_are_where_they_belong(k: int) -> None:
     with np.errstate(all="ignore"):
         wanted = (rounded(a)[:, :, None] * rounded(b)[None]).sum(1)
     assert np.isinf(wanted[1]).sum() >= 60 and np.isfinite(wanted[0]).sum() >= 60
-    for y in results(product(a, b), {"a": a}):
+    for y in results(target, product(a, b), {"a": a}):
         np.testing.assert_array_equal(np.isnan(y), np.isnan(wanted))
         np.testing.assert_array_equal(np.where(np.isinf(y), y, 0), np.where(np.isinf(wanted), wanted, 0))
         finite = np.isfinite(wanted)
         np.testing.assert_allclose(y[finite], wanted[finite], rtol=0, atol=1e-5 * np.abs(wanted[finite]).max())
 
 
-def test_numbers_next_to_the_greatest_round_to_infinities() -> None:
+@on_each
+def test_numbers_next_to_the_greatest_round_to_infinities(target: Target) -> None:
     a = np.array([[3.3895e38, 3.39e38, 3.4e38, -3.4e38]], np.float32)
-    for y in results(product(a.T.copy(), np.ones((1, 1), np.float32)), {"a": a.T}):
+    for y in results(target, product(a.T.copy(), np.ones((1, 1), np.float32)), {"a": a.T}):
         assert np.isfinite(y[0]) and list(y[2:, 0]) == [np.inf, -np.inf]
         np.testing.assert_array_equal(y[:, 0].astype(np.float64), rounded(a)[0])
 
 
+@on_each
 @pytest.mark.parametrize("rows", [0, 1, 5, 13])
-def test_symbolic_rows_and_none(rows: int) -> None:
-    check(normal(rows, 21), normal(21, 35), rows="N")
+def test_symbolic_rows_and_none(target: Target, rows: int) -> None:
+    check(target, normal(rows, 21), normal(21, 35), rows="N")
 
 
-def test_every_way_of_sharing_gives_the_same_bits() -> None:
+@on_each
+def test_every_way_of_sharing_gives_the_same_bits(target: Target) -> None:
     a, b = normal(150, 67), normal(67, 200)
-    for y in results(product(a, b), {"a": a}, ways=EVERY):
+    for y in results(target, product(a, b), {"a": a}, ways=EVERY):
         assert (np.abs(y - a.astype(np.float64) @ b) <= bound(a, b)).all()
 
 
+@on_each
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", [None, (1, 0)])
 @pytest.mark.parametrize("flags", [(0, 0), (1, 0), (0, 1), (1, 1)], ids=str)
 @pytest.mark.parametrize("c", [None, (30,), (23, 1), (23, 30)], ids=str)
-def test_gemm(flags: tuple[int, int], c: tuple[int, ...] | None, layout: Any) -> None:
+def test_gemm(target: Target, flags: tuple[int, int], c: tuple[int, ...] | None, layout: Any) -> None:
     """Rows of A that do not lie side by side are gathered."""
     a, b = normal(23, 17), normal(17, 30)
     addend = None if c is None else normal(*c, seed=2)
     given = [a.T.copy() if flags[0] else a, b.T.copy() if flags[1] else b]
     exact = 0.5 * (a.astype(np.float64) @ b) + (0 if addend is None else 2.0 * addend)
     graph = product(*given, "Gemm", layout=layout, c=addend, alpha=0.5, beta=2.0, transA=flags[0], transB=flags[1])
-    for y in results(graph, {"a": given[0]}):
+    for y in results(target, graph, {"a": given[0]}):
         assert (np.abs(y - exact) <= bound(a, b) + 4 * V * np.abs(exact)).all()
 
 
@@ -213,12 +232,13 @@ EPILOGUE = """graph @g(%a: f32[N,21], %r: f32[N,35]) {
 }"""
 
 
+@on_each
 @pytest.mark.parametrize("rows", [0, 1, 8, 50])
-def test_bias_residual_and_relu_follow(rows: int) -> None:
+def test_bias_residual_and_relu_follow(target: Target, rows: int) -> None:
     a, w, b, r = normal(rows, 21), normal(21, 35), normal(35), normal(rows, 35, seed=3)
     graph = parse_graph(EPILOGUE, {"w": w, "b": b})
     exact = np.maximum(a.astype(np.float64) @ w + b + r, 0)
-    for y in results(graph, {"a": a, "r": r}, {"N": rows}):
+    for y in results(target, graph, {"a": a, "r": r}, {"N": rows}):
         assert (np.abs(y - exact) <= bound(a, w) + 4 * V * (np.abs(b) + np.abs(r) + np.abs(a) @ np.abs(w))).all()
         assert (y >= 0).all()
 
@@ -226,7 +246,7 @@ def test_bias_residual_and_relu_follow(rows: int) -> None:
 # -- where it does not apply -------------------------------------------------------------------------------------------
 def usual(graph: Graph, **how: Any) -> Program:
     """A program that was asked to round and has nothing to."""
-    program = Program(graph, **{"target": TARGET, "matmul_input": BF16} | how)
+    program = Program(graph, **{"target": TARGETS[0], "matmul_input": BF16} | how)
     assert all(call.rounded_to is None for _, call in program.calls)
     return program
 
@@ -247,7 +267,7 @@ def test_what_is_not_one_constant_matrix_of_f32_is_left_alone() -> None:
 
 def test_without_the_option_or_the_instructions_the_code_is_that_of_f32() -> None:
     a, b = normal(20, 16), normal(16, 30)
-    plain = TARGET if RUNS else resolve_target("x86-64-v4")
+    plain = TARGETS[0] if runs(TARGETS[0]) else resolve_target("x86-64-v4")
     texts = [str(usual(product(a, b), target=target, matmul_input=to).calls[0][1].func)
              for target, to in ((plain, F32), (resolve_target("x86-64-v4"), F32), (resolve_target("x86-64-v4"), BF16))]
     assert texts[0] == texts[1] == texts[2] and "dot_bf16" not in texts[0]
@@ -257,19 +277,21 @@ def test_without_the_option_or_the_instructions_the_code_is_that_of_f32() -> Non
 
 def test_no_rows_are_added_to_each_other_at_any_level() -> None:
     a, b = normal(1, 512, 512), normal(512, 512)
-    program = Program(product(a, b), TARGET, fp=Fp.FAST, matmul_input=BF16)
+    program = Program(product(a, b), TARGETS[0], fp=Fp.FAST, matmul_input=BF16)
     ((_, call),) = program.calls
     assert call.rounded_to == BF16 and "sums" not in {p.name for p in call.func.params}
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_large_matrix_is_packed_band_after_band(transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_each
+def test_a_large_matrix_is_packed_band_after_band(target: Target, transposed: bool,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     a, b = normal(3, 37), normal(37, 150)
     graph = product(a, b.T.copy() if transposed else b, "Gemm", transB=int(transposed))
     blobs = []
     for nbytes in (bands.BAND_NBYTES, 3000, 1):
         monkeypatch.setattr(bands, "BAND_NBYTES", nbytes)
-        blobs.append(bytes(Program(graph, TARGET, matmul_input=BF16).context.weights.to_bytes()))
+        blobs.append(bytes(Program(graph, target, matmul_input=BF16).context.weights.to_bytes()))
     assert blobs[0] == blobs[1] == blobs[2] and len(set(blobs[0])) > 50
 
 

@@ -20,6 +20,7 @@ from .halves import HalvesAlgorithm
 from .indirect import DirectAlgorithm
 from .inverted import lower_inverted
 from .layer import ConvAlgorithm, ConvLayer
+from .matrices import MatricesAlgorithm
 from .pixel_vectorised import PixelVectorisedAlgorithm
 from .plain import PlainAlgorithm
 from .quads import QuadsAlgorithm
@@ -33,6 +34,7 @@ ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     PlainAlgorithm(),
     WideningAlgorithm(),
     WholeWinogradAlgorithm(),
+    MatricesAlgorithm(),
     DepthwiseAlgorithm(),
     GatheredAlgorithm(),
     DirectAlgorithm("direct"),

@@ -60,7 +60,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         row_share: rows of a work item, against what the plan of the product takes.
         input_type: of the tiles; where they take several channels in a step, those of a pixel are whole steps.
     """
-    emitter = emitter_of(input_type)
+    emitter = emitter_of(ctx.target, input_type)
     p, own = blocks(ctx, s, input_type)
     p = _with_blocks(ctx, p, row_share)
     packed = p if own is None else replace(p, kinds=(own,))
@@ -112,7 +112,7 @@ def blocks(ctx: LowerContext, s: ConvShape, input_type: DType = F32) -> tuple[Pr
         rows,
         s.group_outputs,
         s.taps,
-        s.group_inputs // emitter_of(input_type).k_step,
+        s.group_inputs // emitter_of(ctx.target, input_type).k_step,
         lanes=lanes,
         whole_rows=0 if s.constant else 384,
         segment=segment if s.constant else 0,
@@ -130,8 +130,9 @@ def _with_blocks(ctx: LowerContext, p: Product, row_share: float) -> Product:
     return replace(p, row_block=min(block, p.segment) if p.segment else block)
 
 
-def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, side_by_side: bool) -> Operands:
-    """Where the tiles of an indirect convolution find their operands."""
+def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, side_by_side: bool, a: str = "a",
+                      zeros: str = "zeros") -> Operands:  # fmt: skip
+    """Where the tiles of an indirect convolution find their operands; `a`, `zeros`: parameters of the kernel."""
     walk = s.walk()
 
     def panel(group: KValue, kind: PanelKind, number: KValue, column: KValue) -> KValue:
@@ -147,8 +148,8 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
             fill_offsets(k, walk, k["table"], k.index(p.row_block), row0, count, base)
 
     return Operands(
-        a=k["a"],
-        zero=k["zeros"],
+        a=k[a],
+        zero=k[zeros],
         table=k["table"],
         partial=k["partial"],
         fill_table=fill,

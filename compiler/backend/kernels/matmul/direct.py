@@ -57,19 +57,6 @@ class DirectAlgorithm(ProductAlgorithm):
         return lower_direct(ctx, layer.fusion, layer.matrices)
 
 
-class RoundedAlgorithm(ProductAlgorithm):
-    """The tiles of another element type, to which the operands are rounded: where that is asked for, nothing else."""
-
-    def __init__(self, to: DType) -> None:
-        self.name, self.to = to.name, to
-
-    def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
-        return ctx.matmul_input == self.to and is_rounded(ctx, layer.fusion, layer.matrices)
-
-    def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
-        return replace(lower_direct(ctx, layer.fusion, layer.matrices, self.to), rounded_to=self.to)
-
-
 def is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
     """Whether a product of f32 by a constant f32 matrix is to have its operands rounded, for tiles that the target has.
 
@@ -97,7 +84,7 @@ def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F
     y = fusion.result.tensor
     rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
     outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
-    steps = ceil_div(m.depth, emitter_of(input_type).k_step)
+    steps = ceil_div(m.depth, emitter_of(ctx.target, input_type).k_step)
     whole = 0 if is_packed(m) or pitch_in_place(m, y) is not None else 384
     return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=whole, input_type=input_type)
 
@@ -128,7 +115,7 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
     y = fusion.result.tensor
     columns = y.dims[y.axis_order[-1]]
     rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type)
-    emitter = emitter_of(input_type)
+    emitter = emitter_of(ctx.target, input_type)
     matrix = constant_matrix(m)
     vector, addend = bias_vector(m, columns), addend_of(m, columns)
     in_place = pitch_in_place(m, y) is not None
@@ -259,7 +246,7 @@ class MatMulEmitter:
         """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
         k, m, runs = self.k, self.m, self.rows.a_runs
         base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
-        pitch = k.index(row_pitch(self.p) * emitter_of(self.p.input_type).width)
+        pitch = k.index(row_pitch(self.p) * emitter_of(self.ctx.target, self.p.input_type).width)
         single = len(runs) == 1
 
         def offset(r: KValue) -> KValue:
@@ -286,7 +273,7 @@ class MatMulEmitter:
 
     def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
         k, m = self.k, self.m
-        emitter = emitter_of(self.p.input_type)
+        emitter = emitter_of(self.ctx.target, self.p.input_type)
         mode = "rows" if m.a_k == 1 else "strided"
         copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes, emitter)
         depth = k.index(m.depth)
@@ -301,7 +288,7 @@ class MatMulEmitter:
         """A panel of B: packed, in the weights or now (to a place of `bpack`), or as it lies."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
-            return k.gep(k["b"], column * k.index(p.kc * emitter_of(p.input_type).width))
+            return k.gep(k["b"], column * k.index(p.kc * emitter_of(self.ctx.target, p.input_type).width))
         axis = m.column_axis
         assert axis is not None
         n_step = m.b_strides[axis]

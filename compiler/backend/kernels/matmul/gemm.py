@@ -21,6 +21,7 @@ from ...lowering import LowerContext
 from ...microkernels.table import emitter_of, tallest_tile
 from ..tail import Tail
 from .blocking import PanelKind, Product, static
+from .matrix_tile import matrix_tile_function
 from .tile import TileShape, tile_function, tile_params
 
 BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
@@ -92,7 +93,8 @@ def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
     """The tile function of this shape and epilogue, built once per plan."""
     key = ("tile", shape, tail.key)
     if key not in ctx.functions:
-        ctx.functions[key] = tile_function(f"{shape.name}_{len(ctx.functions)}", shape, tail)
+        build = matrix_tile_function if shape.emitter.matrices else tile_function
+        ctx.functions[key] = build(f"{shape.name}_{len(ctx.functions)}", shape, tail)
     return ctx.functions[key]
 
 
@@ -100,6 +102,7 @@ class ProductEmitter:
     """Emits the loops of one Product into a kernel."""
 
     interleaved = False  # see TileShape
+    by_blocks = False  # see `emit_by_blocks`
 
     def __init__(
         self,
@@ -116,6 +119,9 @@ class ProductEmitter:
 
     def emit(self) -> None:
         """The loop over the kernel's work items [begin, end)."""
+        if self.by_blocks:
+            self.emit_by_blocks()
+            return
         k, p = self.k, self.p
         n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
 
@@ -127,6 +133,21 @@ class ProductEmitter:
             self.group(outer, row0, count, rest - outer * n_groups)
 
         k.for_(k["begin"], k["end"], 1, [], item)
+
+    def emit_by_blocks(self) -> None:
+        """The same loop where items of a block of rows follow one another, and share what begins it."""
+        k, p = self.k, self.p
+        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
+
+        def item(index: KValue, carried: list[KValue]) -> list[KValue]:
+            block = k.udiv(index, n_groups)
+            outer = k.udiv(block, n_blocks)
+            row0, count = self.rows_of(block - outer * n_blocks)
+            k.if_(block != carried[0], lambda: self.begin_block(outer, row0, count))
+            self.group(outer, row0, count, index - block * n_groups)
+            return [block]
+
+        k.for_(k["begin"], k["end"], 1, [k.index(-1)], item)
 
     def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
         """What the panels of a block of rows share."""
@@ -169,7 +190,8 @@ class ProductEmitter:
     def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
         """One panel: blocks of K outside, tiles inside, partial sums between."""
         k, p, o = self.k, self.p, self.o
-        kc, width, one, each = k.index(p.kc), kind.vectors * p.lanes, k.index(1), emitter_of(p.input_type).width
+        kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
+        each = emitter_of(self.ctx.target, p.input_type).width
         rows = RowRange(outer, row0, count)
         if p.one_k_block:
             start = self.block_of_a(k.index(0), count)
@@ -228,7 +250,7 @@ class ProductEmitter:
         """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
         if self.p.indexed:
             return self.o.a
-        return self.k.gep(self.o.a, first * emitter_of(self.p.input_type).width + self.shift)
+        return self.k.gep(self.o.a, first * emitter_of(self.ctx.target, self.p.input_type).width + self.shift)
 
     def tiles(self, rows: RowRange, kind: PanelKind, column: KValue, step: Step) -> None:
         """All row tiles of a block."""
@@ -261,7 +283,7 @@ class ProductEmitter:
         k = self.k
         groups, low = [], k.index(0)
         if known is None:
-            for size in sizes_below(m):
+            for size in self.sizes_below(m):
                 n = k.udiv(count - low, size)
                 groups.append((size, low, n))
                 low = low + n * size
@@ -272,6 +294,10 @@ class ProductEmitter:
             groups.append((small + 1, low, k.index(extra)))
             low = low + extra * (small + 1)
         return [*groups, (small, low, k.index(tiles - extra))]
+
+    def sizes_below(self, m: int) -> list[int]:
+        """Heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
+        return [m, *(s for s in (2, 1) if s < m)]
 
     def shared(self, height: int) -> int:
         """Tiles of a height that together prefetch a panel of B."""
@@ -293,7 +319,7 @@ class ProductEmitter:
             *p.unroll,
             p.prefetched_rows(self.ctx.target, size),
             self.shared(m),
-            emitter_of(p.input_type),
+            emitter_of(self.ctx.target, p.input_type),
             o.b_pitch,
             self.interleaved,
             p.along_rows,
@@ -336,8 +362,3 @@ class ProductEmitter:
 def call_tile(k: Builder, tile: KFunc, shape: TileShape, tail: Tail, given: dict[str, KValue]) -> None:
     """Call a tile function; the tail's operands and dims come from the kernel's own parameters."""
     k.call(tile, [given[name] if name in given else k[name] for name, _ in tile_params(shape, tail)])
-
-
-def sizes_below(m: int) -> list[int]:
-    """Tile heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
-    return [m, *(s for s in (2, 1) if s < m)]

@@ -64,26 +64,11 @@ class InterleavedEmitter(ProductEmitter):
         source: what is copied there.
     """
 
-    interleaved = True
+    interleaved, by_blocks = True, True
 
     def __init__(self, *given: Any, source: Source) -> None:
         super().__init__(*given)
         self.source = source
-
-    def emit(self) -> None:
-        """The loop over the kernel's work items [begin, end): those of a block of rows follow one another."""
-        k, p = self.k, self.p
-        n_blocks, n_groups = k.index(p.n_row_blocks), k.index(p.n_column_groups)
-
-        def item(index: KValue, carried: list[KValue]) -> list[KValue]:
-            block = k.udiv(index, n_groups)
-            outer = k.udiv(block, n_blocks)
-            row0, count = self.rows_of(block - outer * n_blocks)
-            k.if_(block != carried[0], lambda: self.begin_block(outer, row0, count))
-            self.group(outer, row0, count, index - block * n_groups)
-            return [block]
-
-        k.for_(k["begin"], k["end"], 1, [k.index(-1)], item)
 
     def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
         """The block's rows of A, in the order of its tiles, block of k after block."""

@@ -10,9 +10,10 @@ from ....ir.types import BF16, prod
 from ...algorithm import candidates
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
-from .direct import DirectAlgorithm, ProductAlgorithm, ProductLayer, RoundedAlgorithm
+from .direct import DirectAlgorithm, ProductAlgorithm, ProductLayer
 from .halves import HalvesAlgorithm
 from .plain import PlainAlgorithm
+from .rounded import MatricesAlgorithm, RoundedAlgorithm
 from .shapes import matrices_of
 from .widening import WideningAlgorithm
 
@@ -20,6 +21,7 @@ ALGORITHMS: tuple[ProductAlgorithm, ...] = (
     PlainAlgorithm(),
     WideningAlgorithm(),
     RoundedAlgorithm(BF16),
+    MatricesAlgorithm(),
     DirectAlgorithm(),
     HalvesAlgorithm(),
 )

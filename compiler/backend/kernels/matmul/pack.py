@@ -87,19 +87,26 @@ def _fill_steps(target: np.ndarray, source: np.ndarray, emitter: Emitter) -> Non
             band, place = source[..., first * width : last * width], target[..., first:last, :]
         else:
             band, place = source[:, first * emitter.k_step : last * emitter.k_step], target[:, first:last]
-        _fill(place, emitter.pack_columns(band))
+        _fill(place, emitter.pack_columns(band), emitter.width if emitter.matrices else 1)
         forget(band)
 
 
-def _fill(target: np.ndarray, source: np.ndarray) -> None:
-    """[..., panel, width] from columns that may be too few, or too many."""
+def _fill(target: np.ndarray, source: np.ndarray, rows: int = 1) -> None:
+    """[..., panel, width] from columns that may be too few, or too many; of `rows` each, as rows of columns."""
     count, width = target.shape[-2:]
     whole = min(count, source.shape[-1] // width)
-    shape = (*source.shape[:-1], whole, width)
-    bands.copy(target[..., :whole, :], source[..., : whole * width].reshape(shape))
+    shape = (*source.shape[:-1], whole, width // rows, rows)
+    _turn(target[..., :whole, :], source[..., : whole * width].reshape(shape))
     if whole < count:
         rest = source[..., whole * width :]
-        bands.copy(target[..., whole, : rest.shape[-1]], rest)
+        _turn(target[..., whole, :], rest.reshape(*rest.shape[:-1], -1, rows))
+
+
+def _turn(target: np.ndarray, source: np.ndarray) -> None:
+    """[..., rows · width], a view, from [..., columns, rows]; there may be fewer columns."""
+    columns, rows = source.shape[-2:]
+    place = target.reshape(*target.shape[:-1], rows, target.shape[-1] // rows)  # of a contiguous axis: no copy
+    bands.copy(place[..., :columns], source.swapaxes(-1, -2))
 
 
 def pad_vector(vector: np.ndarray, nelements: int) -> np.ndarray:

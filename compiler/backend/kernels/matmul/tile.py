@@ -162,6 +162,8 @@ def one_tap(
 ) -> list[KValue]:
     """All k steps of one tap of a tile; `ask` is told in every iteration how many steps the tile has made."""
     lanes, kc, packed, each = shape.lanes, k["kc"], shape.b_pitch is None, shape.emitter.width
+    multiply_add = shape.emitter.multiply_add
+    assert multiply_add is not None
     pitch = shape.width if shape.b_pitch is None else shape.b_pitch
     line = LINE * 32 // shape.emitter.b_element.bits
     a = rows_of_a(k, shape, tile, tap)
@@ -182,7 +184,7 @@ def one_tap(
             value = shape.emitter.splat(k, a[i], at, lanes)
             for j, column in enumerate(columns):
                 c = carried[i * shape.vectors + j]
-                out.append(shape.emitter.multiply_add(k, value, column, c, shape.fma))
+                out.append(multiply_add(k, value, column, c, shape.fma))
         return out
 
     def several(kk: KValue, carried: list[KValue]) -> list[KValue]:

@@ -47,6 +47,9 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int, emi
     k = Builder(f"winograd_product{vectors}_{lines}", [*pointers, *((n, INDEX) for n in numbers)], inline="never")
     zero = k.splat(k.const(0, emitter.sums), lanes)
 
+    multiply_add = emitter.multiply_add
+    assert multiply_add is not None
+
     def tile(first: KValue, number: KValue, n: int) -> None:
         ahead = k.gep(k["b_ahead"], number * k["depth"] * (lines * (LINE // UNROLL) * each))
         starts = [k.gep(k["a"], (first + i) * k["a_stride"]) for i in range(n)]
@@ -57,7 +60,7 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int, emi
             out = []
             for i in range(n):
                 a = emitter.splat(k, starts[i], kk * each, lanes)
-                out += [emitter.multiply_add(k, a, b[j], acc[i * vectors + j], True) for j in range(vectors)]
+                out += [multiply_add(k, a, b[j], acc[i * vectors + j], True) for j in range(vectors)]
             return out
 
         def several(kk: KValue, acc: list[KValue]) -> list[KValue]:

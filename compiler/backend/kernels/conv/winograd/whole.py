@@ -21,7 +21,8 @@ from .....ir.types import I16
 from .....kernel_ir.builder import KValue
 from .....kernel_ir.loops import KFunc, PtrType
 from ....lowering import KernelCall, LowerContext, Scratch
-from ....microkernels.table import emitter_of, tallest_tile
+from ....microkernels.table import tallest_tile
+from ....microkernels.whole import SHORTS
 from ...matmul.blocking import static
 from ..layer import ConvAlgorithm, ConvLayer
 from ..weights import ConvShape, NamedOperand
@@ -41,7 +42,7 @@ GREATEST = 255  # of activations
 class WholeKernel(WinogradKernel):
     """The loops of whole numbers."""
 
-    emitter = emitter_of(I16)
+    emitter = SHORTS
 
     def begun(self, value: KValue, bias: KValue) -> KValue:
         return (value >> 2) + bias

@@ -1,0 +1,82 @@
+"""Convolutions of bf16 by matrix registers: the indirect convolution, whose rows are copied for each block of pixels.
+
+    rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
+
+Channels of each tap are filled up with zeros to whole steps, so that few of them waste the registers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....ir.types import BF16, F32, DType, prod
+from ....kernel_ir.builder import F32PTR, I64PTR
+from ....kernel_ir.loops import KFunc, PtrType
+from ...fusion import Fusion
+from ...lowering import KernelCall, LowerContext, Scratch
+from ...microkernels.emitter import Emitter
+from ...microkernels.table import emitter_of, products_of_f32s, tiles
+from ..matmul.blocking import LEAST_SEGMENT
+from ..matmul.matrix_loops import MatrixEmitter, Rows
+from ..matmul.matrix_products import copied_elements, plan_matrices
+from ..matmul.matrix_tile import LANES
+from ..matmul.pack import packed_panels
+from ..tail import tail_of
+from .indirect import indirect_operands
+from .layer import ConvAlgorithm, ConvLayer
+from .weights import ConvShape, NamedOperand, bias_operand, conv_weights
+
+LEAST_INPUTS = 16  # of a group: half of a step; chosen, not measured
+
+
+class MatricesAlgorithm(ConvAlgorithm):
+    """Wherever the target has matrix registers for the inputs' type."""
+
+    name = "matrices"
+
+    def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
+        s = layer.shape
+        narrow = s.x.tensor.dtype == s.w.tensor.dtype == BF16
+        if not narrow or not s.constant or not layer.is_multiplied or not s.channels_last_input:
+            return False
+        return s.group_inputs >= LEAST_INPUTS and any(tile.emitter.matrices for tile in tiles(ctx.target, BF16))
+
+    def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
+        return 1 / products_of_f32s(ctx.target, BF16)
+
+    def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
+        return lower_matrices(ctx, layer.fusion, layer.shape, BF16)
+
+
+def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType) -> KernelCall:
+    """The kernel call; channels of a pixel lie side by side."""
+    emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
+    segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
+    p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type, segment)
+    tail = tail_of(fusion, ctx.symbols)
+    weights = packed_panels(ctx, _by_steps(conv_weights(s, True), emitter), p.kinds, LANES, emitter=emitter)
+    operands: list[NamedOperand] = [
+        ("a", PtrType(s.x.tensor.dtype), s.x),
+        ("w", PtrType(emitter.b_element), weights),
+        bias_operand(ctx, s, F32),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(64)),
+        ("copy", PtrType(emitter.element), Scratch(copied_elements(p, emitter.k_step) * emitter.element.nbytes)),
+    ]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        own = indirect_operands(k, ctx, s, p, False, "copy", "copy")
+        MatrixEmitter(k, ctx, p, tail, own, source=Rows(k["a"], s.group_inputs)).emit()
+        return k.func
+
+    func = ctx.function("conv", fusion.node, build, p.row_block, input_type)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+
+
+def _by_steps(weights: np.ndarray, emitter: Emitter) -> np.ndarray:
+    """[group, tap, channel, output channel] as [group, K, output channel], the channels of a tap in whole steps."""
+    groups, taps, inputs, outputs = weights.shape
+    whole = np.zeros((groups, taps, -(-inputs // emitter.k_step) * emitter.k_step, outputs), np.float32)
+    whole[:, :, :inputs] = weights
+    return whole.reshape(groups, -1, outputs)

@@ -1,0 +1,135 @@
+"""Convolutions and products of bf16 tensors by matrix registers, against NumPy: sizes, strides, pads, groups, rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.harness import Program, op
+from backend.interpreted import interpreted
+from backend.kernels import naive
+from backend.ways import EVERY, USUAL, Way
+from parax.compiler.backend.host import host_features, resolve_target
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.types import BF16, TensorType, symbol
+from parax.compiler.kernel_ir.loops import all_functions
+from sampling import thorough
+
+TARGET = resolve_target("x86-64-v4+amx-bf16+amx-tile")
+RUNS = TARGET.supported_by(host_features())
+U, V, LEAST = 2.0**-8, 2.0**-24, 2.0**-126
+LAST = (0, 2, 3, 1)
+MOST_INTERPRETED = 4_000_000  # multiply-adds
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+def results(graph: Graph, feeds: dict[str, np.ndarray], work: int, symbols: dict[str, int] | None = None,
+            ways: tuple[Way, ...] = USUAL) -> list[np.ndarray]:  # fmt: skip
+    """The output by the interpreter, where that does not take long, and by this machine, if it can; the same bits."""
+    program = Program(graph, TARGET, tuple(symbols or {}))
+    (call,) = [call for _, call in program.calls]
+    assert any(o.opcode == "matrix_dot" for f in all_functions([call.func]) for o in f.walk())
+    found = interpreted(program, feeds, symbols or {}) if work <= MOST_INTERPRETED else []
+    if RUNS:
+        found += program.run_all([(feeds, symbols or {})], ways)[0]
+    if not found:
+        pytest.skip("takes too long by the interpreter")
+    assert len({y.tobytes() for y in found}) == 1
+    return found
+
+
+def convolution(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, batch: str | None, **attributes: Any) -> Graph:
+    """One layer of channels-last tensors; `batch` names the images' axis where it is a symbol."""
+    graph = Graph("conv")
+    shape = (symbol(batch), *x.shape[1:]) if batch else x.shape
+    given = [graph.add_input("x", TensorType(BF16, shape, LAST)), graph.add_constant(w)]
+    node = graph.add_node(op("Conv", **attributes), [*given, *([graph.add_constant(b)] if b is not None else [])])
+    node.output.type = node.output.tensor.with_layout(LAST)
+    graph.set_outputs(node.outputs)
+    return graph
+
+
+def near(y: np.ndarray, exact: np.ndarray, sizes: np.ndarray, depth: int) -> None:
+    """Sums of exact products in f32, in any order, rounded once more to bf16; denormals are zeros."""
+    n = 2 * -(-depth // 2) + 2
+    slack = n * V / (1 - n * V) * sizes
+    assert (np.abs(y.astype(np.float64) - exact) <= slack + U * (np.abs(exact) + slack) + n * LEAST).all()
+
+
+def check(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, batch: str | None = None,
+          ways: tuple[Way, ...] = USUAL, **attributes: Any) -> None:  # fmt: skip
+    data, weights, b = normal(*x), normal(*w, seed=1), normal(w[0], seed=2) if bias else None
+    full = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1} | attributes
+    wide = [v if v is None else v.astype(np.float64) for v in (data, weights, b)]
+    exact = naive.conv(*wide, **full)
+    sizes = naive.conv(*(v if v is None else np.abs(v) for v in wide), **full)
+    graph = convolution(data, weights, b, batch, **attributes)
+    work = int(exact.size * np.prod(w[1:]))
+    for y in results(graph, {"x": data}, work, {batch: len(data)} if batch else {}, ways):
+        near(y, exact, sizes, int(np.prod(w[1:])))
+
+
+@thorough(20)
+@given(
+    data=st.data(), n=st.integers(1, 2), cin=st.sampled_from([16, 17, 31, 32, 33, 64]),
+    cout=st.sampled_from([1, 5, 16, 31, 70]), kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    bias=st.booleans(), batch=st.sampled_from([None, "N"]),
+)  # fmt: skip
+def test_any_size(data: st.DataObject, n: int, cin: int, cout: int, kernel: tuple[int, int], bias: bool,
+                  batch: str | None) -> None:  # fmt: skip
+    strides = [data.draw(st.integers(1, 2)) for _ in kernel]
+    dilations = [data.draw(st.integers(1, 2)) for _ in kernel]
+    pads = [data.draw(st.integers(0, k - 1)) for k in (*kernel, *kernel)]
+    size = [(k - 1) * d + data.draw(st.integers(1, 5)) for k, d in zip(kernel, dilations)]
+    check((n, cin, *size), (cout, cin, *kernel), bias=bias, batch=batch, strides=strides, dilations=dilations,
+          pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [None, "N"])
+def test_groups(batch: str | None) -> None:
+    check((2, 40, 5, 4), (30, 20, 3, 2), group=2, pads=[1, 0, 1, 1], batch=batch)
+
+
+@pytest.mark.parametrize("pixels", [(7, 7), (14, 14), (28, 3)], ids=str)
+def test_pixels_of_real_layers(pixels: tuple[int, int]) -> None:
+    check((1, 64, *pixels), (48, 64, 3, 3), pads=[1] * 4)
+    check((2, 96, *pixels), (40, 96, 1, 1))
+
+
+def test_every_way_of_sharing_gives_the_same_bits() -> None:
+    check((1, 32, 13, 12), (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
+
+
+def test_infinities_and_nan_stay_in_their_pixels() -> None:
+    x, w = normal(1, 33, 4, 9), np.abs(normal(20, 33, 1, 1)) + ml_dtypes.bfloat16(1)
+    x[0, 32, 1, 2], x[0, 0, 3, 3], x[0, 5, 0, 8] = np.inf, np.nan, -np.inf
+    for y in results(convolution(x, w, None, None), {"x": x}, 0):
+        assert (y[0, :, 1, 2] == np.inf).all() and np.isnan(y[0, :, 3, 3]).all() and (y[0, :, 0, 8] == -np.inf).all()
+        assert np.isfinite(y.astype(np.float32)).sum() == y.size - 3 * 20
+
+
+@thorough(15)
+@given(m=st.integers(1, 70), k=st.integers(1, 80), n=st.integers(1, 90), symbolic=st.booleans())
+def test_products_of_bf16_tensors(m: int, k: int, n: int, symbolic: bool) -> None:
+    a, b = normal(m, k), normal(k, n, seed=1)
+    graph = Graph("product")
+    x = graph.add_input("a", TensorType(BF16, (symbol("M") if symbolic else m, k)))
+    graph.set_outputs(graph.add_node(op("MatMul"), [x, graph.add_constant(b)]).outputs)
+    wide = [v.astype(np.float64) for v in (a, b)]
+    for y in results(graph, {"a": a}, m * k * n, {"M": m} if symbolic else {}):
+        near(y, wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1]), k)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64-v4+avx512bf16"])
+def test_without_the_registers_other_kernels_serve(target: str) -> None:
+    graph = convolution(normal(1, 32, 5, 5), normal(16, 32, 3, 3), None, None)
+    for _, call in Program(graph, resolve_target(target)).calls:
+        assert not any(o.opcode.startswith("matrix") for f in all_functions([call.func]) for o in f.walk())
