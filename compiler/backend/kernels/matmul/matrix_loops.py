@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....ir.types import Dim, DType
-from ....kernel_ir.builder import Builder, KValue
+from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, PtrType
 from ...lowering import LowerContext
 from ...microkernels.emitter import Emitter
@@ -126,8 +126,9 @@ class _Copy:
         k.if_(rest > 0, lambda: self.keep(place, whole, self.inputs(src, whole * each, rest)))
 
     def zeros(self, place: KValue) -> None:
-        k, each = self.k, self.emitter.k_step
-        k.for_(0, k["steps"], 1, [], lambda s, _: self.keep(place, s, k.splat(k.const(0, self.emitter.element), each)))
+        k = self.k
+        none = k.cast(k.splat(k.const(0, F32), self.emitter.k_step), self.emitter.element)
+        k.for_(0, k["steps"], 1, [], lambda s, _: self.keep(place, s, none))
 
     def keep(self, place: KValue, step: KValue, value: KValue) -> None:
         self.k.store(place, step * (self.rows * self.emitter.k_step), value, align=64)

@@ -43,7 +43,7 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
     def tile(number: KValue, _: list[KValue]) -> None:
         row = k["row"] + number * shape.rows * k["row_step"]
-        tail.prefetch(k, row, shape.rows, k["column"], shape.width)
+        k.for_(0, shape.rows, 1, [], lambda i, _: tail.prefetch(k, row + k["row_step"] * i, 1, k["column"], shape.width))
         _products(k, shape, heights, number)
         for i, j, at in _sums(heights, shape.vectors):
             matrices.store(k, i * shape.vectors + j, buffer, at * shape.width + j * LANES, shape.width)
