@@ -104,8 +104,26 @@ def test_pixels_of_real_layers(pixels: tuple[int, int]) -> None:
     check((2, 96, *pixels), (40, 96, 1, 1))
 
 
-def test_every_way_of_sharing_gives_the_same_bits() -> None:
-    check((1, 32, 13, 12), (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
+@thorough(20)
+@given(data=st.data(), kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)), cin=st.sampled_from([32, 64]),
+       batch=st.sampled_from([None, "N"]))  # fmt: skip
+def test_pixels_read_where_they_are(data: st.DataObject, kernel: tuple[int, int], cin: int, batch: str | None) -> None:
+    """Rows of 4 to 32 output pixels that parts of 4 to 16 divide, or not, with padding or without."""
+    strides, dilations = ([data.draw(st.integers(1, 2)) for _ in kernel] for _ in range(2))
+    pads = [data.draw(st.integers(0, 2)) for _ in range(4)]
+    output = [data.draw(st.integers(1, 5)), data.draw(st.sampled_from([4, 5, 12, 13, 17, 18, 32]))]
+    size = [(o - 1) * s + (k - 1) * d + 1 - pads[i] - pads[i + 2]
+            for i, (o, s, k, d) in enumerate(zip(output, strides, kernel, dilations))]  # fmt: skip
+    if min(size) < 1:
+        return
+    check((data.draw(st.integers(1, 2)), cin, *size), (data.draw(st.sampled_from([3, 40])), cin, *kernel), batch=batch,
+          strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [(1, 32, 13, 12), (1, 32, 20, 16), (3, 32, 9, 7)], ids=str)
+def test_every_way_of_sharing_gives_the_same_bits(x: tuple[int, ...]) -> None:
+    check(x, (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
+    check(x, (200, 32, 1, 1), ways=EVERY)
 
 
 def test_infinities_and_nan_stay_in_their_pixels() -> None:
@@ -119,6 +137,10 @@ def test_infinities_and_nan_stay_in_their_pixels() -> None:
 @thorough(15)
 @given(m=st.integers(1, 70), k=st.integers(1, 80), n=st.integers(1, 90), symbolic=st.booleans())
 def test_products_of_bf16_tensors(m: int, k: int, n: int, symbolic: bool) -> None:
+    check_product(m, k, n, symbolic)
+
+
+def check_product(m: int, k: int, n: int, symbolic: bool = False) -> None:
     a, b = normal(m, k), normal(k, n, seed=1)
     graph = Graph("product")
     x = graph.add_input("a", TensorType(BF16, (symbol("M") if symbolic else m, k)))
@@ -126,6 +148,13 @@ def test_products_of_bf16_tensors(m: int, k: int, n: int, symbolic: bool) -> Non
     wide = [v.astype(np.float64) for v in (a, b)]
     for y in results(graph, {"a": a}, m * k * n, {"M": m} if symbolic else {}):
         near(y, wide[0] @ wide[1], np.abs(wide[0]) @ np.abs(wide[1]), k)
+
+
+@pytest.mark.parametrize("size", [(40, 1056, 20), (33, 416, 40), (70, 384, 17), (1, 2048, 40)], ids=str)
+def test_blocks_of_k_go_on_where_the_last_one_ended(size: tuple[int, int, int]) -> None:
+    m, k, n = size
+    check_product(m, k, n)
+    check((1, k, 5, 7), (n, k, 1, 1))
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64-v4+avx512bf16"])

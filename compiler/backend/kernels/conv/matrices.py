@@ -1,11 +1,15 @@
-"""Convolutions of bf16 by matrix registers: the indirect convolution, whose rows are copied for each block of pixels.
+"""Convolutions of bf16 by matrix registers: the indirect convolution, whose rows are read where they are, or copied.
 
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
-Channels of each tap are filled up with zeros to whole steps, so that few of them waste the registers.
+Of whole steps of channels, pixels of a row are read in the image, or in a copy of the block's rows with their padding
+(`regions`); a kernel of one pixel takes all pixels of an image as evenly spaced rows. Else every tap of every pixel is
+copied, its channels filled up with zeros to whole steps, so that few of them waste the registers.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,14 +20,15 @@ from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of, products_of_f32s, tiles
-from ..matmul.blocking import LEAST_SEGMENT
-from ..matmul.matrix_loops import MatrixEmitter, Rows
-from ..matmul.matrix_products import copied_elements, plan_matrices
+from ..matmul.blocking import LEAST_SEGMENT, static
+from ..matmul.matrix_loops import MatrixEmitter, Rows, SpacedEmitter
+from ..matmul.matrix_products import copied_elements, plan_matrices, with_blocks
 from ..matmul.matrix_tile import LANES
 from ..matmul.pack import packed_panels
 from ..tail import tail_of
 from .indirect import indirect_operands
 from .layer import ConvAlgorithm, ConvLayer
+from .regions import RegionReader, region_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights
 
 LEAST_INPUTS = 16  # of a group: half of a step; chosen, not measured
@@ -52,7 +57,15 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: 
     """The kernel call; channels of a pixel lie side by side."""
     emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
-    p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type, segment)
+    even = s.pointwise and s.groups == 1 and s.group_inputs % emitter.k_step == 0 and s.x.tensor.has_rows
+    region = None if even else region_of(s, emitter.k_step)
+    p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type,
+                      segment if region is None else static(pixels))  # fmt: skip
+    p = with_blocks(ctx, p) if even else p
+    copied = 0 if even else copied_elements(p, emitter.k_step)
+    if region is not None:
+        p = replace(p, row_block=region.block(static(p.row_block)))
+        copied = region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
     weights = packed_panels(ctx, _by_steps(conv_weights(s, True), emitter), p.kinds, LANES, emitter=emitter)
     operands: list[NamedOperand] = [
@@ -60,14 +73,22 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: 
         ("w", PtrType(emitter.b_element), weights),
         bias_operand(ctx, s, F32),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(64)),
-        ("copy", PtrType(emitter.element), Scratch(copied_elements(p, emitter.k_step) * emitter.element.nbytes)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("copy", PtrType(emitter.element), Scratch(copied * emitter.element.nbytes + 64)),
+        ("koff", I64PTR, ctx.weights.add(np.zeros(1, np.int64) if region is None else region.taps())),
     ]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        own = indirect_operands(k, ctx, s, p, False, "copy", "copy")
-        MatrixEmitter(k, ctx, p, tail, own, source=Rows(k["a"], s.group_inputs)).emit()
+        own = replace(indirect_operands(k, ctx, s, p, False, zeros="copy"), koff=k["koff"])
+        if even:
+            SpacedEmitter(k, ctx, p, tail, own, row_pitch=static(s.x.tensor.pitch)).emit()
+        elif region is None:
+            MatrixEmitter(k, ctx, p, tail, replace(own, a=k["copy"]), source=Rows(k["a"], s.group_inputs)).emit()
+        else:
+            reader = RegionReader(k, region, k["a"], k["copy"], k["table"])
+            SpacedEmitter(k, ctx, p, tail, replace(own, a=reader.source, fill_table=reader.begin),
+                          row_pitch=region.row_pitch, segment=region.segment).emit()  # fmt: skip
         return k.func
 
     func = ctx.function("conv", fusion.node, build, p.row_block, input_type)

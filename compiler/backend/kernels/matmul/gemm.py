@@ -227,7 +227,7 @@ class ProductEmitter:
                     k.cast(i == 0, n.dtype),
                     k.cast(i == n - 1, n.dtype),
                     o.partial,
-                    None if o.koff is None else k.gep(o.koff, c0),
+                    self.offsets(c0),
                 ),
             )
 
@@ -237,6 +237,10 @@ class ProductEmitter:
         """Of k, where a tap has several blocks of it."""
         p = self.p
         return p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
+
+    def offsets(self, first: KValue) -> KValue | None:
+        """Where A is indexed, what says where steps of k are, from `first` on."""
+        return None if self.o.koff is None else self.k.gep(self.o.koff, first)
 
     def block_of_a(self, first: KValue, count: KValue) -> KValue:
         """Where the steps of k from `first` on start in the A of a block of `count` rows."""
@@ -299,6 +303,10 @@ class ProductEmitter:
         """Heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
         return [m, *(s for s in (2, 1) if s < m)]
 
+    def spacing(self) -> tuple[int, int]:
+        """Rows that are evenly spaced, and elements between them; see `matrix_tile`."""
+        return 0, 0
+
     def shared(self, height: int) -> int:
         """Tiles of a height that together prefetch a panel of B."""
         return self.p.shared(height)
@@ -323,6 +331,7 @@ class ProductEmitter:
             o.b_pitch,
             self.interleaved,
             p.along_rows,
+            *self.spacing(),
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)

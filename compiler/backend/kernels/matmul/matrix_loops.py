@@ -1,8 +1,8 @@
-"""The loops around the tile of matrix registers, and the copy of A that it reads.
+"""The loops around the tile of matrix registers, and the copy of A that it reads where rows are not evenly spaced.
 
-Owns where rows of A go: [tile][step][row of the tile], each as many inputs as a row of a register holds, zeros behind
-the last ones of a tap. Rows are found through the table of offsets that all products have, so that a matrix product and
-each tap of a convolution are copied by the same function; rows of 16-bit inputs are taken as they are.
+Owns where rows of a copy go: [tile][step][row of the tile], each as many inputs as a row of a register holds, zeros
+behind the last ones of a tap. Rows are found through the table of offsets that all products have, so that a matrix
+product and each tap of a convolution are copied by the same function; rows of the registers' type are taken as they are.
 """
 
 from __future__ import annotations
@@ -33,6 +33,44 @@ class Rows:
     base: KValue
     depth: int
     step: Dim = 1
+
+
+class SpacedEmitter(ProductEmitter):
+    """Emits the loops of one Product of matrix registers that read A where it is; the operands' `koff` has the taps.
+
+    Args:
+        row_pitch: elements between rows of A. segment: rows that are evenly spaced, at most a register's, of which
+            blocks of rows are multiples; 0: all of a block.
+    """
+
+    by_blocks = True
+
+    def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int, segment: int = 0):
+        super().__init__(k, ctx, replace(product, indexed=True), *given)
+        self.row_pitch, self.segment = row_pitch, segment
+
+    def heights(self, count: KValue, known: int | None, m: int) -> list[tuple[int, KValue, KValue]]:
+        """Two segments a tile, and a last one."""
+        if not self.segment:
+            return super().heights(count, known, m)
+        k, two = self.k, 2 * self.segment
+        n = k.udiv(count, two) if known is None else k.index(known // two)
+        rest = k.udiv(count - n * two, self.segment) if known is None else k.index(known % two // self.segment)
+        return [(size, low, tiles) for size, low, tiles in ((two, k.index(0), n), (self.segment, n * two, rest))
+                if tiles.const != 0]  # fmt: skip
+
+    def spacing(self) -> tuple[int, int]:
+        return self.segment, self.row_pitch
+
+    def offsets(self, first: KValue) -> KValue | None:
+        """Of taps, which have all steps."""
+        return self.o.koff
+
+    def start_of_a(self, first: KValue) -> KValue:
+        return self.k.gep(self.o.a, first * emitter_of(self.ctx.target, self.p.input_type).k_step)
+
+    def sizes_below(self, m: int) -> list[int]:
+        return [size for size in BELOW if size <= m]
 
 
 class MatrixEmitter(ProductEmitter):

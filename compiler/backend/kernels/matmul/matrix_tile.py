@@ -1,16 +1,22 @@
 """The tile of matrix registers: two by two of them hold sums, and two more each what of A and of B they multiply.
 
 Owns the function of one tile shape, with the parameters of the register tile's (`tile`), so that the same loops call
-it. A is a copy (`matrix_copy`): [tile][step][rows] of a register's rows, each of a step's inputs. Blocks of k are whole
-sums: the registers would have to be written and read again between them.
+it. Rows of A are read where they are, where those of a register are evenly spaced: the table says where its first one
+is, `koff` where each tap is from there. Else they are a copy (`matrix_copy`): [tile][step][rows], each as many inputs
+as a row of a register holds.
 
     for tile in tiles:                      # below one another
-        C[i][j] = 0
-        for step in kc:  A[i], B[j] = load;  C[i][j] += A[i] · B[j]
-        buffer = C;  for row, vector:  epilogue(bias + buffer)
+        C[i][j] = 0 or partial[tile]
+        for tap, step:  A[i], B[j] = load;  C[i][j] += A[i] · B[j]
+        buffer = C;  for row, vector:  epilogue(bias + buffer)      or partial[tile] = C
+
+Speed: on an Emerald Rapids the second cache gives a core 26 bytes a cycle (`parax doctor --measure`, 2026-11-27), and a
+step of a full tile takes 2 KiB each of A and of B in 64 cycles: one of both has to come from the first cache.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ....ir.types import ceil_div
 from ....kernel_ir import matrices
@@ -24,9 +30,9 @@ LANES = 16  # columns of a register of sums
 _A, _B = 4, 6  # numbers of the first registers of A and of B
 
 
-def halves(rows: int) -> list[int]:
-    """Rows of a tile in each of its registers."""
-    n = ceil_div(rows, MOST_ROWS)
+def halves(rows: int, segment: int = 0) -> list[int]:
+    """Rows of a tile in each of its registers; `segment`: evenly spaced ones, where not all are."""
+    n = rows // segment if segment else ceil_div(rows, MOST_ROWS)
     return [rows // n + (i < rows % n) for i in range(n)]
 
 
@@ -34,19 +40,23 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     """Build the function of one tile shape and epilogue: `tiles` tiles below one another, all of k."""
     assert shape.lanes == LANES and shape.vectors <= 2 and shape.b_pitch is None and not shape.beside
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
-    registers, heights = _shapes(shape), halves(shape.rows)
-    matrices.shape(k, registers)
-    buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
-    vectors = range(shape.vectors)
+    heights = halves(shape.rows, shape.segment)
+    matrices.shape(k, _shapes(heights, shape.vectors))
+    size, vectors, sums = shape.rows * shape.width, range(shape.vectors), _sums(heights, shape.vectors)
+    buffer = k.alloca(shape.emitter.sums, size)
     masks = [k.tail_mask(k["n_columns"] - j * LANES, LANES) if shape.masked else None for j in vectors]
     bias = [k.load(k["bias"], j * LANES, LANES, masks[j]) for j in vectors]
 
     def tile(number: KValue, _: list[KValue]) -> None:
-        row = k["row"] + number * shape.rows * k["row_step"]
-        k.for_(0, shape.rows, 1, [], lambda i, _: tail.prefetch(k, row + k["row_step"] * i, 1, k["column"], shape.width))
+        row, partial = k["row"] + number * shape.rows * k["row_step"], k.gep(k["partial"], number * size)
+        last = k["last"] != 0
+        k.if_(last, lambda: _prefetch(k, shape, tail, row))
+        k.if_(k["first"] != 0, lambda: _start(k, sums), lambda: _move(matrices.load, k, sums, partial, shape.width))
         _products(k, shape, heights, number)
-        for i, j, at in _sums(heights, shape.vectors):
-            matrices.store(k, i * shape.vectors + j, buffer, at * shape.width + j * LANES, shape.width)
+        k.if_(last, lambda: finish(row), lambda: _move(matrices.store, k, sums, partial, shape.width))
+
+    def finish(row: KValue) -> None:
+        _move(matrices.store, k, sums, buffer, shape.width)
 
         def one_row(i: KValue, _: list[KValue]) -> None:
             for j in vectors:
@@ -60,37 +70,64 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     return k.func
 
 
-def _shapes(shape: TileShape) -> list[Shape]:
+def _shapes(heights: list[int], vectors: int) -> list[Shape]:
     """Of all registers: sums 0 to 3, A's and B's."""
-    heights, none = halves(shape.rows), Shape(0, 0)
-    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(shape.vectors)]
+    none = Shape(0, 0)
+    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(vectors)]
     sums += [none] * (_A - len(sums))
     a = [Shape(rows, MOST_NBYTES) for rows in heights] + [none] * (_B - _A - len(heights))
-    return [*sums, *a, *[Shape(MOST_ROWS, MOST_NBYTES)] * shape.vectors]
+    return [*sums, *a, *[Shape(MOST_ROWS, MOST_NBYTES)] * vectors]
 
 
 def _sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
-    """(register of A, of B, first row) of each register of sums."""
-    return [(i, j, sum(heights[:i])) for i in range(len(heights)) for j in range(vectors)]
+    """(number, first row, first column) of each register of sums."""
+    return [(i * vectors + j, sum(heights[:i]), j * LANES) for i in range(len(heights)) for j in range(vectors)]
+
+
+def _start(k: Builder, sums: list[tuple[int, int, int]]) -> None:
+    for number, _, _ in sums:
+        matrices.zero(k, number)
+
+
+def _move(
+    move: Callable[..., None], k: Builder, sums: list[tuple[int, int, int]], memory: KValue, width: int
+) -> None:
+    """Load or store a tile's sums, [rows][width]."""
+    for number, row, column in sums:
+        move(k, number, memory, row * width + column, width)
+
+
+def _prefetch(k: Builder, shape: TileShape, tail: Tail, row: KValue) -> None:
+    """Ask for the memory of the tile's results; a loop, as there are many."""
+    k.for_(0, shape.rows, 1, [], lambda i, _: tail.prefetch(k, row + k["row_step"] * i, 1, k["column"], shape.width))
 
 
 def _products(k: Builder, shape: TileShape, heights: list[int], number: KValue) -> None:
     """All steps of k; what a later panel reads of B is asked for meanwhile, a share by each tile."""
     each, inputs, kc = shape.emitter.width, shape.emitter.k_step, k["kc"]
-    a = k.gep(k["a"], number * shape.rows * kc * inputs)
+    firsts = [sum(heights[:i]) for i in range(len(heights))]
     share = shape.width * each // shape.shared
-    ahead = k.gep(k["b_ahead"], number * kc * share)
-    for i, j, _ in _sums(heights, shape.vectors):
-        matrices.zero(k, i * shape.vectors + j)
+    ahead = k.gep(k["b_ahead"], number * k["taps"] * kc * share)
+    if shape.row_pitch:
+        starts = [k.gep(k["a"], k.load(k["table"], number * shape.rows + first)) for first in firsts]
+    else:
+        starts = [k.gep(k["a"], (number * k["taps"] * kc * shape.rows + first) * inputs) for first in firsts]
+    pitch, step_of_a = (shape.row_pitch, inputs) if shape.row_pitch else (inputs, shape.rows * inputs)
 
-    def step(s: KValue, _: list[KValue]) -> None:
-        for at in range(0, share, LINE):
-            k.prefetch(ahead, s * share + at, level=2)
-        for j in range(shape.vectors):
-            matrices.load(k, _B + j, k["b"], s * (shape.width * each) + j * LANES, shape.width)
-        for i in range(len(heights)):
-            matrices.load(k, _A + i, a, (s * shape.rows + sum(heights[:i])) * inputs, inputs)
+    def tap(t: KValue, _: list[KValue]) -> None:
+        own = [k.gep(start, k.load(k["koff"], t)) for start in starts] if shape.row_pitch else starts
+
+        def step(s: KValue, _: list[KValue]) -> None:
+            at = t * kc + s
+            for line in range(0, share, LINE):
+                k.prefetch(ahead, at * share + line, level=2)
             for j in range(shape.vectors):
-                matrices.dot(k, shape.emitter.matrices, i * shape.vectors + j, _A + i, _B + j)
+                matrices.load(k, _B + j, k["b"], at * (shape.width * each) + j * LANES, shape.width)
+            for i in range(len(heights)):
+                matrices.load(k, _A + i, own[i], s * step_of_a, pitch)
+                for j in range(shape.vectors):
+                    matrices.dot(k, shape.emitter.matrices, i * shape.vectors + j, _A + i, _B + j)
 
-    k.for_(0, kc, 1, [], step)
+        k.for_(0, kc, 1, [], step)
+
+    k.for_(0, k["taps"], 1, [], tap)

@@ -46,6 +46,7 @@ class TileShape:
         b_pitch: elements from a step's columns of B to the next one's, where B is read as it lies; None: it is packed.
         interleaved: A is a copy, [tile][k][rows] (`interleave`): no table, and one tap.
         beside: tiles lie beside one another, of the same rows and bias, each with a panel of B behind the last one's.
+        segment, row_pitch: see `matrix_tile`.
     """
 
     rows: int
@@ -62,6 +63,8 @@ class TileShape:
     b_pitch: int | None = None
     interleaved: bool = False
     beside: bool = False
+    segment: int = 0
+    row_pitch: int = 0
 
     @property
     def width(self) -> int:

@@ -1,0 +1,173 @@
+"""Where matrix registers read the pixels of a convolution: in the image, or in a copy of a block's rows with padding.
+
+Owns the geometry and the copy. Output pixels of a row, or of an equal part of one, see input pixels that are evenly
+spaced under every tap, so that a register is loaded at once; a tap is an offset from there, the same for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....ir.types import Dim, ceil_div
+from ....kernel_ir.builder import F32, Builder, KValue
+from ....kernel_ir.matrix_registers import MOST_ROWS
+from .weights import ConvShape
+
+FEWEST_ROWS = 4  # of a register, whose loads of B take 8 cycles and its products as many as it has rows
+
+
+@dataclass(frozen=True)
+class Region:
+    """The input pixels under a block of whole output rows of one image.
+
+    Attributes:
+        shape: the layer. inputs: channels. width: pixels of a row of the copy. padded: whether there is a copy.
+        segment: output pixels of a row that go together, at most a register's rows.
+    """
+
+    shape: ConvShape
+    inputs: int
+    width: int
+    padded: bool
+    segment: int
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Elements from a row to the next one, and from a pixel to the next one, where they are read."""
+        if self.padded:
+            return self.width * self.inputs, self.inputs
+        row, pixel = self.shape.x.tensor.strides[2:]
+        assert isinstance(row, int) and isinstance(pixel, int)
+        return row, pixel
+
+    @property
+    def row_pitch(self) -> int:
+        """Elements between the inputs of neighbouring output pixels."""
+        return self.shape.geometry.strides[1] * self.strides[1]
+
+    def taps(self) -> np.ndarray:
+        """Elements from an output pixel's first tap to each of them."""
+        g, (row, pixel) = self.shape.geometry, self.strides
+        offsets = [h * g.dilations[0] * row + w * g.dilations[1] * pixel
+                   for h in range(g.kernel[0]) for w in range(g.kernel[1])]  # fmt: skip
+        return np.array(offsets, np.int64)
+
+    def block(self, rows: int) -> int:
+        """Output pixels of a block of about so many: whole rows of an image."""
+        height, width = self.output
+        return ceil_div(height, ceil_div(height, max(1, round(rows / width)))) * width
+
+    @property
+    def output(self) -> tuple[int, int]:
+        height, width = self.shape.geometry.output
+        assert isinstance(height, int) and isinstance(width, int)
+        return height, width
+
+    def elements(self, block: int) -> int:
+        """Of the copy of a block of output pixels."""
+        return self.rows_under(block // self.output[1]) * self.width * self.inputs if self.padded else 0
+
+    def rows_under(self, rows: int) -> int:
+        """Input rows under so many output rows."""
+        g = self.shape.geometry
+        return (rows - 1) * g.strides[0] + (g.kernel[0] - 1) * g.dilations[0] + 1
+
+
+def region_of(s: ConvShape, step: int) -> Region | None:
+    """How a layer's pixels are read where they are, None if they are not; `step`: channels of a step of k."""
+    g = s.geometry
+    sizes = (*g.input, *g.output, *g.pads_begin, *g.pads_end, *s.x.tensor.strides[2:])
+    if s.groups > 1 or s.rank != 2 or s.group_inputs % step or not all(isinstance(n, int) for n in sizes):
+        return None
+    pads = [n for n in (*g.pads_begin, *g.pads_end) if isinstance(n, int)]
+    width, output = g.input[1], g.output[1]
+    assert isinstance(width, int) and isinstance(output, int)
+    segment = max((n for n in range(1, MOST_ROWS + 1) if output % n == 0), default=0)
+    if min(pads) < 0 or segment < FEWEST_ROWS:
+        return None
+    return Region(s, s.group_inputs, width + pads[1] + pads[3], any(pads), segment)
+
+
+class RegionReader:
+    """Emits what begins a block: the copy, and where its segments start.
+
+    Args:
+        x, copy, table: the input, room for the copy, and the table of offsets of the block's pixels.
+    """
+
+    def __init__(self, k: Builder, region: Region, x: KValue, copy: KValue, table: KValue) -> None:
+        self.k, self.region, self.x, self.copy, self.table = k, region, x, copy, table
+
+    @property
+    def source(self) -> KValue:
+        """What the table's offsets count from."""
+        return self.copy if self.region.padded else self.x
+
+    def begin(self, _: KValue, row0: KValue, count: KValue) -> None:
+        """For `count` pixels from number `row0` on, whole output rows of one image."""
+        k, r = self.k, self.region
+        height, width = r.output
+        image = k.udiv(row0, height * width)
+        top = k.udiv(row0 - image * (height * width), width) * r.shape.geometry.strides[0]
+        start = image * k.index(r.shape.x.tensor.strides[0])
+        rows = k.udiv(count, width)
+        if r.padded:
+            self.fill(start, top - k.index(r.shape.geometry.pads_begin[0]), rows)
+            self.place(k.index(0), rows)
+        else:
+            self.place(start + top * r.strides[0], rows)
+
+    def place(self, first: KValue, rows: KValue) -> None:
+        """Offsets of the segments of each output row."""
+        k, r = self.k, self.region
+        width, stride = r.output[1], r.shape.geometry.strides[0]
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            for at in range(0, width, r.segment):
+                k.store(self.table, i * width + at, first + i * (stride * r.strides[0]) + at * r.row_pitch)
+
+        k.for_(0, rows, 1, [], row)
+
+    def fill(self, start: KValue, top: KValue, rows: KValue) -> None:
+        """The input rows from `top` on, with the padding around them."""
+        k, r, g = self.k, self.region, self.region.shape.geometry
+        needed = (rows - 1) * g.strides[0] + ((g.kernel[0] - 1) * g.dilations[0] + 1)
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            place = k.gep(self.copy, i * (r.width * r.inputs))
+            inside = (top + i >= 0) & (top + i < k.index(g.input[0]))
+            k.if_(inside, lambda: self.line(start, top + i, place), lambda: self.zeros(place, 0, r.width))
+
+        k.for_(0, needed, 1, [], row)
+
+    def line(self, start: KValue, row: KValue, place: KValue) -> None:
+        """One row of the image between its padding."""
+        k, r = self.k, self.region
+        t, left, step = r.shape.x.tensor, _static(r.shape.geometry.pads_begin[1]), r.shape.w.tensor.dims[1]
+        pixels, pitch = _static(r.shape.geometry.input[1]), _static(t.strides[3])
+        self.zeros(place, 0, left)
+        self.zeros(place, left + pixels, r.width)
+        source = k.gep(self.x, start + row * k.index(t.strides[2]))
+        run, n = (pixels * r.inputs, 1) if pitch == step else (r.inputs, pixels)
+
+        def pixel(i: KValue, _: list[KValue]) -> None:
+            own, to = k.gep(source, i * pitch), k.gep(place, (i + left) * r.inputs)
+            k.for_(0, run, _LANES, [], lambda at, _: k.store(to, at, k.load(own, at, _LANES)))
+
+        k.for_(0, n, 1, [], pixel)
+
+    def zeros(self, place: KValue, first: int, last: int) -> None:
+        """Pixels [first, last)."""
+        k, inputs = self.k, self.region.inputs
+        none = k.cast(k.splat(k.const(0, F32), _LANES), place.dtype)
+        k.for_(first * inputs, last * inputs, _LANES, [], lambda at, _: k.store(place, at, none))
+
+
+_LANES = 32  # of the copy: a step of 16-bit inputs
+
+
+def _static(d: Dim) -> int:
+    assert isinstance(d, int)
+    return d
