@@ -2,7 +2,7 @@
 
 Owns where rows of a copy go: [tile][step][row of the tile], each as many inputs as a row of a register holds, zeros
 behind the last ones of a tap. Rows are found through the table of offsets that all products have, so that a matrix
-product and each tap of a convolution are copied by the same function; rows of the registers' type are taken as they are.
+product and each tap of a convolution are copied by the same function; those of the right type are taken as they are.
 """
 
 from __future__ import annotations
