@@ -10,6 +10,8 @@ from dataclasses import replace
 from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
+from .backend.host import resolve_target
+from .backend.kernels.matmul.widening import byte_features, multiplies_bytes
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
 from .frontend.evaluate import Evaluator
@@ -82,7 +84,9 @@ def prepared(model: Source, run: Compilation) -> Graph:
 
 def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
-    return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator, share)
+    targets = [resolve_target(name, byte_features()) for name in run.options.targets]
+    return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
+                        multiplies_bytes(targets), share)  # fmt: skip
 
 
 __all__ = ["import_graph", "imported", "optimise", "prepared"]

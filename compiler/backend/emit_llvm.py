@@ -15,6 +15,7 @@ from ..kernel_ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
+from . import llvm_dots as dots
 from . import llvm_atomics as atomics
 from . import llvm_matrices as matrices
 from . import llvm_memory as memory
@@ -263,8 +264,8 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr",
                      "udiv", "urem", "pow"), arith.arith),
     "cmp": arith.compare, "neg": arith.negate, "fma": arith.fma, "select": arith.select, "cast": arith.cast,
-    "dot_bf16": arith.dot_bf16, "dot_i16": arith.dot_i16, "bitcast": arith.bitcast, "math": arith.math_call,
-    "scale": arith.scale,
+    "dot_bf16": dots.dot_bf16, "dot_i16": dots.dot_i16, "dot_u8i8": dots.dot_u8i8,
+    "bitcast": arith.bitcast, "math": arith.math_call, "scale": arith.scale,
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,
     "insert": memory.insert, "shuffle": memory.shuffle, "load": memory.load, "store": memory.store,
     "gather": memory.gather, "scatter": memory.scatter, "gep": memory.gep, "alloca": memory.alloca,

@@ -36,9 +36,6 @@ _SCALEF = {KType(F32, 16): ("ps.512", "i16 -1", True), KType(F32, 8): ("ps.256",
            KType(F32, 4): ("ps.128", "i8 -1", False), KType(F64, 8): ("pd.512", "i8 -1", True),
            KType(F64, 4): ("pd.256", "i8 -1", False), KType(F64, 2): ("pd.128", "i8 -1", False)}
 
-# PMADDWD by the number of its sums: LLVM's name, and what a target must have
-_PAIRS = {4: ("sse2.pmadd.wd", "sse4.2"), 8: ("avx2.pmadd.wd", "avx2"), 16: ("avx512.pmaddw.d.512", "avx512bw")}
-
 
 def is_signed(dtype: DType) -> bool:
     """Whether comparisons and conversions see a sign bit."""
@@ -134,44 +131,6 @@ def fma(e: FunctionEmitter, o: KOp) -> str:
         return e.intrinsic(f"llvm.fma.{suffix(a.type)}", a.type, a, b, c)
     product = e.assign(f"fmul {t} {e.ref(a)}, {e.ref(b)}")
     return e.assign(f"fadd {t} {product}, {e.ref(c)}")
-
-
-def dot_bf16(e: FunctionEmitter, o: KOp) -> str:
-    """Sums and two products a lane, as AVX512-BF16 adds them; pairs of bf16 are u32 in registers."""
-    a, b, sums = o.operands
-    if not e.module.has("avx512bf16") or sums.lanes not in (4, 8, 16):
-        raise InternalError(f"no instruction for {sums.lanes} pairs of bf16", where=f"kernel {e.func.name}",
-                            expected="avx512bf16, of 4, 8 or 16 lanes")  # fmt: skip
-    t, pairs = llvm_type(sums.type), f"<{2 * sums.lanes} x bfloat>"
-    left, right = (e.assign(f"bitcast {e.typed(v)} to {pairs}") for v in (a, b))
-    name = e.module.declare(f"llvm.x86.avx512bf16.dpbf16ps.{32 * sums.lanes}", t, f"{t}, {pairs}, {pairs}")
-    return e.assign(f"call {t} @{name}({e.typed(sums)}, {pairs} {left}, {pairs} {right})")
-
-
-def dot_i16(e: FunctionEmitter, o: KOp) -> str:
-    """PMADDWD and PADDD, which LLVM makes one VPDPWSSD of where the target has that; elsewhere products of i32."""
-    a, b, sums = o.operands
-    name, needed = _PAIRS.get(sums.lanes, ("", ""))
-    t = llvm_type(sums.type)
-    if name and e.module.has(needed):
-        products = e.intrinsic(f"llvm.x86.{name}", sums.type, a, b)
-        total = e.assign(f"add {t} {e.ref(sums)}, {products}")
-        # LLVM would add the products of several steps first, which then take the sums' registers
-        return fenced(e, total, t, 4 * sums.lanes)
-    wide = KType(sums.dtype, 2 * sums.lanes)
-    left, right = (e.assign(f"sext {e.typed(v)} to {llvm_type(wide)}") for v in (a, b))
-    both = e.assign(f"mul {llvm_type(wide)} {left}, {right}")
-    halves = [_every_second(e, both, wide, first) for first in (0, 1)]
-    products = e.assign(f"add {t} {halves[0]}, {halves[1]}")
-    return e.assign(f"add {t} {e.ref(sums)}, {products}")
-
-
-def _every_second(e: FunctionEmitter, value: str, t: KType, first: int) -> str:
-    """The lanes first, first + 2, … of a vector."""
-    if t.lanes == 2:
-        return e.assign(f"extractelement {llvm_type(t)} {value}, i64 {first}")
-    lanes = ", ".join(f"i32 {lane}" for lane in range(first, t.lanes, 2))
-    return e.assign(f"shufflevector {llvm_type(t)} {value}, {llvm_type(t)} poison, <{t.lanes // 2} x i32> <{lanes}>")
 
 
 def select(e: FunctionEmitter, o: KOp) -> str:

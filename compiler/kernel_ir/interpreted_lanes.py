@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import InternalError
 from ..ir.types import BF16, BOOL, F16, F32, F64, DType
 
 Lanes = np.ndarray
@@ -130,6 +131,27 @@ def dot_i16(a: Lanes, b: Lanes, sums: Lanes) -> Lanes:
     """
     products = a.astype(np.int64) * b.astype(np.int64)
     exact = sums.astype(np.int64) + products[0::2] + products[1::2]
+    return (exact & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def dot_u8i8(a: Lanes, b: Lanes, sums: Lanes, pairs_in_i16: bool = False) -> Lanes:
+    """sums + the products of four neighbouring u8 and i8 a lane, modulo 2^32.
+
+    VPDPBUSD, or PMADDUBSW, PMADDWD by ones and PADDD (Intel's Software Developer's Manual, volume 2): products are
+    exact in i16, and so is the sum of four in i32. PMADDUBSW saturates the sum of two neighbouring products.
+
+    Args:
+        pairs_in_i16: promises that no such sum of two saturates.
+
+    Raises:
+        InternalError: one does, although it was promised.
+    """
+    products = a.astype(np.int64) * b.astype(np.int64)
+    pairs = products[0::2] + products[1::2]
+    if pairs_in_i16 and (np.abs(pairs + 0.5) > 2**15).any():
+        raise InternalError("the sum of two products leaves i16", expected="-32768 to 32767",
+                            found=int(pairs[np.argmax(np.abs(pairs + 0.5))]))  # fmt: skip
+    exact = sums.astype(np.int64) + pairs[0::2] + pairs[1::2]
     return (exact & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 

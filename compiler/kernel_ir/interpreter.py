@@ -21,7 +21,7 @@ from ..ir.types import DType
 from . import interpreted_atomics as atomics
 from . import interpreted_matrices as matrices
 from .interpreted_cores import Access, Cores, Pointer
-from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, dot_i16, function, register_type
+from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, dot_i16, dot_u8i8, function, register_type
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 
 MOST_TRIPS = 1_000_000  # of a `while`: minutes
@@ -298,6 +298,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     "prefetch": _nothing, "stamp": _nothing, "fail": _fail, "for": _for, "if": _if,
     "call": _call, "dot_bf16": lambda f, o: dot_bf16(*map(f.get, o.operands)),
     "dot_i16": lambda f, o: dot_i16(*map(f.get, o.operands)),
+    "dot_u8i8": lambda f, o: dot_u8i8(*map(f.get, o.operands), **o.attrs),
     "while": _while, "pause": atomics.pause, "yield_core": atomics.pause, "atomic_load": atomics.load,
     "atomic_store": atomics.store, "atomic_add": atomics.add,
     "matrix_shapes": matrices.shapes, "matrix_release": matrices.release, "matrix_zero": matrices.zero,

@@ -56,6 +56,14 @@ def twice_as_many_lanes(o: KOp) -> Iterator[Mismatch]:
         yield Mismatch("operand 0", f"{2 * sums.lanes} lanes", pairs.type)
 
 
+def four_times_as_many_lanes(o: KOp) -> Iterator[Mismatch]:
+    """Four neighbouring lanes for each sum."""
+    sums = o.operands[2]
+    for i, v in enumerate(o.operands[:2]):
+        if v.lanes != 4 * sums.lanes:
+            yield Mismatch(f"operand {i}", f"{4 * sums.lanes} lanes", v.type)
+
+
 def selects_by_lane_or_once(o: KOp) -> Iterator[Mismatch]:
     """A condition for each lane or one for all; one for pointers."""
     condition, chosen = o.operands[0], o.operands[1]

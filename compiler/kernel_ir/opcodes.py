@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any, NamedTuple
 
-from ..ir.types import BOOL, F32, F64, I16, I32, I64, U32, DType
+from ..ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U32, DType
 from . import opcode_rules as rules
 from .loops import INDEX, KFunc, KOp, KType, PtrType
 from .matrix_registers import KINDS, REGISTERS
@@ -74,6 +74,8 @@ WHOLE = _lanes("lanes of integers", _is_whole)
 BITS = _lanes("lanes of integers or bool", _is_whole, _is_bool)
 PAIRS = _lanes("lanes of u32, a pair of bf16 each", lambda dtype: dtype == U32)
 SHORTS = _lanes("lanes of i16", lambda dtype: dtype == I16)
+UNSIGNED_BYTES = _lanes("lanes of u8", lambda dtype: dtype == U8)
+SIGNED_BYTES = _lanes("lanes of i8", lambda dtype: dtype == I8)
 INTS = _lanes("lanes of i32", lambda dtype: dtype == I32)
 INDICES = _lanes("lanes of i64", lambda dtype: dtype == I64)
 MASK = _lanes("lanes of bool", _is_bool)
@@ -211,6 +213,8 @@ _ALL = (
     Opcode("neg", (REAL,), _same(0)), Opcode("fma", (REAL, REAL, REAL), _same(0), (0, 1, 2)),
     Opcode("dot_bf16", (PAIRS, PAIRS, SINGLE), _same(2), (0, 1), rules=(rules.as_many_lanes,)),
     Opcode("dot_i16", (SHORTS, SHORTS, INTS), _same(2), (0, 1), rules=(rules.twice_as_many_lanes,)),
+    Opcode("dot_u8i8", (UNSIGNED_BYTES, SIGNED_BYTES, INTS), _same(2), attributes={"pairs_in_i16": FLAG},
+           rules=(rules.four_times_as_many_lanes,)),
     Opcode("select", (MASK, ANY, ANY), _same(1), (1, 2), rules=(rules.selects_by_lane_or_once,)),
     Opcode("cast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
            attributes={"in_range": FLAG}, rules=(rules.casts_within_range,)),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from .base import Item, PartitionPass, Pass, Pipeline
 from .block.algebraic_simplification import AlgebraicSimplification
+from .block.byte_products import ByteProducts
 from .block.decompose_composites import DecomposeComposites
 from .block.expand_transposed import ExpandTransposed
 from .block.fold_affine import FoldAffine
@@ -63,12 +64,12 @@ SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOpe
 FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
-LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites, CLEAN, SplitWideOperators,
-                           SinkConstants, AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
+LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts, CLEAN,
+                           SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
-                                SplitWideOperators, ExpandTransposed, SIMPLIFY, FuseNormalization, FuseAttention,
-                                DeadCode, SinkConstants, AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode,
-                                *FUSE, DeadCode, NameOutputs)  # fmt: skip
+                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FuseNormalization,
+                                FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
+                                RecomputeElementwise, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

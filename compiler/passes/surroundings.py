@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ..ir.graph import Node
 from ..ir.ops.base import Operator
 from .base import Pass
+from .block.byte_products import never
 from .dataflow.write_in_place import Takes, always
 from .node.constant_folding import Evaluate
 
@@ -23,12 +25,15 @@ class Surroundings:
         has_kernel: whether the backend serves an operator directly.
         takes: whether a node's kernel reads its operand, or writes its output, where that is a window.
         evaluate: computes one node on constants; None: nothing is folded.
+        multiplies_bytes: whether the targets have instructions for a product of whole numbers by constant ones if its
+            other operand is bytes.
         cache_nbytes: of the last-level cache, a core's share.
     """
 
     has_kernel: Callable[[Operator], bool] = lambda op: False
     takes: Takes = always
     evaluate: Evaluate | None = None
+    multiplies_bytes: Callable[[Node], bool] = never
     cache_nbytes: float = 0.0
 
     def given(self, kind: type[Pass]) -> dict[str, Any]:

@@ -91,7 +91,10 @@ TARGETS = {
 """Portable targets; those of an architecture best first."""
 
 _WIDE = frozenset({"avx512bw", "avx512vl"})
-EXTENSIONS = {"avx512bf16": _WIDE, "amx-tile": _WIDE, "amx-bf16": _WIDE, "amx-int8": _WIDE}
+EXTENSIONS = {
+    "avx512bf16": _WIDE, "avx512vnni": _WIDE, "avxvnni": frozenset({"avx2"}),
+    "amx-tile": _WIDE, "amx-bf16": _WIDE, "amx-int8": _WIDE,
+}  # fmt: skip
 """Features that no portable target has, but kernels have instructions of: name → what a target must have for it."""
 
 

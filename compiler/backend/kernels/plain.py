@@ -19,6 +19,7 @@ class Term:
     """What is added up at one contracted index: x[x_at + lane · x_step] · w[w_at + lane · w_step], if `valid`.
 
     x_at, w_at: offsets at the first lane. valid: None = always; a scalar or one bit per lane.
+    margin: what is multiplied by w in the place of x where a scalar `valid` is false.
     """
 
     x_at: KValue
@@ -26,6 +27,7 @@ class Term:
     x_step: Dim
     w_step: Dim
     valid: KValue | None = None
+    margin: int = 0
 
 
 def strided_load(k: Builder, ptr: KValue, at: KValue, step: Dim, lanes: int, mask: KValue | None) -> KValue:
@@ -68,13 +70,19 @@ def emit_plain(
                 t = term(index, c, at)
                 m = mask if t.valid is None else mask & k.splat(t.valid, lanes)
                 if t.valid is not None and t.valid.lanes == 1:
-                    return k.if_(t.valid, lambda: [add(t, acc, mask)], lambda: [acc])[0]
+                    return k.if_(t.valid, lambda: [add(t, acc, mask)], lambda: [outside(t, acc, mask)])[0]
                 return add(t, acc, m)
 
             def add(t: Term, acc: KValue, m: KValue) -> KValue:
                 x = k.cast(strided_load(k, k["x"], t.x_at, t.x_step, lanes, m), dtype)
                 w = k.cast(strided_load(k, k["w"], t.w_at, t.w_step, lanes, m), dtype)
                 return acc + x * w
+
+            def outside(t: Term, acc: KValue, m: KValue) -> KValue:
+                if not t.margin:
+                    return acc
+                w = k.cast(strided_load(k, k["w"], t.w_at, t.w_step, lanes, m), dtype)
+                return acc + w * t.margin
 
             acc = k.splat(start(index, c, lanes, mask), lanes)
             total = inner([], acc)

@@ -40,6 +40,7 @@ class Emitter:
         matrices: the kind of product of matrix registers that multiplies (`kernel_ir.matrix_registers`), "" where
             vectors do. A step of A is `k_step` elements then, and `width` are B's: a step of a panel lies as
             [width][columns], else as [columns][width].
+        heaviest_pair: the most that `pair_weight` may be of B for sums to be exact; None: any B's are.
     """
 
     element: DType
@@ -54,6 +55,7 @@ class Emitter:
     splat: Callable[[Builder, KValue, KValue, int], KValue] = _splat
     columns: Callable[[Builder, KValue, KValue, int, KValue | None, int | None], KValue] = _columns
     matrices: str = ""
+    heaviest_pair: int | None = None
 
 
 def _multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...ir.types import BF16, F32, I8, I16, I32, Dim, DType
+from ...ir.types import BF16, F32, I8, I16, I32, U8, Dim, DType
 from ...targets.target import Target
 from .bf16 import MATRICES, PAIRS
 from .emitter import SINGLE, Emitter
-from .whole import BYTES, SHORTS
+from .whole import BYTES, LIGHT_QUADS, QUADS, SHORTS
 
 FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
 
@@ -60,6 +60,18 @@ def _whole(weights: DType, emitter: Emitter) -> Iterator[Tile]:
         yield replace(tile, input=weights, accumulator=I32, emitter=emitter)
 
 
+def _quads() -> Iterator[Tile]:
+    """Rows for u8 by i8; those where VPDPBUSD adds a quad are the first that a target with it runs."""
+    wide = (Tile(6, 4, registers=32, usual=True), Tile(7, 3, registers=32))
+    for feature in ("avx512vnni", "avxvnni"):
+        for tile in (Tile(8, 1), Tile(6, 2, usual=True), Tile(4, 3), *(wide if feature == "avx512vnni" else ())):
+            yield replace(tile, input=U8, accumulator=I32, features=frozenset({feature}), emitter=QUADS)
+    for feature, tiles_of in (("ssse3", (Tile(8, 1), Tile(4, 2, usual=True))), ("avx2", (Tile(6, 2, usual=True),)),
+                              ("avx512bw", wide)):  # fmt: skip
+        for tile in tiles_of:
+            yield replace(tile, input=U8, accumulator=I32, features=frozenset({feature}), emitter=LIGHT_QUADS)
+
+
 # Accumulators, B's vectors, one splat of A (and a product without FMA) must fit the registers: one more spills and
 # halves the speed. Measured on Zen 4, taller tiles of one to three vectors gain nothing and lose at small depths to
 # the pointers of their rows, which outnumber the integer registers.
@@ -80,6 +92,7 @@ TABLE: tuple[Tile, ...] = (
          rate="amx-bf16"),
     Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
     *(tile for of in ((I8, BYTES), (I16, SHORTS)) for tile in _whole(*of)),
+    *_quads(),
 )
 
 

@@ -1,6 +1,6 @@
-"""Products of whole numbers of 8 and 16 bits, summed in i32: two steps of k in one multiplication of pairs.
+"""Products of whole numbers of 8 and 16 bits, summed in i32: two or four steps of k in one multiplication.
 
-A is rows of i16: activations less their zero point, from -255 to 255. B is [K/2][width] of pairs of one column, i8, or
+Pairs: A is rows of i16: activations less their zero point, from -255 to 255. B is [K/2][width] of pairs of one column, i8, or
 i16 where the weights less their zero points need it; i8 stays so in memory and is widened as it is loaded. Where K is
 odd, B has a zero in the last pair.
 
@@ -9,15 +9,23 @@ Sums are exact modulo 2^32, as those of ONNX's MatMulInteger and ConvInteger are
 
 Speed: PMADDWD and PADDD are two instructions for two multiply-adds a lane, and cores start as many of each as of
 multiply-adds of f32, or more: up to twice f32's rate (`docs/data-types.md` has what is measured).
+
+Quads: A is rows of u8, zero points and all, B is [K/4][width] of quads of one column, i8. Sums are exact modulo 2^32,
+and so is what remains when a column's sum times the zero point is taken from them. VPDPBUSD (AVX512-VNNI, AVX-VNNI)
+adds a quad in one instruction, for four multiply-adds a lane. Without it PMADDUBSW, PMADDWD by ones and PADDD are three,
+where no sum of two products leaves i16, which PMADDUBSW saturates at: 255 · 128 = 32,640 is the most that a pair of
+weights whose positive parts sum to 128, and negative parts, too, gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from ...ir.types import I8, I16, I32, DType
+from ...ir.types import I8, I16, I32, U8, DType
 from ...kernel_ir.builder import Builder, KValue
 from .emitter import Emitter
 
@@ -45,19 +53,67 @@ def _joined(k: Builder, vectors: list[KValue]) -> KValue:
     return k.shuffle(front, back, range(2 * front.lanes))
 
 
-def _pairs_of_columns(element: DType, columns: np.ndarray) -> np.ndarray:
-    """[..., K, N] → [..., ceil(K/2), 2·N]: each column's pair side by side."""
+def _grouped_columns(group: int, element: DType, columns: np.ndarray) -> np.ndarray:
+    """[..., K, N] → [..., ceil(K/group), group·N]: as many of each column side by side."""
     *lead, depth, n = columns.shape
-    pairs = np.zeros((*lead, -(-depth // 2), n, 2), element.numpy)
-    for i in (0, 1):
-        part = columns[..., i::2, :]
-        pairs[..., : part.shape[-2], :, i] = part
-    return pairs.reshape(*lead, -1, 2 * n)
+    groups = np.zeros((*lead, -(-depth // group), n, group), element.numpy)
+    for i in range(group):
+        part = columns[..., i::group, :]
+        groups[..., : part.shape[-2], :, i] = part
+    return groups.reshape(*lead, -1, group * n)
+
+
+def quads_of_columns(columns: np.ndarray) -> np.ndarray:
+    """i8 [..., K, N] → [..., ceil(K/4), 4·N]: each column's quad side by side."""
+    return _grouped_columns(4, I8, columns)
+
+
+def pair_weight(weights: np.ndarray) -> int:
+    """The most that positive parts, or negative ones, of two neighbours sum to that one PMADDUBSW multiplies.
+
+    Args:
+        weights: [..., K, N], whole numbers.
+    """
+    depth = weights.shape[-2]
+    if not weights.size:
+        return 0
+    even = weights[..., 0::2, :].astype(np.int16)
+    odd = np.zeros_like(even)
+    odd[..., : depth // 2, :] = weights[..., 1::2, :]
+    parts = (np.maximum(sign * even, 0) + np.maximum(sign * odd, 0) for sign in (1, -1))
+    return max(int(part.max()) for part in parts)
+
+
+def _dot_quads(pairs_in_i16: bool) -> Callable[[Builder, KValue, KValue, KValue, bool], KValue]:
+    """Four products a lane."""
+    promised = {"pairs_in_i16": True} if pairs_in_i16 else {}
+    return lambda k, a, b, sums, fma: k.op("dot_u8i8", (a, b, sums), sums.type, **promised)
+
+
+def _splat_quad(k: Builder, a: KValue, at: KValue, lanes: int) -> KValue:
+    """A quad in all lanes."""
+    quad = k.load(a, at, 4)
+    return k.shuffle(quad, quad, (0, 1, 2, 3) * lanes)
+
+
+def _quads(k: Builder, b: KValue, at: KValue, lanes: int, mask: KValue | None, align: int | None) -> KValue:
+    """A quad of each column; panels are packed, so that all are there."""
+    assert mask is None
+    return k.load(b, at, 4 * lanes, align=align)
+
+
+def _joined_quads(k: Builder, vectors: list[KValue]) -> KValue:
+    """Four vectors one behind the other."""
+    return _joined(k, [_joined(k, vectors[:2]), _joined(k, vectors[2:])])
 
 
 def _emitter(weights: DType) -> Emitter:
-    return Emitter(I16, 2, _dot, _joined, partial(_pairs_of_columns, weights), weights, 2, I16, I32, _splat, _columns)
+    return Emitter(I16, 2, _dot, _joined, partial(_grouped_columns, 2, weights), weights, 2, I16, I32, _splat, _columns)
 
 
 BYTES, SHORTS = _emitter(I8), _emitter(I16)
 """By the weights' type."""
+QUADS = Emitter(U8, 4, _dot_quads(False), _joined_quads, quads_of_columns, I8, 4, U8, I32, _splat_quad, _quads)
+"""Of any weights, where the target adds a quad in one instruction."""
+LIGHT_QUADS = replace(QUADS, multiply_add=_dot_quads(True), heaviest_pair=128)
+"""Of weights that PMADDUBSW does not saturate at."""

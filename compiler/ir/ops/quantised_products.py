@@ -113,6 +113,11 @@ def takes_pairs(group: int, w: TensorType) -> bool:
     return group == 1 and channels % 2 == 0 and channels >= FEWEST_CHANNELS
 
 
+def takes_quads(group: int, w: TensorType) -> bool:
+    """The same of whole quads."""
+    return takes_pairs(group, w) and w.static_shape[1] % 4 == 0
+
+
 def integer_matmul(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -> tuple[PyAny, bool]:
     """(a - a_zero) @ (b - b_zero) as `exact_sum` gives it."""
     by_row = a_zero is not None and a_zero.tensor.rank == 1 and a_zero.tensor.dims != (1,)

@@ -1,9 +1,9 @@
-"""Products of 16-bit whole numbers by weights of 8 or 16 bits, in i32: what quantised products are computed by."""
+"""Products of whole numbers of 8 and 16 bits by weights, in i32: what quantised products are computed by."""
 
 from __future__ import annotations
 
-from ..types import I8, I16, I32, TensorType
-from .base import In, InferContext, Opt, TypeGroup, op
+from ..types import I8, I16, I32, U8, TensorType
+from .base import Attr, In, InferContext, Opt, TypeGroup, op
 from .contraction import Conv, MatMul
 
 
@@ -17,6 +17,18 @@ class Narrow(TypeGroup):
     """Weights less their zero points."""
 
     dtypes = frozenset({I8, I16})
+
+
+class Byte(TypeGroup):
+    """Bytes as they are, with their zero points."""
+
+    dtypes = frozenset({U8})
+
+
+class SignedByte(TypeGroup):
+    """Weights less their zero points where they fit a byte."""
+
+    dtypes = frozenset({I8})
 
 
 class Sum(TypeGroup):
@@ -46,3 +58,20 @@ class WideningConv(Conv):
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         return [t.with_dtype(I32) for t in super().infer(ctx)]
+
+
+@op(domain="parax")
+class ByteMatMul(WideningMatMul):
+    """MatMul of numbers from 0 to 255 by numbers from -128 to 127, modulo 2^32."""
+
+    a: In[Byte]  # type: ignore[assignment]
+    b: In[SignedByte]  # type: ignore[assignment]
+
+
+@op(domain="parax")
+class ByteConv(WideningConv):
+    """Conv of numbers from 0 to 255 by numbers from -128 to 127, modulo 2^32; `margin` is what padding consists of."""
+
+    x: In[Byte]  # type: ignore[assignment]
+    w: In[SignedByte]  # type: ignore[assignment]
+    margin: Attr[int] = 0

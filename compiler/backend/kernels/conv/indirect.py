@@ -53,12 +53,13 @@ class DirectAlgorithm(ConvAlgorithm):
 
 
 def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: float = 1,
-                   input_type: DType = F32) -> KernelCall:  # fmt: skip
+                   input_type: DType = F32, margin: int = 0) -> KernelCall:  # fmt: skip
     """Input channels are contiguous: every tap of every output pixel is a row of A.
 
     Args:
         row_share: rows of a work item, against what the plan of the product takes.
         input_type: of the tiles; where they take several channels in a step, those of a pixel are whole steps.
+        margin: what padding consists of.
     """
     emitter = emitter_of(ctx.target, input_type)
     p, own = blocks(ctx, s, input_type)
@@ -66,7 +67,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
     element = PtrType(emitter.element)
-    zeros = ctx.weights.add(np.zeros(s.group_inputs, emitter.element.numpy))
+    zeros = ctx.weights.add(np.full(s.group_inputs, margin, emitter.element.numpy))
     operands: list[NamedOperand] = [
         ("a", element, s.x),
         ("zeros", element, zeros),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....ir.ops.widening import ByteConv
 from ....ir.types import prod
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
@@ -37,7 +38,7 @@ def lower_plain(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        emitter = PlainConv(k, s)
+        emitter = PlainConv(k, s, fusion.root.op.margin if isinstance(fusion.root.op, ByteConv) else 0)
 
         def start(index: list[KValue], column: KValue, lanes: int, mask: KValue | None) -> KValue:
             if s.b is None:
@@ -54,10 +55,10 @@ def lower_plain(ctx: LowerContext, fusion: Fusion, s: ConvShape) -> KernelCall:
 
 
 class PlainConv:
-    """Addresses of one product."""
+    """Addresses of one product; `margin`: what padding consists of."""
 
-    def __init__(self, k: Builder, s: ConvShape) -> None:
-        self.k, self.s = k, s
+    def __init__(self, k: Builder, s: ConvShape, margin: int = 0) -> None:
+        self.k, self.s, self.margin = k, s, margin
 
     def full(self, index: list[KValue], column: KValue) -> list[KValue]:
         """The output index with its innermost axis."""
@@ -79,4 +80,4 @@ class PlainConv:
             valid = valid & (at >= 0) & (at < k.index(g.input[d]))
             x_at = x_at + at * k.index(xs[2 + d])
             w_at = w_at + tap[d] * k.index(ws[2 + d])
-        return Term(x_at, w_at, 0, 0, valid)
+        return Term(x_at, w_at, 0, 0, valid, self.margin)

@@ -1,17 +1,18 @@
-"""Convolutions of i16 by constant whole numbers of 8 or 16 bits, in i32, by the register tile of pairs of channels."""
+"""Convolutions of whole numbers by constant ones, in i32, by the register tiles of pairs and quads of channels."""
 
 from __future__ import annotations
 
-from ....ir.ops.widening import WideningConv
-from ....ir.types import I16
+from ....ir.ops.widening import ByteConv, WideningConv
 from ...lowering import KernelCall, LowerContext
-from ...microkernels.table import tiles
+from ...microkernels.table import emitter_of
+from ..matmul.widening import multiplies, tiles_for
 from .indirect import lower_indirect
 from .layer import ConvAlgorithm, ConvLayer
+from .weights import conv_weights
 
 
 class WideningAlgorithm(ConvAlgorithm):
-    """The indirect convolution with two channels in a step."""
+    """The indirect convolution with two or four channels in a step."""
 
     name = "widening"
 
@@ -19,10 +20,15 @@ class WideningAlgorithm(ConvAlgorithm):
         s = layer.shape
         if not isinstance(layer.fusion.root.op, WideningConv) or not s.constant or s.groups > 1:
             return False
-        if s.x.tensor.dtype != I16 or s.group_inputs == 0 or s.group_inputs % 2 or s.taps == 0:
+        input_type = tiles_for(s.x.tensor.dtype, s.w.tensor.dtype)
+        if s.group_inputs * s.taps == 0 or not s.channels_last_input or s.y.axis_order != s.last_order:
             return False
-        lies = s.channels_last_input and s.y.axis_order == s.last_order
-        return lies and any(tiles(ctx.target, s.w.tensor.dtype))
+        if not multiplies(ctx.target, input_type, conv_weights(s, taps_outside=True)):
+            return False
+        return s.group_inputs % emitter_of(ctx.target, input_type).k_step == 0
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
-        return lower_indirect(ctx, layer.fusion, layer.shape, input_type=layer.shape.w.tensor.dtype)
+        s, op = layer.shape, layer.fusion.root.op
+        margin = op.margin if isinstance(op, ByteConv) else 0
+        return lower_indirect(ctx, layer.fusion, s, input_type=tiles_for(s.x.tensor.dtype, s.w.tensor.dtype),
+                              margin=margin)  # fmt: skip

@@ -1,17 +1,24 @@
-"""Products of i16 by constant whole numbers of 8 or 16 bits, in i32, by the register tile of pairs."""
+"""Products of whole numbers by constant ones, in i32, by the register tiles of pairs and quads."""
 
 from __future__ import annotations
 
-from ....ir.ops.widening import WideningMatMul
-from ....ir.types import I16
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from ....ir.graph import Node
+from ....ir.ops.widening import WideningConv, WideningMatMul
+from ....ir.types import I16, U8, DType
+from ....targets.target import EXTENSIONS, Target
 from ...lowering import KernelCall, LowerContext
-from ...microkernels.table import tiles
+from ...microkernels.table import emitter_of, features_of, tiles
+from ...microkernels.whole import pair_weight
 from .direct import ProductAlgorithm, ProductLayer, lower_direct
 from .shapes import is_packed
 
 
 class WideningAlgorithm(ProductAlgorithm):
-    """Two steps of k in one instruction, B packed at compile time."""
+    """Several steps of k in one instruction, B packed at compile time."""
 
     name = "widening"
 
@@ -19,9 +26,43 @@ class WideningAlgorithm(ProductAlgorithm):
         m, y = layer.matrices, layer.fusion.result.tensor
         if not isinstance(layer.fusion.root.op, WideningMatMul) or not is_packed(m) or m.depth == 0:
             return False
-        if m.column_axis is None or y.axis_order[-1] != m.column_axis or m.a.tensor.dtype != I16:
+        if m.column_axis is None or y.axis_order[-1] != m.column_axis:
             return False
-        return any(tiles(ctx.target, m.b.tensor.dtype))
+        assert m.b.data is not None
+        return multiplies(ctx.target, tiles_for(m.a.tensor.dtype, m.b.tensor.dtype), m.b.data)
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
-        return lower_direct(ctx, layer.fusion, layer.matrices, layer.matrices.b.tensor.dtype)
+        m = layer.matrices
+        return lower_direct(ctx, layer.fusion, m, tiles_for(m.a.tensor.dtype, m.b.tensor.dtype))
+
+
+def tiles_for(a: DType, weights: DType) -> DType:
+    """The element type by which the table calls the tiles for an operand: bytes, or i16 by the weights' type."""
+    assert a in (U8, I16)
+    return U8 if a == U8 else weights
+
+
+def multiplies(target: Target, input_type: DType, columns: np.ndarray) -> bool:
+    """Whether a target has tiles of an element type whose sums are exact for weights [..., K, N]."""
+    if not any(tiles(target, input_type)):
+        return False
+    most = emitter_of(target, input_type).heaviest_pair
+    return most is None or pair_weight(columns) <= most
+
+
+def byte_features() -> frozenset[str]:
+    """What targets may have beyond their names for products of bytes."""
+    return features_of(U8).intersection(EXTENSIONS)
+
+
+def multiplies_bytes(targets: Iterable[Target]) -> Callable[[Node], bool]:
+    """Whether all targets have tiles for a product of i16 by constant weights if bytes take the place of the i16."""
+    every = tuple(targets)
+
+    def takes(node: Node) -> bool:
+        w = node.operands[1].data
+        assert w is not None and isinstance(node.op, (WideningConv, WideningMatMul))
+        columns = w.reshape(len(w), w.shape[1], -1).transpose(2, 1, 0) if isinstance(node.op, WideningConv) else w
+        return all(multiplies(target, U8, columns) for target in every)
+
+    return takes

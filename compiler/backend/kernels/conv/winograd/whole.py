@@ -58,6 +58,8 @@ class WholeWinogradAlgorithm(ConvAlgorithm):
         s, g = layer.shape, layer.shape.geometry
         if not isinstance(layer.fusion.root.op, WideningConv) or not s.constant or s.groups > 1:
             return False
+        if s.x.tensor.dtype != I16:
+            return False
         if (g.kernel, g.strides, g.dilations) != ((3, 3), (1, 1), (1, 1)):
             return False
         lies = s.channels_last_input and s.y.axis_order == s.last_order
