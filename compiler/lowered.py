@@ -5,16 +5,16 @@ Owns what is between a graph and object code. What runs on which core is decided
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import UsageError
 from ..log import CODE, EVERYTHING_DONE, tell
 from ..runtime.topology import choose_cores
+from .backend.byte_products import byte_features, has_byte_products
 from .backend.host import resolve_target
 from .backend.jit import compile_assembly
-from .backend.kernels.matmul.widening import byte_features
 from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore
@@ -25,8 +25,6 @@ from .host_work import HostWork, host_work
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph
-from .ir.ops.base import Operator
-from .ir.ops.widening import ByteConv, ByteMatMul
 from .ir.schedule import Schedule, print_schedule
 from .ir.types import DType
 from .ir.views import MemoryPlan
@@ -83,7 +81,7 @@ def cut(graph: Graph, run: Compilation) -> Lowered:
     options = run.options
     assert run.decision is not None
     more = features_of(_rounded(options)).intersection(EXTENSIONS)
-    if any(isinstance(op, (ByteConv, ByteMatMul)) for op in _operators(graph)):
+    if has_byte_products(graph):
         more |= byte_features()
     targets = list({t.name: t for t in (resolve_target(name, more) for name in options.targets)}.values())
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
@@ -131,14 +129,6 @@ def link_for(target: Target, low: Lowered, run: Compilation) -> None:
     tell(CODE, text)
     if run.dumps:
         run.dump(f"{target.name}.s", compile_assembly(text, target))
-
-
-def _operators(graph: Graph) -> Iterator[Operator]:
-    """Of the graph and of all bodies."""
-    for node in graph:
-        yield node.op
-        for body in node.bodies.values():
-            yield from _operators(body)
 
 
 def _rounded(options: CompileOptions) -> DType:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
+from .backend.byte_products import byte_features, multiplies_bytes
 from .backend.host import resolve_target
-from .backend.kernels.matmul.widening import byte_features, multiplies_bytes
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
 from .frontend.evaluate import Evaluator

@@ -15,8 +15,8 @@ from ..kernel_ir.loops import KFunc, KOp, KType, PtrType, Region, all_functions
 from ..kernel_ir.verifier import verify_function
 from ..targets.target import Target
 from . import llvm_arith as arith
-from . import llvm_dots as dots
 from . import llvm_atomics as atomics
+from . import llvm_dots as dots
 from . import llvm_matrices as matrices
 from . import llvm_memory as memory
 from .llvm_types import constant, llvm_type, memory_scalar

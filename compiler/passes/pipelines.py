@@ -65,7 +65,8 @@ FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
 LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts, CLEAN,
-                           SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode, NameOutputs)  # fmt: skip
+                           SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
+                           NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
                                 ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FuseNormalization,
                                 FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I32, DType
-from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16, dot_i16
+from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16, dot_i16, dot_u8i8
 
 _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
                "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum, "shl": np.left_shift,
@@ -81,11 +81,11 @@ class NumpyLanes:
     def bitcast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(a.data.view(dtype.numpy), dtype)
 
-    def op(self, opcode: str, operands: tuple[Lanes, ...], result: None) -> Lanes:
+    def op(self, opcode: str, operands: tuple[Lanes, ...], result: None, **attributes: Any) -> Lanes:
         """What the builder has no method for."""
-        dot, of = {"dot_bf16": (dot_bf16, F32), "dot_i16": (dot_i16, I32)}[opcode]
+        dot, of = {"dot_bf16": (dot_bf16, F32), "dot_i16": (dot_i16, I32), "dot_u8i8": (dot_u8i8, I32)}[opcode]
         with np.errstate(all="ignore"):
-            return Lanes(dot(*(v.data for v in operands)), of)
+            return Lanes(dot(*(v.data for v in operands), **attributes), of)
 
     def cast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(converted(a.data, a.dtype, dtype), dtype)

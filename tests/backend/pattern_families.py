@@ -233,6 +233,23 @@ def whole_products(target: Target) -> Iterator[Pattern]:
         yield Pattern(f"{n} x pairs of i16", n, (I16, I16, I32), I32, _whole_product)
 
 
+def byte_products(target: Target) -> Iterator[Pattern]:
+    """Sums of products of u8 by i8, on every target; whole weights, and such as leave no sum of two out of i16."""
+    for n in (2, 4, 8, 16):
+        yield Pattern(f"{n} x quads of bytes", n, (U8, I8, I32), I32, _byte_product)
+        yield Pattern(f"{n} x quads of light bytes", n, (U8, I8, I32), I32, _light_product)
+
+
+def _byte_product(e: Any, a: Any, b: Any, sums: Any, **promised: bool) -> Any:
+    """Of each lane and the next three."""
+    quads = [e.shuffle(v, v, [(i + j) % v.lanes for i in range(v.lanes) for j in range(4)]) for v in (a, b)]
+    return e.op("dot_u8i8", (*quads, sums), getattr(sums, "type", None), **promised)
+
+
+def _light_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
+    return _byte_product(e, a, e.max(e.min(b, 64), -64), sums, pairs_in_i16=True)
+
+
 def _whole_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
     """Of each lane and the next one, times two such."""
     pairs = [e.shuffle(v, v, [lane for i in range(v.lanes) for lane in (i, (i + 1) % v.lanes)]) for v in (a, b)]
@@ -245,5 +262,5 @@ def _pair_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
 
 FAMILIES: tuple[Callable[[Target], Iterator[Pattern]], ...] = (
     casts, indirect_casts, narrowings, arithmetic, moves, at_random, pair_products,
-    whole_products,
+    whole_products, byte_products,
 )  # fmt: skip

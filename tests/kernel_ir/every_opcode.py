@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parax.compiler.ir.types import BOOL, F32, F64, I16, I32, I64, U8, U32
+from parax.compiler.ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U32
 from parax.compiler.kernel_ir import atomics, matrices
 from parax.compiler.kernel_ir.builder import Builder, KValue
 from parax.compiler.kernel_ir.loops import INDEX, KFunc, KType, PtrType
@@ -15,7 +15,7 @@ PARAMS: list[tuple[str, KType | PtrType]] = [
     ("p", PtrType(F32)), ("q", PtrType(I64)), ("sync", PtrType(U8)), ("tid", INDEX), ("nt", INDEX), ("n", INDEX),
     ("s", KType(F32)), ("x", KType(F32, 8)), ("y", KType(F32, 8)), ("d", KType(F64, 8)), ("i", KType(I64, 8)),
     ("w", KType(U32, 8)), ("z", KType(I32, 8)), ("m", KType(BOOL, 8)), ("c", KType(BOOL)),
-    ("h", KType(I16, 16)),
+    ("h", KType(I16, 16)), ("ub", KType(U8, 32)), ("sb", KType(I8, 32)),
 ]  # fmt: skip
 
 
@@ -64,6 +64,7 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "cmp": lambda k: k["x"] < k["y"], "neg": lambda k: -k["x"], "fma": lambda k: k.fma(k["x"], 0.1, k["y"]),
     "dot_bf16": lambda k: k.op("dot_bf16", (k["w"], k["w"], k["x"]), k["x"].type),
     "dot_i16": lambda k: k.op("dot_i16", (k["h"], k["h"], k["z"]), k["z"].type),
+    "dot_u8i8": lambda k: k.op("dot_u8i8", (k["ub"], k["sb"], k["z"]), k["z"].type, pairs_in_i16=True),
     "select": lambda k: k.select(k["m"], k["x"], float("-inf")), "cast": lambda k: k.cast(k["x"], I32),
     "bitcast": lambda k: k.bitcast(k["x"], U32), "math": lambda k: k.math("tanh", k["x"]),
     "scale": lambda k: k.op("scale", (k["x"], k["y"]), k["x"].type), "splat": lambda k: k.splat(k["s"], 8),

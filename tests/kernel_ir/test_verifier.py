@@ -83,12 +83,16 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
     "no pointer": (lambda k: k.op("gep", (k["n"], k["n"]), INDEX), "expected a pointer; found i64"),
     "pairs of i32": (lambda k: k.op("dot_bf16", (k["z"], k["z"], k["x"]), X), "a pair of bf16 each; found 8xi32"),
     "pairs of pairs": (lambda k: k.op("dot_i16", (k["w"], k["w"], k["z"]), k["z"].type), "lanes of i16; found 8xu32"),
+    "signed bytes": (lambda k: k.op("dot_u8i8", (k["sb"], k["sb"], k["z"]), k["z"].type), "lanes of u8; found 32xi8"),
+    "unsigned": (lambda k: k.op("dot_u8i8", (k["ub"], k["ub"], k["z"]), k["z"].type), "lanes of i8; found 32xu8"),
     "sums of f64": (lambda k: k.op("dot_bf16", (k["w"], k["w"], k["d"]), k["d"].type), "expected lanes of f32"),
     # -- rules of single opcodes
     "rounded integers": (lambda k: k.op("add", (k["i"], k["i"]), k["i"].type, rounds=True), "expected floats"),
     "pairs": (lambda k: k.op("dot_bf16", (k["w"], k["w"], k["s"]), S), "operand 2; expected 8 lanes; found f32"),
     "halves": (lambda k: k.op("dot_i16", (k["h"], k["h"], k.splat(k.extract(k["z"], 0), 4)), KType(I32, 4)),
                "operand 0; expected 8 lanes; found 16xi16"),
+    "quads": (lambda k: k.op("dot_u8i8", (k["ub"], k["sb"], k.splat(k.extract(k["z"], 0), 4)), KType(I32, 4)),
+              "operand 0; expected 16 lanes; found 32xu8"),
     "select lanes": (lambda k: k.op("select", (k["m"], k["s"], k["s"]), S), "expected 1 or 1 lanes; found 8xbool"),
     "select pointers": (lambda k: k.op("select", (k["m"], k["p"], k["p"]), k["p"].type), "expected 1 or 1 lanes"),
     "cast in range": (lambda k: k.op("cast", (k["x"],), k["i"].type, in_range=True), "expected floats to i32"),
@@ -192,7 +196,7 @@ def test_the_error_says_kernel_and_line_and_carries_the_text() -> None:
     k = builder("kernel_7")
     k.for_(0, k["n"], 1, [], lambda i, c: k.store(k["q"], i, k["s"]))
     error = broken(k, "expected lanes of i64; found f32")
-    assert error.where == "kernel kernel_7, line 4: store(%q, %16, %s)"
+    assert error.where == "kernel kernel_7, line 4: store(%q, %18, %s)"
     assert str(k.func) in getattr(error, "__notes__", [str(k.func)])
 
 

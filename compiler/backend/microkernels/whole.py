@@ -1,8 +1,8 @@
 """Products of whole numbers of 8 and 16 bits, summed in i32: two or four steps of k in one multiplication.
 
-Pairs: A is rows of i16: activations less their zero point, from -255 to 255. B is [K/2][width] of pairs of one column, i8, or
-i16 where the weights less their zero points need it; i8 stays so in memory and is widened as it is loaded. Where K is
-odd, B has a zero in the last pair.
+Pairs: A is rows of i16: activations less their zero point, from -255 to 255. B is [K/2][width] of pairs of one column,
+i8, or i16 where the weights less their zero points need it; i8 stays so in memory and is widened as it is loaded. Where
+K is odd, B has a zero in the last pair.
 
 Sums are exact modulo 2^32, as those of ONNX's MatMulInteger and ConvInteger are. |a|, |b| <= 255 make products below
 2^16 and pairs of them below 2^17, so that no sum of 2^15 = 32,768 of them or fewer leaves i32.
@@ -12,9 +12,9 @@ multiply-adds of f32, or more: up to twice f32's rate (`docs/data-types.md` has 
 
 Quads: A is rows of u8, zero points and all, B is [K/4][width] of quads of one column, i8. Sums are exact modulo 2^32,
 and so is what remains when a column's sum times the zero point is taken from them. VPDPBUSD (AVX512-VNNI, AVX-VNNI)
-adds a quad in one instruction, for four multiply-adds a lane. Without it PMADDUBSW, PMADDWD by ones and PADDD are three,
-where no sum of two products leaves i16, which PMADDUBSW saturates at: 255 · 128 = 32,640 is the most that a pair of
-weights whose positive parts sum to 128, and negative parts, too, gives.
+adds a quad in one instruction, for four multiply-adds a lane. Without it PMADDUBSW, PMADDWD by ones and PADDD are
+three, where no sum of two products leaves i16, at which PMADDUBSW saturates: 255 · 128 = 32,640 is the most that a
+pair of weights gives whose positive parts sum to 128, and so do the negative ones.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def pair_weight(weights: np.ndarray) -> int:
 
 def _dot_quads(pairs_in_i16: bool) -> Callable[[Builder, KValue, KValue, KValue, bool], KValue]:
     """Four products a lane."""
-    promised = {"pairs_in_i16": True} if pairs_in_i16 else {}
-    return lambda k, a, b, sums, fma: k.op("dot_u8i8", (a, b, sums), sums.type, **promised)
+    return lambda k, a, b, sums, fma: k.op("dot_u8i8", (a, b, sums), sums.type, pairs_in_i16=pairs_in_i16 or None)
 
 
 def _splat_quad(k: Builder, a: KValue, at: KValue, lanes: int) -> KValue:

@@ -191,5 +191,6 @@ def test_winograd_is_left_out_where_four_times_an_output_leaves_i32() -> None:
     for channels, holds in ((896, True), (928, False)):
         w = np.full((1, channels, 3, 3), -255, np.int16)
         graph = graph_of("WideningConv", np.zeros((1, channels, 4, 4), np.int16), [w], layout=LAST, kernel_shape=[3, 3])
-        assert whole_winograd.holds(ConvShape.of(Fusion.of(graph.first))) == holds
+        geometry = ConvShape.of(Fusion.of(graph.first)).geometry
+        assert whole_winograd.is_filtered(geometry, np.repeat(w, 16, axis=0), HOST) == holds
         assert (4 * 255 * 255 * 9 * channels < 2**31) == holds

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import numpy as np
 
-from ....ir.graph import Node
-from ....ir.ops.widening import WideningConv, WideningMatMul
+from ....ir.ops.widening import WideningMatMul
 from ....ir.types import I16, U8, DType
-from ....targets.target import EXTENSIONS, Target
+from ....targets.target import Target
 from ...lowering import KernelCall, LowerContext
-from ...microkernels.table import emitter_of, features_of, tiles
+from ...microkernels.table import emitter_of, tiles
 from ...microkernels.whole import pair_weight
 from .direct import ProductAlgorithm, ProductLayer, lower_direct
 from .shapes import is_packed
@@ -48,21 +45,3 @@ def multiplies(target: Target, input_type: DType, columns: np.ndarray) -> bool:
         return False
     most = emitter_of(target, input_type).heaviest_pair
     return most is None or pair_weight(columns) <= most
-
-
-def byte_features() -> frozenset[str]:
-    """What targets may have beyond their names for products of bytes."""
-    return features_of(U8).intersection(EXTENSIONS)
-
-
-def multiplies_bytes(targets: Iterable[Target]) -> Callable[[Node], bool]:
-    """Whether all targets have tiles for a product of i16 by constant weights if bytes take the place of the i16."""
-    every = tuple(targets)
-
-    def takes(node: Node) -> bool:
-        w = node.operands[1].data
-        assert w is not None and isinstance(node.op, (WideningConv, WideningMatMul))
-        columns = w.reshape(len(w), w.shape[1], -1).transpose(2, 1, 0) if isinstance(node.op, WideningConv) else w
-        return all(multiplies(target, U8, columns) for target in every)
-
-    return takes

@@ -15,11 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from .....ir.ops.geometry import WindowGeometry
 from .....ir.ops.quantised_products import heaviest
 from .....ir.ops.widening import WideningConv
 from .....ir.types import I16
 from .....kernel_ir.builder import KValue
 from .....kernel_ir.loops import KFunc, PtrType
+from .....targets.target import Target
 from ....lowering import KernelCall, LowerContext, Scratch
 from ....microkernels.table import tallest_tile
 from ....microkernels.whole import SHORTS
@@ -58,13 +60,10 @@ class WholeWinogradAlgorithm(ConvAlgorithm):
         s, g = layer.shape, layer.shape.geometry
         if not isinstance(layer.fusion.root.op, WideningConv) or not s.constant or s.groups > 1:
             return False
-        if s.x.tensor.dtype != I16:
+        assert s.w.data is not None
+        if s.x.tensor.dtype != I16 or not is_filtered(g, s.w.data, ctx.target):
             return False
-        if (g.kernel, g.strides, g.dilations) != ((3, 3), (1, 1), (1, 1)):
-            return False
-        lies = s.channels_last_input and s.y.axis_order == s.last_order
-        whole = s.group_inputs % (2 * ctx.lanes) == 0 and s.group_outputs % ctx.lanes == 0
-        return lies and whole and all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end)) and holds(s)
+        return s.channels_last_input and s.y.axis_order == s.last_order
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         """As of f32: products and what is direct take alike less of the time, and transforms of i16, too."""
@@ -76,10 +75,14 @@ class WholeWinogradAlgorithm(ConvAlgorithm):
         return _lower(ctx, layer)
 
 
-def holds(s: ConvShape) -> bool:
-    """Whether four times any output is an i32."""
-    assert s.w.data is not None
-    return 4 * GREATEST * heaviest(s.w.data) < 2**31
+def is_filtered(g: WindowGeometry, weights: np.ndarray, target: Target) -> bool:
+    """Whether the sizes of a convolution of one group suit the algorithm, and four times any output is an i32."""
+    if (g.kernel, g.strides, g.dilations) != ((3, 3), (1, 1), (1, 1)):
+        return False
+    outputs, inputs, lanes = *weights.shape[:2], target.f32_lanes
+    whole = inputs % (2 * lanes) == 0 and outputs % lanes == 0
+    known = all(isinstance(p, int) for p in (*g.pads_begin, *g.pads_end))
+    return whole and known and 4 * GREATEST * heaviest(weights) < 2**31
 
 
 def _lower(ctx: LowerContext, layer: ConvLayer) -> KernelCall:

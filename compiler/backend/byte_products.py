@@ -1,0 +1,43 @@
+"""Which products of whole numbers multiply bytes: what passes and the choice of targets ask of the tiles of quads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..ir.graph import Graph, Node
+from ..ir.ops.widening import ByteConv, ByteMatMul, WideningConv, WideningMatMul
+from ..ir.types import U8
+from ..targets.target import EXTENSIONS, Target
+from .kernels.conv.winograd.whole import is_filtered
+from .kernels.matmul.widening import multiplies
+from .microkernels.table import emitter_of, features_of
+
+
+def byte_features() -> frozenset[str]:
+    """What targets may have beyond their names for products of bytes."""
+    return features_of(U8).intersection(EXTENSIONS)
+
+
+def multiplies_bytes(targets: Iterable[Target]) -> Callable[[Node], bool]:
+    """Whether bytes in the place of i16 make a product by constant weights faster, and exact, on all targets."""
+    every = tuple(targets)
+    return lambda node: all(_serves(target, node) for target in every)
+
+
+def _serves(target: Target, node: Node) -> bool:
+    """Three instructions for a quad are more than what Winograd's algorithm of i16 takes, one is less."""
+    w = node.operands[1].data
+    assert w is not None and isinstance(node.op, (WideningConv, WideningMatMul))
+    if not isinstance(node.op, WideningConv):
+        return multiplies(target, U8, w)
+    columns = w.reshape(*w.shape[:2], -1).transpose(2, 1, 0)
+    if not multiplies(target, U8, columns):
+        return False
+    single = emitter_of(U8, target).heaviest_pair is None
+    return single or not is_filtered(node.op.geometry(node.operands[0].tensor, node.operands[1].tensor), w, target)
+
+
+def has_byte_products(graph: Graph) -> bool:
+    """Whether any operator of the graph, or of a body in it, multiplies bytes."""
+    return any(isinstance(node.op, (ByteConv, ByteMatMul)) or any(map(has_byte_products, node.bodies.values()))
+               for node in graph)  # fmt: skip
