@@ -31,6 +31,7 @@ CHAINS = """graph @g(%x: f32[S], %rows: f32[S,21]) {{
         %y = parax::RowsAt(%sums, %first) : f32[7,21]
         return {}
         }}"""
+COLUMNS = np.arange(-12, 12, dtype=np.int8).reshape(8, 3)
 INTERNAL = {
     "RowChains": CHAINS.format("%first"), "SumChains": CHAINS.format("%sums"), "RowsAt": CHAINS.format("%y"),
     "Copy": """graph @g(%x: f32[S,3]) {
@@ -61,6 +62,18 @@ INTERNAL = {
             : f32[20,1,3]{2,1,0}
         return %dw
         }""",
+    "ByteMatMul": f"""graph @g(%x: f32[S,8]) {{
+        %w = const i8[8,3] {COLUMNS.reshape(-1).tolist()}
+        %1 = Cast(%x) {{to=u8}} : u8[S,8]
+        %y = parax::ByteMatMul(%1, %w) : i32[S,3]
+        return %y
+        }}""",
+    "ByteConv": f"""graph @g(%x: f32[S,8,3]{{0,2,1}}) {{
+        %w = const i8[3,8,1] {COLUMNS.T.reshape(-1).tolist()}
+        %1 = Cast(%x) {{to=u8}} : u8[S,8,3]{{0,2,1}}
+        %y = parax::ByteConv(%1, %w) {{pads=[1,0], margin=2}} : i32[S,3,4]{{0,2,1}}
+        return %y
+        }}""",
     **recurrent.TEXTS,
 }
 
@@ -106,7 +119,14 @@ def weights_of_each(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     return np.stack([np.einsum("ncw,ncw->c", x[:, :, j : j + 6], dy) for j in range(3)], -1)[:, None]
 
 
+def in_bytes(x: np.ndarray) -> np.ndarray:
+    return np.clip(np.trunc(x), 0, 255)
+
+
 INTERNAL_RESULTS: dict[str, Any] = {
+    "ByteMatMul": lambda x: in_bytes(x) @ COLUMNS,
+    "ByteConv": lambda x: np.einsum("ncx,cm->nmx", np.pad(in_bytes(x), [(0, 0), (0, 0), (1, 0)], constant_values=2),
+                                    COLUMNS),
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
