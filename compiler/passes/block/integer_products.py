@@ -2,8 +2,9 @@
 
     (a - za)·sa ⊗ (w - zw)·sw = ((a - za) ⊗ (w - zw)) · (sa·sw),   ⊗ a sum of products
 
-Owns which products those are, and where their scales go. What follows (a bias, an activation, QuantizeLinear) stays as
-it is and is computed in f32 from the sums: results differ from the model's by f32's roundings alone.
+Owns which products those are, and where their scales go: with QuantizeLinear's into one factor, where nothing but a
+Relu lies between. What follows else (a bias, an activation, QuantizeLinear) stays as it is and is computed in f32 from
+the sums: results differ from the model's by f32's roundings alone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.elementwise import Relu
 from ...ir.ops.quantised_products import heaviest, magnitude, narrowed, shortened, takes_pairs
-from ...ir.ops.quantization import DequantizeLinear
+from ...ir.ops.quantization import DequantizeLinear, QuantizeLinear
 from ...ir.ops.shape import Transpose
-from ...ir.types import F32, I8, I32, U8
+from ...ir.types import F32, I8, I32, U8, DType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -78,11 +80,16 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
     if largest >= LIMIT:
         return rw.no_match("sums of so many products may leave i32, where those of the model are f32", node)
     g = rw.before(node)
-    product = partial(_convolution, room=LIMIT - largest) if isinstance(node.op, Conv) else _matrix
+    sums = partial(_convolution, room=LIMIT - largest) if isinstance(node.op, Conv) else _matrix
     short = shortened(g, a.q, a.zero)
     for view in reversed(views):
         short = g.add(view.op, [short, *view.inputs[1:]])
-    rw.replace(node, product(g, node, short, weights, scale))
+    product = sums(g, node, short, weights, scale)
+    step = _step(node) if product.addend is None else None
+    if step is not None and np.all((scale / step.scale >= LEAST) & (scale / step.scale <= MOST)):
+        _quantise(rw, g, node, product, step)
+    else:
+        rw.replace(node, product.scaled(g))
     return True
 
 
@@ -151,18 +158,83 @@ def _output_axis(node: Node) -> int | None:
     return 0 if isinstance(op, Gemm) and op.transB else 1
 
 
-def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, room: int) -> Value:
+@dataclass(frozen=True)
+class Product:
+    """sums · factor + beta · addend: whole numbers, f64 that broadcasts to them, and f32 or none."""
+
+    sums: Value
+    factor: np.ndarray
+    addend: Value | None = None
+    beta: float = 1.0
+
+    def scaled(self, g: GraphBuilder, step: float = 1.0) -> Value:
+        """In f32, in units of a step."""
+        factor = (self.factor / step).astype(np.float32)
+        y: Value = g.Mul(g.Cast(self.sums, to=F32), factor if factor.size > 1 else factor.reshape(()))
+        if self.addend is None:
+            return y
+        return g.Add(y, self.addend if self.beta == 1 else g.Mul(self.addend, self.beta))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The QuantizeLinear of one scale that alone reads a product, and the Relu between, if there is one."""
+
+    node: Node
+    relu: Node | None
+    scale: float
+    zero: np.ndarray | None
+
+
+def _step(product: Node) -> Step | None:
+    node = _only_reader(product)
+    relu = node if node is not None and isinstance(node.op, Relu) else None
+    node = _only_reader(relu) if relu is not None else node
+    if node is None or not isinstance(node.op, QuantizeLinear) or node.op.block_size:
+        return None
+    _, scale, *rest = node.operands
+    zero = rest[0].data if rest else None
+    if scale.data is None or scale.data.size != 1 or (rest and (zero is None or zero.size != 1)):
+        return None
+    if scale.tensor.dtype != F32 or (node.op.precision and DType.from_code(node.op.precision) != F32):
+        return None
+    step = float(scale.data.reshape(()))
+    return Step(node, relu, step, zero) if LEAST <= step <= MOST else None
+
+
+def _only_reader(node: Node) -> Node | None:
+    v = node.output
+    return v.users[0] if len(v.users) == 1 and not v.output_uses and v.users[0].inputs[0] is v else None
+
+
+def _quantise(rw: Rewriter, g: GraphBuilder, node: Node, product: Product, step: Step) -> None:
+    """The sums in units of the step, rounded to it."""
+    y = product.scaled(g, step.scale)
+    y = y if step.relu is None else g.Relu(y)
+    to = step.node.output.tensor.dtype
+    zero = [] if step.zero is None else [g.const(step.zero.reshape(()))]
+    rw.replace(step.node, g.RoundTo(y, *zero, to=to))
+    for dead in (step.relu, node):
+        if dead is not None:
+            rw.erase(dead)
+
+
+def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, room: int) -> Product:
     """`room`: what a bias may add to the sums and still be an i32."""
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     shape = (-1, *[1] * (w.ndim - 2))
     start = _in_units(bias, scale, room)
     y: Value = g.WideningConv(x, g.const(w), None if start is None else g.const(start), **node.op.attributes())
-    y = g.Mul(g.Cast(y, to=F32), scale.astype(np.float32).reshape(shape if scale.size > 1 else ()))
-    return y if bias is None or start is not None else g.Add(y, g.Reshape(bias, np.array(shape, np.int64)))
+    addend = g.Reshape(bias, np.array(shape, np.int64)) if bias is not None and start is None else None
+    return Product(y, scale.reshape(shape if scale.size > 1 else ()), addend)
 
 
 def _in_units(bias: Value | None, scale: np.ndarray, room: int) -> np.ndarray | None:
-    """A constant bias below `room` that is dequantised by the products' scales, as whole numbers."""
+    """A constant bias below `room` that is dequantised by the products' scales, or was, as whole numbers."""
+    if bias is not None and bias.data is not None and bias.tensor.dtype == F32:
+        units = np.rint(bias.data / scale)
+        near = np.allclose(units * scale, bias.data, rtol=SAME_SCALE, atol=0)
+        return units.astype(np.int32) if near and np.abs(units).max(initial=0) < room else None
     made = dequantised(bias)
     if made is None or made.q.tensor.dtype != I32 or made.q.data is None:
         return None
@@ -174,13 +246,9 @@ def _in_units(bias: Value | None, scale: np.ndarray, room: int) -> np.ndarray | 
     return np.asarray(made.q.data) if near else None
 
 
-def _matrix(g: GraphBuilder, node: Node, a: Value, w: np.ndarray, scale: np.ndarray) -> Value:
+def _matrix(g: GraphBuilder, node: Node, a: Value, w: np.ndarray, scale: np.ndarray) -> Product:
     op, c = node.op, node.inputs[2] if len(node.inputs) > 2 else None
     alpha, beta = (op.alpha, op.beta) if isinstance(op, Gemm) else (1.0, 1.0)
     if isinstance(op, Gemm) and op.transB:
         w = np.ascontiguousarray(w.T)
-    factor = (scale * alpha).astype(np.float32)
-    y: Value = g.Mul(g.Cast(g.WideningMatMul(a, g.const(w)), to=F32), factor if factor.size > 1 else factor.reshape(()))
-    if c is None or not beta:
-        return y
-    return g.Add(y, c if beta == 1 else g.Mul(c, beta))
+    return Product(g.WideningMatMul(a, g.const(w)), scale * alpha, c if beta else None, beta)

@@ -88,7 +88,46 @@ def test_a_convolution_and_its_bias_in_units_of_the_products() -> None:
     body = DQ_FILTERS + bias + "%3 = DequantizeLinear(%b, %t) {axis=0}\n%y = Conv(%1, %2, %3) {pads=[1,1,1,1]}"
     assert rewritten(image(body), w=FILTERS) == [*SHORT, "WideningConv", *SCALED]
     other = body.replace("0.125", "0.126")
-    assert rewritten(image(other), w=FILTERS) == [*SHORT, "WideningConv", *SCALED, "Reshape", "Add"]
+    assert rewritten(image(other), w=FILTERS) == [*SHORT, "WideningConv", "Reshape", *SCALED, "Add"]
+
+
+@pytest.mark.parametrize(("bias", "added"), [
+    ([0.125, -0.5, 1.5, 4], False), ([0.125, -0.5, 1.5, 4.4], True), ([0.125, np.inf, 1.5, 4], True),
+    ([0.125, np.nan, 1.5, 4], True), ([2.0**29, 0, 0, 0], True)])  # fmt: skip
+def test_a_bias_of_f32_that_is_whole_in_units_of_the_products_starts_the_sums(bias: list[float], added: bool) -> None:
+    """As it is where DequantizeLinear of a constant was computed before; 2^32 units are no i32."""
+    text = image(DQ_FILTERS + "%y = Conv(%1, %2, %b) {pads=[1,1,1,1]}").replace("%w = const", '%b = const f32[4] "b"\n%w = const')
+    assert ("Add" in rewritten(text, w=FILTERS, b=np.float32(bias))) == added
+
+
+STEP = "%t = const f32[] 2\n%u = const u8[] 7\n"
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_the_scale_of_a_quantisation_goes_into_the_products(relu: bool) -> None:
+    body = DQ_COLUMNS + STEP + "%3 = MatMul(%1, %2)\n%4 = Relu(%3)\n" + f"%y = QuantizeLinear(%{4 if relu else 3}, %t, %u)"
+    graph = parse_graph(matrix(body if relu else body.replace("%4 = Relu(%3)\n", "")), {"w": W})
+    assert IntegerProducts().run(graph, Rewriter(graph))
+    verify(graph)
+    names = [node.op.name for node in graph if not node.op.name.startswith("Dequantize")]
+    assert names == [*SHORT, "WideningMatMul", *SCALED, *(["Relu"] if relu else []), "RoundTo"]
+    (factor,) = (node.operands[1].data for node in graph if node.op.name == "Mul")
+    np.testing.assert_array_equal(factor, np.float32([0.25, 0.5, 1, 2]) * np.float32(0.5) / 2)
+
+
+KEPT = {
+    "two readers": "%3 = MatMul(%1, %2)\n%5 = Relu(%3)\n%6 = QuantizeLinear(%3, %t, %u)\n%4 = DequantizeLinear(%6, %t, %u)\n"
+                   "%y = Add(%4, %5)",
+    "an addend": "%3 = Gemm(%1, %2, %ws)\n%y = QuantizeLinear(%3, %t, %u)",
+    "a scale a column": "%3 = MatMul(%1, %2)\n%y = QuantizeLinear(%3, %ws) {axis=1}",
+    "a scale of zero": "%3 = MatMul(%1, %2)\n%0 = const f32[] 0\n%y = QuantizeLinear(%3, %0, %u)",
+    "a sigmoid": "%3 = MatMul(%1, %2)\n%4 = Sigmoid(%3)\n%y = QuantizeLinear(%4, %t, %u)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_other_quantisations_stay(name: str) -> None:
+    assert "QuantizeLinear" in rewritten(matrix(DQ_COLUMNS + STEP + KEPT[name]), w=W)
 
 
 def test_weights_less_their_zero_points_are_i16_where_they_need_it() -> None:
