@@ -33,7 +33,7 @@ def _serves(target: Target, node: Node) -> bool:
     columns = w.reshape(*w.shape[:2], -1).transpose(2, 1, 0)
     if not multiplies(target, U8, columns):
         return False
-    single = emitter_of(U8, target).heaviest_pair is None
+    single = emitter_of(target, U8).heaviest_pair is None
     return single or not is_filtered(node.op.geometry(node.operands[0].tensor, node.operands[1].tensor), w, target)
 
 
