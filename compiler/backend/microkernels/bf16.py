@@ -30,7 +30,7 @@ import numpy as np
 from ...ir.types import BF16, F32, U32
 from ...kernel_ir.builder import Builder, KValue
 from ...kernel_ir.interpreted_lanes import cast
-from .emitter import Emitter
+from .emitter import Emitter, steps_of
 
 _HIGH = 0xFFFF0000
 _STEP = 16  # pairs in a row of a matrix register
@@ -63,16 +63,12 @@ def pairs_of_columns(columns: np.ndarray) -> np.ndarray:
     return np.asarray(bits[..., 0::2, :] | bits[..., 1::2, :] << 16)
 
 
-def steps_of_columns(columns: np.ndarray) -> np.ndarray:
-    """f32 [..., K, N] → pairs [..., ceil(K/32), N · 16]: those of a column's step side by side."""
-    pairs = pairs_of_columns(columns)
-    *lead, depth, n = pairs.shape
-    whole = np.zeros((*lead, -(-depth // _STEP) * _STEP, n), pairs.dtype)
-    whole[..., :depth, :] = pairs
-    return whole.reshape(*lead, -1, _STEP, n).swapaxes(-1, -2).reshape(*lead, -1, _STEP * n)
+def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
+    """f32 [..., K, N] → pairs [..., ceil(K/32), N · 16]."""
+    return steps_of(pairs_of_columns(columns), _STEP)
 
 
 PAIRS = Emitter(U32, 2, _dot, _pairs, pairs_of_columns, U32)
 """Of bf16, in vectors."""
-MATRICES = Emitter(BF16, 2 * _STEP, None, _pairs, steps_of_columns, U32, _STEP, matrices="bf16")
+MATRICES = Emitter(BF16, 2 * _STEP, None, _pairs, _steps_of_columns, U32, _STEP, matrices="bf16")
 """Of bf16, in matrix registers."""

@@ -58,6 +58,14 @@ class Emitter:
     heaviest_pair: int | None = None
 
 
+def steps_of(elements: np.ndarray, step: int) -> np.ndarray:
+    """[..., K, N] → [..., ceil(K/step), N · step]: a column's step side by side, zeros where there are no more."""
+    *lead, depth, n = elements.shape
+    whole = np.zeros((*lead, -(-depth // step) * step, n), elements.dtype)
+    whole[..., :depth, :] = elements
+    return whole.reshape(*lead, -1, step, n).swapaxes(-1, -2).reshape(*lead, -1, step * n)
+
+
 def _multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
     """One product of f32 a lane, rounded once together with its sum where the target has an instruction for that."""
     return k.fma(a, b, sums) if fma else sums + a * b

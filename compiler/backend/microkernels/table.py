@@ -14,7 +14,7 @@ from ...ir.types import BF16, F32, I8, I16, I32, U8, Dim, DType
 from ...targets.target import Target
 from .bf16 import MATRICES, PAIRS
 from .emitter import SINGLE, Emitter
-from .whole import BYTES, LIGHT_QUADS, QUADS, SHORTS
+from .whole import BYTES, LIGHT_QUADS, QUAD_MATRICES, QUADS, SHORTS
 
 FEW_ROWS = 2  # of a product that is all latency: wider tiles have more multiply-adds under way
 
@@ -61,7 +61,9 @@ def _whole(weights: DType, emitter: Emitter) -> Iterator[Tile]:
 
 
 def _quads() -> Iterator[Tile]:
-    """Rows for u8 by i8; those where VPDPBUSD adds a quad are the first that a target with it runs."""
+    """Rows for u8 by i8, the fastest first: those of matrix registers, and those where VPDPBUSD adds a quad."""
+    matrices = frozenset({"amx-tile", "amx-int8"})
+    yield Tile(32, 2, U8, I32, registers=32, features=matrices, usual=True, emitter=QUAD_MATRICES, rate="amx-int8")
     wide = (Tile(6, 4, registers=32, usual=True), Tile(7, 3, registers=32))
     for feature in ("avx512vnni", "avxvnni"):
         for tile in (Tile(8, 1), Tile(6, 2, usual=True), Tile(4, 3), *(wide if feature == "avx512vnni" else ())):

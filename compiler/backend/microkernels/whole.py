@@ -12,7 +12,8 @@ multiply-adds of f32, or more: up to twice f32's rate (`docs/data-types.md` has 
 
 Quads: A is rows of u8, zero points and all, B is [K/4][width] of quads of one column, i8. Sums are exact modulo 2^32,
 and so is what remains when a column's sum times the zero point is taken from them. VPDPBUSD (AVX512-VNNI, AVX-VNNI)
-adds a quad in one instruction, for four multiply-adds a lane. Without it PMADDUBSW, PMADDWD by ones and PADDD are
+adds a quad in one instruction, for four multiply-adds a lane; TDPBUSD of matrix registers (AMX) multiplies 16 rows of A
+by 16 columns. Without them PMADDUBSW, PMADDWD by ones and PADDD are
 three, where no sum of two products leaves i16, at which PMADDUBSW saturates: 255 · 128 = 32,640 is the most that a
 pair of weights gives whose positive parts sum to 128, and so do the negative ones.
 """
@@ -25,9 +26,11 @@ from functools import partial
 
 import numpy as np
 
-from ...ir.types import I8, I16, I32, U8, DType
+from ...ir.types import I8, I16, I32, U8, U32, DType
 from ...kernel_ir.builder import Builder, KValue
-from .emitter import Emitter
+from .emitter import Emitter, steps_of
+
+_STEP = 16  # quads in a row of a matrix register
 
 
 def _dot(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
@@ -106,6 +109,11 @@ def _joined_quads(k: Builder, vectors: list[KValue]) -> KValue:
     return _joined(k, [_joined(k, vectors[:2]), _joined(k, vectors[2:])])
 
 
+def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
+    """i8 [..., K, N] → quads in a u32 [..., ceil(K/64), N · 16]."""
+    return steps_of(quads_of_columns(columns).view(np.uint32), _STEP)
+
+
 def _emitter(weights: DType) -> Emitter:
     return Emitter(I16, 2, _dot, _joined, partial(_grouped_columns, 2, weights), weights, 2, I16, I32, _splat, _columns)
 
@@ -116,3 +124,5 @@ QUADS = Emitter(U8, 4, _dot_quads(False), _joined_quads, quads_of_columns, I8, 4
 """Of any weights, where the target adds a quad in one instruction."""
 LIGHT_QUADS = replace(QUADS, multiply_add=_dot_quads(True), heaviest_pair=128)
 """Of weights that PMADDUBSW does not saturate at."""
+QUAD_MATRICES = Emitter(U8, 4 * _STEP, None, _joined_quads, _steps_of_columns, U32, _STEP, U8, I32, matrices="u8i8")
+"""Of any weights, in matrix registers."""

@@ -18,6 +18,7 @@ from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 VNNI = [resolve_target(name) for name in ("x86-64-v4+avx512vnni", "x86-64-v3+avxvnni")]
+MATRICES = resolve_target("x86-64-v4+amx-int8+amx-tile")
 X86 = [target for target in TARGETS.values() if target.arch == "x86_64"]
 QUADS = [i for i, (shape, _, _) in enumerate(CONVOLUTIONS) if shape[1] % 4 == 0]
 
@@ -50,7 +51,7 @@ def test_blocks(shape: tuple[int, int, int]) -> None:
     check_product(*shape, resolve_target("native"))
 
 
-@pytest.mark.parametrize("target", [*X86, *VNNI], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*X86, *VNNI, MATRICES], ids=lambda target: target.name)
 @pytest.mark.parametrize("shape", [(7, 9, 20), (13, 6, 70), (1, 34, 5), (6, 32, 33)], ids=str)
 def test_products_of_every_target(target: Target, shape: tuple[int, int, int]) -> None:
     check_product(*shape, target)
@@ -59,6 +60,31 @@ def test_products_of_every_target(target: Target, shape: tuple[int, int, int]) -
 @pytest.mark.parametrize("target", VNNI, ids=lambda target: target.name)
 def test_vnni_takes_any_weights(target: Target) -> None:
     check_product(7, 23, 40, target, light=False)
+
+
+@pytest.mark.parametrize("shape", [(33, 64, 20), (40, 1088, 17), (5, 130, 40), (70, 3, 33)], ids=str)
+@pytest.mark.parametrize("rows", [None, "M"])
+def test_products_by_matrix_registers(shape: tuple[int, int, int], rows: str | None) -> None:
+    """Rows that are read in place, in one block of k or several, and rows that are copied."""
+    check_product(*shape, MATRICES, light=False, rows=rows)
+
+
+@pytest.mark.parametrize("layer", [
+    ((1, 64, 6, 14), (40, 64, 3, 3)), ((2, 128, 5, 8), (17, 128, 2, 3)), ((1, 64, 5, 5), (20, 64, 1, 1)),
+    ((1, 64, 4, 3), (20, 64, 3, 3)), ((2, 36, 5, 8), (17, 36, 3, 3)),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("strides", [[1, 1], [2, 2]], ids=str)
+@pytest.mark.parametrize("images", [None, "N"])
+def test_convolutions_by_matrix_registers(layer: Any, strides: list[int], images: str | None) -> None:
+    """Pixels that are read in a copy with padding around it, evenly spaced ones, and taps that are copied."""
+    shape, filters = layer
+    pads = [n // 2 for n in filters[2:]] * 2
+    x, w = activations(*shape), weights(*filters, light=False)
+    attributes = {"strides": strides, "pads": pads, "dilations": [1, 1]}
+    wanted = padded_conv(x, w, None, 77, attributes)
+    graph = graph_of("ByteConv", x, [w], images, LAST, margin=77, kernel_shape=filters[2:], **attributes)
+    for y in found(graph, {"x": x}, {images: len(x)} if images else {}, [MATRICES]):
+        np.testing.assert_array_equal(y, wanted)
 
 
 def test_plain_loops_serve_weights_that_would_saturate() -> None:
@@ -92,9 +118,9 @@ def test_convolutions(case: int, margin: int) -> None:
     check_convolution(case, resolve_target("native"), margin, bias=margin != 117)
 
 
-@pytest.mark.parametrize("target", [*X86, *VNNI], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [*X86, *VNNI, MATRICES], ids=lambda target: target.name)
 def test_convolutions_of_every_target(target: Target) -> None:
-    check_convolution(0, target, 3, light=target not in VNNI)
+    check_convolution(0, target, 3, light=target in X86)
 
 
 def test_convolutions_of_any_number_of_images() -> None:

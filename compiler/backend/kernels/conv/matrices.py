@@ -1,4 +1,4 @@
-"""Convolutions of bf16 by matrix registers: the indirect convolution, whose rows are read where they are, or copied.
+"""Convolutions of bf16 and of bytes by matrix registers: the indirect convolution; rows are copied or read in place.
 
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....ir.types import BF16, F32, DType, prod
-from ....kernel_ir.builder import F32PTR, I64PTR
+from ....ir.types import BF16, DType, prod
+from ....kernel_ir.builder import I64PTR
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
@@ -53,8 +53,10 @@ class MatricesAlgorithm(ConvAlgorithm):
         return lower_matrices(ctx, layer.fusion, layer.shape, BF16)
 
 
-def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType) -> KernelCall:
-    """The kernel call; channels of a pixel lie side by side."""
+def lower_matrices(
+    ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, margin: int = 0
+) -> KernelCall:
+    """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
     emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
     even = s.pointwise and s.groups == 1 and s.group_inputs % emitter.k_step == 0 and s.x.tensor.has_rows
@@ -71,9 +73,9 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: 
     operands: list[NamedOperand] = [
         ("a", PtrType(s.x.tensor.dtype), s.x),
         ("w", PtrType(emitter.b_element), weights),
-        bias_operand(ctx, s, F32),
+        bias_operand(ctx, s, emitter.sums),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("partial", PtrType(emitter.sums), Scratch(p.partial_nbytes)),
         ("copy", PtrType(emitter.element), Scratch(copied * emitter.element.nbytes + 64)),
         ("koff", I64PTR, ctx.weights.add(np.zeros(1, np.int64) if region is None else region.taps())),
     ]
@@ -84,20 +86,21 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: 
         if even:
             SpacedEmitter(k, ctx, p, tail, own, row_pitch=static(s.x.tensor.pitch)).emit()
         elif region is None:
-            MatrixEmitter(k, ctx, p, tail, replace(own, a=k["copy"]), source=Rows(k["a"], s.group_inputs)).emit()
+            source = Rows(k["a"], s.group_inputs, margin=margin)
+            MatrixEmitter(k, ctx, p, tail, replace(own, a=k["copy"]), source=source).emit()
         else:
-            reader = RegionReader(k, region, k["a"], k["copy"], k["table"])
+            reader = RegionReader(k, region, k["a"], k["copy"], k["table"], margin)
             SpacedEmitter(k, ctx, p, tail, replace(own, a=reader.source, fill_table=reader.begin),
                           row_pitch=region.row_pitch, segment=region.segment).emit()  # fmt: skip
         return k.func
 
-    func = ctx.function("conv", fusion.node, build, p.row_block, input_type)
+    func = ctx.function("conv", fusion.node, build, p.row_block, input_type, margin)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
 def _by_steps(weights: np.ndarray, emitter: Emitter) -> np.ndarray:
     """[group, tap, channel, output channel] as [group, K, output channel], the channels of a tap in whole steps."""
     groups, taps, inputs, outputs = weights.shape
-    whole = np.zeros((groups, taps, -(-inputs // emitter.k_step) * emitter.k_step, outputs), np.float32)
+    whole = np.zeros((groups, taps, -(-inputs // emitter.k_step) * emitter.k_step, outputs), weights.dtype)
     whole[:, :, :inputs] = weights
     return whole.reshape(groups, -1, outputs)

@@ -95,10 +95,12 @@ class RegionReader:
 
     Args:
         x, copy, table: the input, room for the copy, and the table of offsets of the block's pixels.
+        margin: what padding consists of.
     """
 
-    def __init__(self, k: Builder, region: Region, x: KValue, copy: KValue, table: KValue) -> None:
+    def __init__(self, k: Builder, region: Region, x: KValue, copy: KValue, table: KValue, margin: int = 0) -> None:
         self.k, self.region, self.x, self.copy, self.table = k, region, x, copy, table
+        self.margin = k.cast(k.splat(k.const(margin, F32), _LANES), copy.dtype)
 
     @property
     def source(self) -> KValue:
@@ -138,7 +140,7 @@ class RegionReader:
         def row(i: KValue, _: list[KValue]) -> None:
             place = k.gep(self.copy, i * (r.width * r.inputs))
             inside = (top + i >= 0) & (top + i < k.index(g.input[0]))
-            k.if_(inside, lambda: self.line(start, top + i, place), lambda: self.zeros(place, 0, r.width))
+            k.if_(inside, lambda: self.line(start, top + i, place), lambda: self.pad(place, 0, r.width))
 
         k.for_(0, needed, 1, [], row)
 
@@ -147,8 +149,8 @@ class RegionReader:
         k, r = self.k, self.region
         t, left, step = r.shape.x.tensor, _static(r.shape.geometry.pads_begin[1]), r.shape.w.tensor.dims[1]
         pixels, pitch = _static(r.shape.geometry.input[1]), _static(t.strides[3])
-        self.zeros(place, 0, left)
-        self.zeros(place, left + pixels, r.width)
+        self.pad(place, 0, left)
+        self.pad(place, left + pixels, r.width)
         source = k.gep(self.x, start + row * k.index(t.strides[2]))
         run, n = (pixels * r.inputs, 1) if pitch == step else (r.inputs, pixels)
 
@@ -158,14 +160,13 @@ class RegionReader:
 
         k.for_(0, n, 1, [], pixel)
 
-    def zeros(self, place: KValue, first: int, last: int) -> None:
+    def pad(self, place: KValue, first: int, last: int) -> None:
         """Pixels [first, last)."""
         k, inputs = self.k, self.region.inputs
-        none = k.cast(k.splat(k.const(0, F32), _LANES), place.dtype)
-        k.for_(first * inputs, last * inputs, _LANES, [], lambda at, _: k.store(place, at, none))
+        k.for_(first * inputs, last * inputs, _LANES, [], lambda at, _: k.store(place, at, self.margin))
 
 
-_LANES = 32  # of the copy: a step of 16-bit inputs
+_LANES = 32  # of the copy: a step of 16-bit inputs, half of one of bytes
 
 
 def _static(d: Dim) -> int:

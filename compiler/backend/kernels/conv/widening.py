@@ -8,6 +8,7 @@ from ...microkernels.table import emitter_of
 from ..matmul.widening import multiplies, tiles_for
 from .indirect import lower_indirect
 from .layer import ConvAlgorithm, ConvLayer
+from .matrices import lower_matrices
 from .weights import conv_weights
 
 
@@ -25,10 +26,13 @@ class WideningAlgorithm(ConvAlgorithm):
             return False
         if not multiplies(ctx.target, input_type, conv_weights(s, taps_outside=True)):
             return False
-        return s.group_inputs % emitter_of(ctx.target, input_type).k_step == 0
+        emitter = emitter_of(ctx.target, input_type)
+        return bool(emitter.matrices) or s.group_inputs % emitter.k_step == 0
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
         s, op = layer.shape, layer.fusion.root.op
         margin = op.margin if isinstance(op, ByteConv) else 0
-        return lower_indirect(ctx, layer.fusion, s, input_type=tiles_for(s.x.tensor.dtype, s.w.tensor.dtype),
-                              margin=margin)  # fmt: skip
+        input_type = tiles_for(s.x.tensor.dtype, s.w.tensor.dtype)
+        if emitter_of(ctx.target, input_type).matrices:
+            return lower_matrices(ctx, layer.fusion, s, input_type, margin)
+        return lower_indirect(ctx, layer.fusion, s, input_type=input_type, margin=margin)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....ir.types import Dim, DType
+from ....ir.types import Dim
 from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, PtrType
 from ...lowering import LowerContext
@@ -28,11 +28,13 @@ class Rows:
 
     Attributes:
         base: of all. depth: inputs of a tap. step: elements from one to the next.
+        margin: what rows consist of that are nowhere.
     """
 
     base: KValue
     depth: int
     step: Dim = 1
+    margin: int = 0
 
 
 class SpacedEmitter(ProductEmitter):
@@ -94,7 +96,7 @@ class MatrixEmitter(ProductEmitter):
         """The block's rows, in the order of its tiles."""
         k, emitter = self.k, emitter_of(self.ctx.target, self.p.input_type)
         for height, low, tiles in self.heights(count, known, self.height(0)):
-            function = matrix_copy(self.ctx, self.source.base.dtype, height, emitter, self.source.step == 1)
+            function = matrix_copy(self.ctx, self.source, height, emitter)
             k.call(function, [
                 self.source.base, k.gep(self.o.table, low), k.gep(self.o.a, low * self.elements_of_row()), tiles,
                 k.index(self.p.row_block), k.index(self.taps_of_a), k.index(self.steps_of_tap),
@@ -116,20 +118,21 @@ class MatrixEmitter(ProductEmitter):
         return [size for size in BELOW if size <= m]
 
 
-def matrix_copy(ctx: LowerContext, dtype: DType, rows: int, emitter: Emitter, contiguous: bool) -> KFunc:
+def matrix_copy(ctx: LowerContext, source: Rows, rows: int, emitter: Emitter) -> KFunc:
     """A function that copies tiles of A through a table of offsets, as the inputs of a kind of matrix product.
 
     For t in [0, tiles), tap in [0, taps), s in [0, steps), i in [0, rows): the elements of
     dst from (((t · taps + tap) · steps + s) · rows + i) · k_step on are inputs s · k_step … of the row that starts at
-    src[table[tap · pitch + t · rows + i]]: zeros from `depth` on, and where that entry is negative.
+    src[table[tap · pitch + t · rows + i]]: zeros from `depth` on; the margin where that entry is negative.
     """
-    key = ("matrix_copy", dtype, rows, emitter, contiguous)
+    dtype, contiguous = source.base.dtype, source.step == 1
+    key = ("matrix_copy", dtype, rows, emitter, contiguous, source.margin)
     if key not in ctx.functions:
         numbers = ("tiles", "pitch", "taps", "steps", "depth", "step")
         k = Builder(f"matrix_copy{rows}_{dtype}_{len(ctx.functions)}",
                     [("src", PtrType(dtype)), ("table", PtrType(INDEX.dtype)), ("dst", PtrType(emitter.element)),
                      *((n, INDEX) for n in numbers)], inline="never")  # fmt: skip
-        _Copy(k, rows, emitter, contiguous).emit()
+        _Copy(k, rows, emitter, contiguous, source.margin).emit()
         ctx.functions[key] = k.func
     return ctx.functions[key]
 
@@ -137,8 +140,8 @@ def matrix_copy(ctx: LowerContext, dtype: DType, rows: int, emitter: Emitter, co
 class _Copy:
     """The loops of one copying function."""
 
-    def __init__(self, k: Builder, rows: int, emitter: Emitter, contiguous: bool) -> None:
-        self.k, self.rows, self.emitter, self.contiguous = k, rows, emitter, contiguous
+    def __init__(self, k: Builder, rows: int, emitter: Emitter, contiguous: bool, margin: int) -> None:
+        self.k, self.rows, self.emitter, self.contiguous, self.margin = k, rows, emitter, contiguous, margin
 
     def emit(self) -> None:
         k = self.k
@@ -151,7 +154,7 @@ class _Copy:
 
         def row(i: KValue, _: list[KValue]) -> None:
             offset, own = k.load(k["table"], entry + i), k.gep(place, i * self.emitter.k_step)
-            k.if_(offset >= 0, lambda: self.row(k.gep(k["src"], offset), own), lambda: self.zeros(own))
+            k.if_(offset >= 0, lambda: self.row(k.gep(k["src"], offset), own), lambda: self.pad(own))
 
         k.for_(0, self.rows, 1, [], row)
 
@@ -163,10 +166,10 @@ class _Copy:
         rest = k["depth"] - whole * each
         k.if_(rest > 0, lambda: self.keep(place, whole, self.inputs(src, whole * each, rest)))
 
-    def zeros(self, place: KValue) -> None:
+    def pad(self, place: KValue) -> None:
         k = self.k
-        none = k.cast(k.splat(k.const(0, F32), self.emitter.k_step), self.emitter.element)
-        k.for_(0, k["steps"], 1, [], lambda s, _: self.keep(place, s, none))
+        margin = k.cast(k.splat(k.const(self.margin, F32), self.emitter.k_step), self.emitter.element)
+        k.for_(0, k["steps"], 1, [], lambda s, _: self.keep(place, s, margin))
 
     def keep(self, place: KValue, step: KValue, value: KValue) -> None:
         self.k.store(place, step * (self.rows * self.emitter.k_step), value, align=64)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....ir.types import Dim, DType, ceil_div, prod
-from ....kernel_ir.builder import F32PTR, I64PTR
+from ....kernel_ir.builder import I64PTR
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
@@ -68,9 +68,9 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: D
     copied = 64 if pitch else copied_elements(p, emitter.k_step) * emitter.element.nbytes
     operands: list[tuple[str, PtrType, Operand]] = [
         ("a", PtrType(m.a.tensor.dtype), m.a),
-        ("bias", F32PTR, bias),
+        ("bias", PtrType(emitter.sums), bias),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("partial", PtrType(emitter.sums), Scratch(p.partial_nbytes)),
         ("copy", PtrType(emitter.element), Scratch(copied)),
         ("koff", I64PTR, ctx.weights.add(np.zeros(1, np.int64))),
         ("b", PtrType(emitter.b_element), packed_panels(ctx, matrix[None], p.kinds, LANES, emitter=emitter)),

@@ -11,6 +11,7 @@ from ...lowering import KernelCall, LowerContext
 from ...microkernels.table import emitter_of, tiles
 from ...microkernels.whole import pair_weight
 from .direct import ProductAlgorithm, ProductLayer, lower_direct
+from .matrix_products import lower_matrices
 from .shapes import is_packed
 
 
@@ -30,7 +31,9 @@ class WideningAlgorithm(ProductAlgorithm):
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
         m = layer.matrices
-        return lower_direct(ctx, layer.fusion, m, tiles_for(m.a.tensor.dtype, m.b.tensor.dtype))
+        input_type = tiles_for(m.a.tensor.dtype, m.b.tensor.dtype)
+        lower = lower_matrices if emitter_of(ctx.target, input_type).matrices else lower_direct
+        return lower(ctx, layer.fusion, m, input_type)
 
 
 def tiles_for(a: DType, weights: DType) -> DType:
