@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError, reported
 from . import check, driver
 from .frontend.parse import settled
-from .options import FULL, CompileOptions
+from .options import FULL, HALF, CompileOptions
 from .precision.gates import decided
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def compile(
         given["targets"] = (target,) if isinstance(target, str) else target
     chosen = replace(options or CompileOptions(), **given)
     model = settled(model, base_dir)
-    if chosen.precision == FULL:
+    if chosen.precision == FULL or (chosen.precision == HALF and chosen.calibration is None):
         plan = driver.compile_model(model, chosen, progress)
     else:
         plan = decided(model, chosen, progress).plan

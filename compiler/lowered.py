@@ -26,10 +26,10 @@ from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph
 from .ir.schedule import Schedule, print_schedule
-from .ir.types import DType
+from .ir.types import BF16, DType
 from .ir.views import MemoryPlan
 from .manifest import Place, input_symbols
-from .options import CompileOptions
+from .options import HALF, CompileOptions
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory
 from .passes.dataflow.overwrite_inputs import overwritten_early
@@ -80,7 +80,7 @@ def cut(graph: Graph, run: Compilation) -> Lowered:
     """The phase that cuts a planned graph into steps, runs the passes of those that it cuts out, and plans memory."""
     options = run.options
     assert run.decision is not None
-    more = features_of(_rounded(options)).intersection(EXTENSIONS)
+    more = features_of(BF16 if options.precision == HALF else _rounded(options)).intersection(EXTENSIONS)
     if has_byte_products(graph):
         more |= byte_features()
     targets = list({t.name: t for t in (resolve_target(name, more) for name in options.targets)}.values())

@@ -21,7 +21,7 @@ from .frontend.parse import Source
 from .ir.graph import Graph
 from .ir.text import print_graph
 from .ir.types import noting_positive
-from .options import FULL, CompileOptions
+from .options import FULL, HALF, CompileOptions
 from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
@@ -39,8 +39,8 @@ def imported(model: Source, run: Compilation) -> Graph:
         UsageError: a lower precision is asked for, which whole compilations decide on: see `compiler/precision`.
         ParaxError: as parax.compile.
     """
-    if run.options.precision != FULL:
-        raise UsageError("this looks at one precision", where="--precision", expected=FULL,
+    if run.options.precision not in (FULL, HALF):
+        raise UsageError("this looks at one precision", where="--precision", expected=f"{FULL} or {HALF}",
                          found=run.options.precision, hint="paraxc decides on a lower one; `--emit onnx` "
                          "writes the model so decided on, which this takes")  # fmt: skip
     with run.phase("import", 0.0):
@@ -65,7 +65,7 @@ def optimise(graph: Graph, run: Compilation) -> None:
         options = run.options
         if run.machine is None and options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
             run.machine = machine_here(options, options.cores or choose_cores(None))
-        run.watch(pipeline(options.opt_level, _surroundings(run), options.passes))
+        run.watch(pipeline(options.opt_level, _surroundings(run), options.passes, rounds=options.precision == HALF))
         with noting_positive(graph.positive):
             run.passes.run(graph)
             if run.arena_nbytes is not None:

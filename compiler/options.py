@@ -17,7 +17,8 @@ from ..errors import UsageError
 HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 FULL = "fp32"
-PRECISIONS = (FULL, "int8", "auto")
+HALF = "bf16"
+PRECISIONS = (FULL, HALF, "int8", "auto")
 RANGES = ("minmax", "percentile", "entropy", "best")
 MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")
@@ -96,8 +97,9 @@ class CompileOptions:
     )
     precision: str = field(
         default="fp32",
-        metadata=_doc("number format of products with constant weights: fp32; int8: all of them in 8 bits, or an error "
-                      "where that loses too much; auto: those that keep the accuracy, if the plan is faster for it"),
+        metadata=_doc("number format of products with constant weights: fp32; bf16: all of them, with calibration data "
+                      "if that does not lose too much; int8: all of them in 8 bits, or an error where that loses too "
+                      "much; auto: what keeps the accuracy, if the plan is faster for it"),
     )  # fmt: skip
     calibration: Path | Mapping[str, Any] | None = field(
         default=None,
@@ -216,8 +218,11 @@ def _check_precision(options: CompileOptions) -> None:
     if options.precision != FULL and options.check:
         raise UsageError("a lower precision differs from the reference by design", where="check", found=options.check,
                          expected=f"precision {FULL}", hint="its own gate compares it with fp32")  # fmt: skip
-    if options.precision != FULL and options.calibration is None:
-        raise UsageError("a precision below fp32 needs calibration data", where="calibration", found="none",
+    if options.precision == HALF and options.strict_fp:
+        raise UsageError("rounds the model's own products", where="precision and strict_fp",
+                         expected=f"precision {FULL}, or not strict", found=HALF)  # fmt: skip
+    if options.precision not in (FULL, HALF) and options.calibration is None:
+        raise UsageError("this precision needs calibration data", where="calibration", found="none",
                          expected="data as the model sees it in use", hint="give --calibrate DATA.npz")  # fmt: skip
 
 

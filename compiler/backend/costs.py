@@ -20,7 +20,7 @@ from ..targets.machine import Machine
 from ..targets.target import Target
 from .kernels.conv import cost as conv
 from .kernels.matmul import cost as matmul
-from .microkernels.table import products_of_f32s, tiles
+from .microkernels.table import has_instruction, products_of_f32s
 
 ITEM_ELEMENTS = 4096  # of an element-wise work item, about
 
@@ -89,6 +89,6 @@ def costs_at(
 
 def rounded_products(target: Target, to: DType) -> RoundedProducts | None:
     """What products cost a target whose operands are rounded to a type; None: it has no tiles for that."""
-    if to == F32 or not any(tiles(target, to)):
+    if to == F32 or not has_instruction(target, to):
         return None
     return RoundedProducts(products_of_f32s(target, to), to.nbytes)

@@ -213,7 +213,8 @@ class Builder:
         return self.op("cast", (a,), KType(dtype, a.lanes))
 
     def bitcast(self, a: KValue, dtype: DType) -> KValue:
-        return self.op("bitcast", (a,), KType(dtype, a.lanes))
+        """The same bits as lanes of another type, the first of which are the lowest of a wider one."""
+        return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.bits // dtype.bits))
 
     def math(self, fn: str, a: KValue) -> KValue:
         return self.op("math", (a,), a.type, fn=fn)

@@ -79,10 +79,10 @@ def casts_within_range(o: KOp) -> Iterator[Mismatch]:
 
 
 def keeps_bits(o: KOp) -> Iterator[Mismatch]:
-    """The width of a lane stays."""
+    """The width of all lanes together stays."""
     a, result = o.operands[0], o.results[0]
-    if a.dtype.bits != result.dtype.bits:
-        yield Mismatch("the result", f"lanes of {a.dtype.bits} bits", result.type)
+    if a.lanes * a.dtype.bits != result.lanes * result.dtype.bits:
+        yield Mismatch("the result", f"{a.lanes * a.dtype.bits} bits", result.type)
 
 
 def gives_whole_numbers(o: KOp) -> Iterator[Mismatch]:

@@ -218,7 +218,7 @@ _ALL = (
     Opcode("select", (MASK, ANY, ANY), _same(1), (1, 2), rules=(rules.selects_by_lane_or_once,)),
     Opcode("cast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
            attributes={"in_range": FLAG}, rules=(rules.casts_within_range,)),
-    Opcode("bitcast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
+    Opcode("bitcast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.results[0].lanes),
            rules=(rules.keeps_bits,)),
     Opcode("math", (NUMBER,), _same(0), attributes={"fn": _one_of(MATH), "libm": FLAG}),
     Opcode("scale", (REAL, REAL), _same(0), (0, 1)),

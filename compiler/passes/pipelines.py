@@ -30,6 +30,7 @@ from .block.integer_products import IntegerProducts
 from .block.merge_convolutions import MergeConvolutions
 from .block.order_pools import OrderPools
 from .block.recompute_elementwise import RecomputeElementwise
+from .block.round_products import RoundProducts
 from .block.simplify_movements import SimplifyMovements
 from .block.split_projections import SplitProjections
 from .block.unflatten_gathers import UnflattenGathers
@@ -82,8 +83,8 @@ STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
 SCHEDULED: tuple[type[PartitionPass], ...] = (ResultNodes,)
 """The passes of the only native step, where it runs by a schedule, which they are handed; the same at every level."""
 
-ON_REQUEST = (MergeConvolutions, Rematerialise)
-"""Passes of no level: the planner and the trainer run them where they pay, and whoever names them."""
+ON_REQUEST = (MergeConvolutions, Rematerialise, RoundProducts)
+"""Passes of no level: the planner and the trainer run them where they pay, --precision bf16, and whoever names them."""
 
 
 PREPARATION: tuple[Kind, ...] = (CLEAN, FoldBatchNorm, (*CLEAN, FoldAffine, FoldPad))
@@ -95,18 +96,25 @@ def preparation(surroundings: Surroundings) -> Pipeline:
     return Pipeline(_made(PREPARATION, surroundings))
 
 
-def pipeline(opt_level: int, surroundings: Surroundings, text: str | None = None) -> Pipeline:
+def pipeline(
+    opt_level: int, surroundings: Surroundings, text: str | None = None, *, rounds: bool = False
+) -> Pipeline:
     """The passes of an optimisation level: 0 only what is needed to run, 1 local clean-up and layouts, 2 and 3 all.
 
     Args:
         text: passes in the place of the level's; those of native steps stay where it names none (see `text.py`).
+        rounds: whether products are to be of bf16, which the level's passes then make of them.
 
     Raises:
         UsageError: the text is no pipeline.
     """
     steps, scheduled = _made(STEP_LEVELS[opt_level], surroundings), [kind() for kind in SCHEDULED]
     if text is None:
-        return Pipeline(_made(LEVELS[opt_level], surroundings), steps, scheduled)
+        kinds = LEVELS[opt_level]
+        if rounds:  # once the products are as they are computed, and before layouts are chosen for what they read
+            at = kinds.index(SinkConstants)
+            kinds = (*kinds[:at], RoundProducts, ConstantFolding, DeadCode, *kinds[at:])
+        return Pipeline(_made(kinds, surroundings), steps, scheduled)
     passes, own = parse_passes(text, known_passes(), surroundings)
     return Pipeline(passes, steps if own is None else own, scheduled)
 

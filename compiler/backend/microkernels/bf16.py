@@ -1,8 +1,8 @@
-"""Products of operands rounded to bf16, summed in f32: two steps of k in one instruction of AVX512-BF16.
+"""Products of bf16, summed in f32: two steps of k in one instruction of AVX512-BF16, or by multiply-adds of f32.
 
-An element is a pair of bf16, that of the even k in the lower half of a u32: A's row is pairs that follow each other, B
-is [K/2][width] of pairs of one column. Where K is odd, both have a zero in the last pair, so that an infinity meets
-none of its own making.
+An element is a pair of bf16, that of the even k in the lower half of 32 bits. A is rows of bf16 whose pairs follow each
+other, or of f32 that are copied and rounded; B is [K/2][width] of pairs of one column. Where K is odd, both have a zero
+in the last pair, so that an infinity meets none of its own making.
 
 Error of an element c = Σ a·b over K finite products, |a|, |b| and all sums below 2^127: with u = 2^-8 (bf16 has 8
 digits, and rounds to the nearest, ties to even) and v = 2^-24 (f32)
@@ -12,10 +12,14 @@ digits, and rounds to the nearest, ties to even) and v = 2^-24 (f32)
 
 as fl(a)·fl(b) = a·b·(1+d)(1+e) with |d|, |e| <= u is exact in f32, and n sums of it round by v each, in any order
 (Higham, "Accuracy and Stability of Numerical Algorithms", ch. 3); z is of denormals, which the instruction takes for
-zeros. The bound is each element's own: no outlier of another row or column is in it.
+zeros. The bound is each element's own: no outlier of another row or column is in it. Of operands that are bf16 already,
+u is 0.
 
 NaN and infinities stay what they are. From 2^127 (2 - 2^-8) on a finite number rounds to an infinity. An infinity times
 what is a denormal or rounds to zero is NaN, where the model has an infinity.
+
+Where a target lacks the instruction, a bf16 is the upper half of the f32 of its value: a shift finds the even k of a
+pair, a mask the odd one, and each takes a multiply-add. The bound is the same, and denormals stay.
 
 Speed: an Emerald Rapids starts the instruction in every second cycle, at any width, which is half of its f32
 multiply-adds: products out of the caches take twice as long as f32's there, and those that wait for B's memory half to
@@ -27,48 +31,68 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.types import BF16, F32, U32
+from ...ir.types import BF16, F32, U16, U32
 from ...kernel_ir.builder import Builder, KValue
 from ...kernel_ir.interpreted_lanes import cast
 from .emitter import Emitter, steps_of
 
 _HIGH = 0xFFFF0000
+_INSTRUCTION = (4, 8, 16)  # lanes that it has
 _STEP = 16  # pairs in a row of a matrix register
 
 
 def _dot(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
     """Two products a lane: the instruction has its own rounding, whatever other instructions the target has."""
-    return k.op("dot_bf16", (a, b, sums), sums.type)
+    if sums.lanes not in _INSTRUCTION:
+        return _converted(k, a, b, sums, fma)
+    return k.op("dot_bf16", (k.bitcast(a, U32), k.bitcast(b, U32), sums), sums.type)
+
+
+def _converted(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
+    """Two products a lane, of the even k first."""
+    left, right = k.bitcast(a, U32), k.bitcast(b, U32)
+    for x, y in ((left << 16, right << 16), (left & _HIGH, right & _HIGH)):
+        x, y = k.bitcast(x, F32), k.bitcast(y, F32)
+        sums = k.fma(x, y, sums) if fma else sums + x * y
+    return sums
+
+
+def _splat(k: Builder, a: KValue, at: KValue, lanes: int) -> KValue:
+    """A pair in all lanes."""
+    pair = k.bitcast(k.load(a, at, 2), U32)
+    return k.bitcast(k.splat(pair, lanes), BF16)
+
+
+def _columns(k: Builder, b: KValue, at: KValue, lanes: int, mask: KValue | None, align: int | None) -> KValue:
+    """A pair of each column; panels are packed, so that all are there."""
+    assert mask is None
+    return k.bitcast(k.load(b, at, 2 * lanes, align=align), BF16)
 
 
 def _pairs(k: Builder, vectors: list[KValue]) -> KValue:
-    """Two vectors of neighbouring f32 → one of as many pairs."""
+    """Two vectors of f32 that follow each other, rounded."""
     front, back = vectors
-    even, odd = (k.bitcast(k.shuffle(front, back, range(i, 2 * front.lanes, 2)), U32) for i in (0, 1))
-    return (_rounded(k, even) >> 16) | (_rounded(k, odd) & _HIGH)
-
-
-def _rounded(k: Builder, bits: KValue) -> KValue:
-    """The bits of f32 → those of the nearest bf16 in the upper half, ties to even; NaN → a quiet one."""
-    nearest = bits + ((bits >> 16) & 1) + 0x7FFF
-    return k.select((bits & 0x7FFFFFFF) > 0x7F800000, bits | 0x400000, nearest)
+    return k.cast(k.shuffle(front, back, range(2 * front.lanes)), BF16)
 
 
 def pairs_of_columns(columns: np.ndarray) -> np.ndarray:
-    """f32 [..., K, N] → pairs [..., ceil(K/2), N]."""
-    if columns.shape[-2] % 2:
-        none = np.zeros_like(columns[..., :1, :])
-        columns = np.concatenate([columns, none], axis=-2)
-    bits = cast(np.asarray(columns, np.float32), F32, BF16).astype(np.uint32)
-    return np.asarray(bits[..., 0::2, :] | bits[..., 1::2, :] << 16)
+    """[..., K, N] → the bits of bf16, [..., ceil(K/2), 2·N]: each column's pair side by side."""
+    *lead, depth, n = columns.shape
+    bits = np.zeros((*lead, -(-depth // 2), n, 2), np.uint16)
+    for i in (0, 1):
+        part = cast(np.asarray(columns[..., i::2, :], np.float32), F32, BF16)
+        bits[..., : part.shape[-2], :, i] = part
+    return bits.reshape(*lead, -1, 2 * n)
 
 
 def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
-    """f32 [..., K, N] → pairs [..., ceil(K/32), N · 16]."""
-    return steps_of(pairs_of_columns(columns), _STEP)
+    """[..., K, N] → pairs in a u32 [..., ceil(K/32), N · 16]."""
+    return steps_of(pairs_of_columns(columns).view(np.uint32), _STEP)
 
 
-PAIRS = Emitter(U32, 2, _dot, _pairs, pairs_of_columns, U32)
-"""Of bf16, in vectors."""
+PAIRS = Emitter(BF16, 2, _dot, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns)
+"""In vectors, by the instruction."""
+CONVERTED = Emitter(BF16, 2, _converted, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns)
+"""In vectors, by multiply-adds of f32."""
 MATRICES = Emitter(BF16, 2 * _STEP, None, _pairs, _steps_of_columns, U32, _STEP, matrices="bf16")
-"""Of bf16, in matrix registers."""
+"""In matrix registers."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...ir.types import BF16, F32, I8, I16, I32, U8, Dim, DType
-from ...targets.target import Target
-from .bf16 import MATRICES, PAIRS
+from ...targets.target import EXTENSIONS, Target
+from .bf16 import CONVERTED, MATRICES, PAIRS
 from .emitter import SINGLE, Emitter
 from .whole import BYTES, LIGHT_QUADS, QUAD_MATRICES, QUADS, SHORTS
 
@@ -48,6 +48,17 @@ class Tile:
 _FMA = frozenset({"fma"})
 _IN_MEMORY = frozenset({"fma", "avx512f"})  # what multiplies by an element in memory, which then takes no register
 _NEON = frozenset({"fma", "neon"})
+
+
+def _converted() -> Iterator[Tile]:
+    """Rows for bf16 by multiply-adds of f32: both halves of B's vectors take a register, as one of A's step does."""
+    sizes = (Tile(6, 1), Tile(4, 2, usual=True), Tile(2, 3),
+             Tile(5, 2, features=_FMA, usual=True),
+             Tile(5, 4, features=_IN_MEMORY, registers=32, usual=True),
+             Tile(7, 3, features=_IN_MEMORY, registers=32),
+             Tile(5, 3, features=_NEON, registers=32, usual=True))  # fmt: skip
+    for tile in sizes:
+        yield replace(tile, input=BF16, emitter=CONVERTED, rate="bf16 by conversion")
 
 
 def _whole(weights: DType, emitter: Emitter) -> Iterator[Tile]:
@@ -93,6 +104,7 @@ TABLE: tuple[Tile, ...] = (
     Tile(32, 2, BF16, features=frozenset({"amx-tile", "amx-bf16"}), registers=32, usual=True, emitter=MATRICES,
          rate="amx-bf16"),
     Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
+    *_converted(),
     *(tile for of in ((I8, BYTES), (I16, SHORTS)) for tile in _whole(*of)),
     *_quads(),
 )
@@ -105,8 +117,13 @@ def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
 
 
 def features_of(input_type: DType) -> frozenset[str]:
-    """What the tiles for an element type need of targets, all together."""
-    return frozenset().union(*(tile.features for tile in TABLE if tile.input == input_type))
+    """What no portable target has and tiles for an element type have instructions of, all together."""
+    return frozenset().union(*(tile.features & EXTENSIONS.keys() for tile in TABLE if tile.input == input_type))
+
+
+def has_instruction(target: Target, input_type: DType) -> bool:
+    """Whether a target multiplies an element type other than by multiply-adds of f32."""
+    return any(tile.emitter is not CONVERTED for tile in tiles(target, input_type))
 
 
 def products_of_f32s(target: Target, input_type: DType) -> float:

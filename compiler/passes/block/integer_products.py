@@ -96,13 +96,14 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
 def _views(v: Value | None) -> tuple[list[Node], Value | None]:
     """Reshapes and transposes above a value, nearest first, and what they view: one scale is that of all elements."""
     chain: list[Node] = []
-    while v is not None and (node := v.producer) is not None and _is_view(node):
+    while v is not None and (node := v.producer) is not None and is_view(node):
         chain.append(node)
         v = node.inputs[0]
     return chain, v
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
+    """Whether its result has the elements of its first operand, in an order that nothing else decides."""
     moves = isinstance(node.op, Transpose) or (isinstance(node.op, Movement) and node.op.is_view)
     return moves and len(node.outputs) == 1 and all(v.is_constant for v in node.operands[1:])
 

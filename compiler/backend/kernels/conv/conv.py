@@ -13,6 +13,7 @@ from ....ir.types import prod
 from ...algorithm import candidates
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
+from .bf16 import Bf16Algorithm
 from .depthwise import DepthwiseAlgorithm
 from .gather import GatheredAlgorithm
 from .groups import GroupsAlgorithm
@@ -33,6 +34,7 @@ from .winograd.whole import WholeWinogradAlgorithm
 ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     PlainAlgorithm(),
     WideningAlgorithm(),
+    Bf16Algorithm(),
     WholeWinogradAlgorithm(),
     MatricesAlgorithm(),
     DepthwiseAlgorithm(),

@@ -33,7 +33,7 @@ class GatheredAlgorithm(ConvAlgorithm):
     name = "gathered"
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        return layer.is_multiplied and not layer.is_indirect(ctx)
+        return layer.is_single(ctx) and not layer.is_indirect(ctx)
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
         return lower_gathered(ctx, layer.fusion, layer.own(ctx))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....ir.ops.bf16_products import Bf16Conv
 from ....ir.ops.contraction import IntegralConv
+from ....ir.types import BF16
 from ....kernel_ir.builder import F32
 from ....targets.target import Target
 from ...algorithm import Algorithm
 from ...fusion import Fusion
 from ...lowering import LowerContext
+from ...microkernels.table import emitter_of, has_instruction
 from .cost import FEW_CHANNELS
 from .weights import ConvShape
 
@@ -29,6 +32,23 @@ class ConvLayer:
         """Whether a register tile serves it: no other types or layouts, no sums of nothing, more than one channel."""
         s = self.shape
         return s.tiled and s.group_inputs * s.taps > 0 and not s.is_depthwise
+
+    def has_pairs(self, ctx: LowerContext) -> bool:
+        """Whether it is for tiles of vectors of pairs of bf16: constant filters, whole pairs of channels side by side.
+
+        Where a target has none but by conversion, a model's own convolutions of bf16 are faster by copies of f32.
+        """
+        s = self.shape
+        narrow = s.x.tensor.dtype == s.w.tensor.dtype == BF16
+        if not narrow or not self.is_multiplied or not s.constant or s.groups > 1 or s.group_inputs % 2:
+            return False
+        if not s.channels_last_input or emitter_of(ctx.target, BF16).matrices:
+            return False
+        return isinstance(self.fusion.root.op, Bf16Conv) or has_instruction(ctx.target, BF16)
+
+    def is_single(self, ctx: LowerContext) -> bool:
+        """Whether a register tile of f32 serves it."""
+        return self.is_multiplied and not self.has_pairs(ctx)
 
     def is_exact(self, ctx: LowerContext) -> bool:
         """Whether no algorithm may be used whose rounding differs from plain sums of products."""

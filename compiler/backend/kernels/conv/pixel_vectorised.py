@@ -60,7 +60,7 @@ class PixelVectorisedAlgorithm(ConvAlgorithm):
     max_share = MAX_SHARE
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        if not layer.is_multiplied or arrangement(layer.shape, ctx.target) is not None:
+        if not layer.is_single(ctx) or arrangement(layer.shape, ctx.target) is not None:
             return False
         n = narrow_conv(layer.fusion, layer.shape)
         return n is not None and has_sizes(n, ctx.target)

@@ -50,7 +50,7 @@ class QuadsAlgorithm(ConvAlgorithm):
     max_share = MAX_SHARE
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        return layer.is_multiplied and quads_of(layer.fusion, layer.shape, ctx.target) is not None
+        return layer.is_single(ctx) and quads_of(layer.fusion, layer.shape, ctx.target) is not None
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         q, target = quads_of(layer.fusion, layer.shape, ctx.target), ctx.target

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....ir.ops.bf16_products import Bf16MatMul
 from ....ir.ops.contraction import IntegralMatMul
 from ....ir.types import BF16, F16, Dim, DType, TensorType, ceil_div, prod
 from ....kernel_ir.builder import F32, F32PTR, I64PTR, Builder, KValue
@@ -18,7 +19,7 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...algorithm import Algorithm
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
-from ...microkernels.table import emitter_of, tiles
+from ...microkernels.table import emitter_of, has_instruction
 from ..plain import decompose
 from ..tail import Addend, Tail, tail_of
 from .blocking import PanelKind, Product, padded_columns, plan_product
@@ -51,7 +52,8 @@ class DirectAlgorithm(ProductAlgorithm):
     name = "direct"
 
     def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
-        return is_tiled(layer.fusion, layer.matrices) and not is_rounded(ctx, layer.fusion, layer.matrices)
+        fusion, m = layer.fusion, layer.matrices
+        return is_tiled(fusion, m) and not is_rounded(ctx, fusion, m) and not has_pairs(ctx, fusion, m)
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
         return lower_direct(ctx, layer.fusion, layer.matrices)
@@ -66,7 +68,18 @@ def is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
     if to == F32 or not is_tiled(fusion, m) or not is_packed(m) or isinstance(fusion.root.op, IntegralMatMul):
         return False
     single = all(t.dtype == F32 for t in (fusion.result.tensor, m.a.tensor, m.b.tensor))
-    return single and any(tiles(ctx.target, to))
+    return single and has_instruction(ctx.target, to)
+
+
+def has_pairs(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
+    """Whether a product of bf16 by a constant matrix is for tiles of vectors of pairs.
+
+    Where a target has none but by conversion, a model's own products of bf16 are faster by copies of f32.
+    """
+    narrow = m.a.tensor.dtype == m.b.tensor.dtype == BF16
+    if not narrow or not is_packed(m) or not is_tiled(fusion, m) or emitter_of(ctx.target, BF16).matrices:
+        return False
+    return isinstance(fusion.root.op, Bf16MatMul) or has_instruction(ctx.target, BF16)
 
 
 def pitch_in_place(m: Matrices, y: TensorType) -> int | None:

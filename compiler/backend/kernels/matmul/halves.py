@@ -20,6 +20,7 @@ from .direct import (
     bias_vector,
     blocks,
     constant_matrix,
+    has_pairs,
     is_rounded,
     is_tiled,
 )
@@ -38,7 +39,7 @@ class HalvesAlgorithm(ProductAlgorithm):
 
     def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
         fusion, m = layer.fusion, layer.matrices
-        if not is_tiled(fusion, m) or is_rounded(ctx, fusion, m):
+        if not is_tiled(fusion, m) or is_rounded(ctx, fusion, m) or has_pairs(ctx, fusion, m):
             return False
         if not _has_plain_rows(m) or isinstance(fusion.root.op, IntegralMatMul):
             return False

@@ -10,6 +10,7 @@ from ....ir.types import BF16, prod
 from ...algorithm import candidates
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
+from .bf16 import Bf16Algorithm
 from .direct import DirectAlgorithm, ProductAlgorithm, ProductLayer
 from .halves import HalvesAlgorithm
 from .plain import PlainAlgorithm
@@ -22,6 +23,7 @@ ALGORITHMS: tuple[ProductAlgorithm, ...] = (
     WideningAlgorithm(),
     RoundedAlgorithm(BF16),
     MatricesAlgorithm(),
+    Bf16Algorithm(),
     DirectAlgorithm(),
     HalvesAlgorithm(),
 )

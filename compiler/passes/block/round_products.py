@@ -1,0 +1,115 @@
+"""Products of f32 by constants become products of bf16, summed in f32.
+
+Owns which products those are, and in which type the tensors that they read are kept. Everything else is computed in
+f32 as before: biases, activations and residual additions from the f32 sums, normalisations, softmax and reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.builder import GraphBuilder
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.base import Elementwise
+from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.pool import MaxPool
+from ...ir.ops.quantised_products import takes_pairs
+from ...ir.types import BF16, F32
+from ..base import BlockPass
+from ..rewrite import Rewriter
+from .integer_products import is_view
+
+LEAST_DEPTH = 2  # a product of one number a sum is element-wise
+
+
+@dataclass(frozen=True)
+class RoundProducts(BlockPass):
+    """Conv, MatMul and Gemm by constants multiply bf16; what they read is kept as bf16 and read so by others, too.
+
+    before: %1 = Relu(%x); %2 = Conv(%1, %w); %3 = Add(%2, %1)
+    after:  %4 = Cast(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
+    """
+
+    def run(self, graph: Graph, rw: Rewriter) -> bool:
+        """See the class."""
+        products = [node for node in graph.nodes_in_order() if _is_product(node, rw)]
+        rounded: dict[Value, Value] = {}
+        for node in products:
+            x = node.operands[0]
+            if x not in rounded:
+                rounded[x] = _rounded(x, rw, rw.before(node))
+            rw.replace(node, _product(rw.before(node), node, rounded[x]))
+        for x, half in rounded.items():
+            _share(x, half, rw)
+        return bool(products)
+
+
+def _is_product(node: Node, rw: Rewriter) -> bool:
+    """Whether it is one that the kernels of bf16 serve."""
+    op = node.op
+    if type(op) not in (Conv, MatMul, Gemm):
+        return False
+    x, w = node.operands[:2]
+    if x.tensor.dtype != F32 or x.is_constant or w.data is None or w.producer is not None or not w.data.size:
+        return rw.no_match("not f32, or without constant weights", node)
+    if isinstance(op, Conv):
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if not takes_pairs(op.group, w.tensor):
+            return rw.no_match("its channels are no whole pairs of one group", node)
+        return bias is None or bias.data is not None or rw.no_match("its bias is computed", node)
+    if w.tensor.rank != 2 or x.tensor.rank < 2 or (isinstance(op, Gemm) and op.transA):
+        return rw.no_match("not rows by one matrix", node)
+    depth = w.tensor.static_shape[1 if isinstance(op, Gemm) and op.transB else 0]
+    return depth >= LEAST_DEPTH or rw.no_match("no sum", node)
+
+
+def _rounded(x: Value, rw: Rewriter, g: GraphBuilder) -> Value:
+    """A value as bf16, rounded where it is made: above views and maxima, with which rounding may change places."""
+    made = x.producer
+    if made is None or len(x.uses) + x.output_uses != 1 or not (is_view(made) or _is_maximum(made)):
+        return g.Cast(x, to=BF16)
+    first, *others = made.inputs
+    assert first is not None
+    return g.add(made.op, [_rounded(first, rw, rw.before(made)), *others])
+
+
+def _is_maximum(node: Node) -> bool:
+    return isinstance(node.op, MaxPool) and len(node.outputs) == 1
+
+
+def _share(x: Value, half: Value, rw: Rewriter) -> None:
+    """Element-wise readers of `x` take the rounded value, so that it alone is kept."""
+    if x.output_uses or half.producer is None or half.producer.inputs[0] is not x:
+        return
+    readers = [node for node, _ in x.uses if node is not half.producer]
+    if not all(isinstance(node.op, Elementwise) for node in readers):
+        return
+    for node in dict.fromkeys(readers):
+        wide = rw.before(node).Cast(half, to=F32)
+        rw.replace_op(node, node.op, [wide if v is x else v for v in node.inputs])
+
+
+def _product(g: GraphBuilder, node: Node, half: Value) -> Value:
+    """The node's result by a product of bf16."""
+    op, w = node.op, node.operands[1].data
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    assert w is not None
+    if isinstance(op, Conv):
+        return g.Bf16Conv(half, g.const(_half(w)), bias, **op.attributes())
+    if not isinstance(op, Gemm):
+        return g.Bf16MatMul(half, g.const(_half(w)))
+    y: Value = g.Bf16MatMul(half, g.const(np.ascontiguousarray(_half(w).T) if op.transB else _half(w)))
+    if op.alpha != 1:
+        y = g.Mul(y, op.alpha)
+    if bias is None or not op.beta:
+        return y
+    return g.Add(y, bias if op.beta == 1 else g.Mul(bias, op.beta))
+
+
+def _half(w: np.ndarray) -> np.ndarray:
+    """Weights rounded to the nearest bf16, ties to even."""
+    assert BF16.numpy is not None
+    with np.errstate(over="ignore"):  # what is beyond the greatest bf16 becomes an infinity
+        return w.astype(BF16.numpy)
