@@ -7,6 +7,7 @@ import zlib
 from random import Random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -49,6 +50,18 @@ INTERNAL = {
     "BatchGradientSums": """graph @g(%x: f32[4,S,3], %dy: f32[4,S,3], %shift: f32[S], %distance: f32[S], %r: f32[S]) {
         %t, %n = parax::BatchGradientSums(%x, %dy, %shift, %distance, %r) : f32[1,S], f32[1,S]
         return %n
+        }""",
+    "Bf16MatMul": """graph @g(%a: f32[S,33], %b: f32[33,20]) {
+        %1 = Cast(%a) {to=bf16} : bf16[S,33]
+        %2 = Cast(%b) {to=bf16} : bf16[33,20]
+        %y = parax::Bf16MatMul(%1, %2) : f32[S,20]
+        return %y
+        }""",
+    "Bf16Conv": """graph @g(%x: f32[S,8,6,7], %w: f32[20,8,3,1]) {
+        %1 = Cast(%x) {to=bf16} : bf16[S,8,6,7]
+        %2 = Cast(%w) {to=bf16} : bf16[20,8,3,1]
+        %y = parax::Bf16Conv(%1, %2) : f32[S,20,4,7]
+        return %y
         }""",
     "ConvWeightGradient": """graph @g(%x: f32[S,5,6,7], %dy: f32[S,20,6,4]) {
         %dw = parax::ConvWeightGradient(%x, %dy) {kernel_shape=[3,2], strides=[1,2], pads=[1,0], dilations=[1,1]} \
@@ -103,6 +116,21 @@ def attention(q: np.ndarray, kt: np.ndarray, v: np.ndarray) -> np.ndarray:
     return (e / e.sum(-1, keepdims=True)) @ v
 
 
+def halves(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Rounded to bf16."""
+    return [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in arrays]
+
+
+def product_of_halves(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = halves(a, b)
+    return a @ b
+
+
+def convolution_of_halves(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    x, w = halves(x, w)
+    return sum(np.einsum("nchw,mc->nmhw", x[:, :, i : i + 4], w[:, :, i, 0]) for i in range(3))
+
+
 def by_normal(x: np.ndarray, dy: np.ndarray, shift: np.ndarray, distance: np.ndarray, r: np.ndarray) -> np.ndarray:
     deviation = x - (shift + distance)[:, None]
     return ((dy * deviation).sum((0, 2)) * r)[None]
@@ -128,6 +156,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
     "ByteConv": lambda x: np.einsum("ncx,cm->nmx", np.pad(in_bytes(x), [(0, 0), (0, 0), (1, 0)], constant_values=2),
                                     COLUMNS),
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
+    "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
     **recurrent.RESULTS,

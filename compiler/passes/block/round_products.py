@@ -72,7 +72,8 @@ def _rounded(x: Value, rw: Rewriter, g: GraphBuilder) -> Value:
         return g.Cast(x, to=BF16)
     first, *others = made.inputs
     assert first is not None
-    return g.add(made.op, [_rounded(first, rw, rw.before(made)), *others])
+    before = rw.before(made)
+    return before.add(made.op, [_rounded(first, rw, before), *others])
 
 
 def _is_maximum(node: Node) -> bool:

@@ -1,0 +1,138 @@
+"""Products of f32 become products of bf16: the graph, what is kept as bf16, and what is left alone."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.verify import verify
+from parax.compiler.passes.block.round_products import RoundProducts
+from parax.compiler.passes.dataflow.dead_code import DeadCode
+from parax.compiler.passes.rewrite import Rewriter
+from passes.check import check_pass
+
+W = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+FILTERS = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
+CONV = "Conv(%{}, %w) {{pads=[1,1,1,1]}}"
+
+
+def rounded(text: str, **data: np.ndarray) -> Graph:
+    """The graph behind the pass, which a second run leaves alone."""
+    graph = parse_graph(text, data)
+    assert RoundProducts().run(graph, Rewriter(graph))
+    verify(graph)
+    assert not RoundProducts().run(graph, Rewriter(graph))
+    DeadCode().run(graph, Rewriter(graph))
+    return graph
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph]
+
+
+def kept(graph: Graph) -> dict[str, str]:
+    """The element type of each node's result, by its operator."""
+    return {node.op.name: node.output.tensor.dtype.name for node in graph}
+
+
+def refused(text: str, reason: str, **data: np.ndarray) -> None:
+    check_pass(RoundProducts(), text, None, refuses=reason, data=data, evaluate=False)
+
+
+def matrix(body: str, shape: str = "N,6", weights: str = "6,4") -> str:
+    return f'graph @g(%x: f32[{shape}]) {{\n%w = const f32[{weights}] "w"\n{body}\nreturn %y\n}}'
+
+
+def image(body: str, filters: str = "8,8,3,3") -> str:
+    return f'graph @g(%x: f32[N,8,6,6]) {{\n%w = const f32[{filters}] "w"\n{body}\nreturn %y\n}}'
+
+
+def test_weights_are_rounded_to_the_nearest() -> None:
+    graph = rounded(matrix("%y = MatMul(%x, %w)"), w=W)
+    assert names(graph) == ["Cast", "Bf16MatMul"]
+    data = list(graph)[1].operands[1].data
+    assert data is not None and data.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(data, W.astype(ml_dtypes.bfloat16))
+
+
+def test_weights_beyond_the_greatest_bf16_are_infinities() -> None:
+    data = list(rounded(matrix("%y = MatMul(%x, %w)"), w=np.full((6, 4), 3.4e38, np.float32)))[1].operands[1].data
+    assert np.isposinf(data.astype(np.float32)).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize(("given", "more"), [("", []), (", alpha=0.5", ["Mul"]), (", beta=0.0", None),
+                                             (", alpha=0.5, beta=3.0", ["Mul", "Mul"])])  # fmt: skip
+def test_the_factors_of_gemm_are_of_f32(transposed: int, given: str, more: list[str] | None) -> None:
+    c = "%c = const f32[4] [1, 2, 3, 4]\n"
+    body = f"{c}%y = Gemm(%x, %w, %c) {{transB={transposed}{given}}}"
+    text = matrix(body, weights="4,6" if transposed else "6,4")
+    graph = rounded(text, w=W.T.copy() if transposed else W)
+    assert names(graph) == ["Cast", "Bf16MatMul", *([] if more is None else [*more, "Add"])]
+    np.testing.assert_array_equal(list(graph)[1].operands[1].data, W.astype(ml_dtypes.bfloat16))
+
+
+def test_a_convolution_keeps_its_attributes_and_its_bias_in_f32() -> None:
+    body = "%b = const f32[8] [1, 2, 3, 4, 5, 6, 7, 8]\n%y = Conv(%x, %w, %b) {pads=[1,1,1,1], strides=[2,2]}"
+    graph = rounded(image(body), w=FILTERS)
+    assert names(graph) == ["Cast", "Bf16Conv"]
+    conv = list(graph)[1]
+    assert conv.op.attributes()["strides"] == (2, 2) and conv.operands[2].tensor.dtype.name == "f32"
+    assert conv.output.tensor.dtype.name == "f32"
+
+
+def test_what_a_product_reads_is_kept_as_bf16_by_element_wise_readers_too() -> None:
+    """A residual addition reads the rounded tensor; between convolutions nothing else is stored."""
+    body = f"%1 = Relu(%x)\n%2 = {CONV.format(1)}\n%3 = Add(%2, %1)\n%4 = {CONV.format(3)}\n%y = Relu(%4)"
+    graph = rounded(image(body), w=FILTERS)
+    assert names(graph) == ["Relu", "Cast", "Bf16Conv", "Cast", "Add", "Cast", "Bf16Conv", "Relu"]
+    relu, half, conv, wide, add, *_ = graph
+    assert half.inputs == (relu.output,) or list(half.inputs) == [relu.output]
+    assert conv.inputs[0] is half.output and wide.inputs[0] is half.output and add.inputs[1] is wide.output
+    assert len(relu.output.uses) == 1
+
+
+def test_several_products_of_a_tensor_round_it_once() -> None:
+    graph = rounded(matrix("%1 = Relu(%x)\n%2 = MatMul(%1, %w)\n%3 = MatMul(%1, %w)\n%y = Add(%2, %3)"), w=W)
+    assert names(graph).count("Cast") == 1
+
+
+def test_an_output_and_what_others_than_element_wise_nodes_read_stay_in_f32() -> None:
+    text = matrix("%1 = Relu(%x)\n%y = MatMul(%1, %w)\n%z = Add(%1, %1)").replace("return %y", "return %y, %1, %z")
+    graph = rounded(text, w=W)
+    assert next(node for node in graph if node.op.name == "Add").inputs[0].producer.op.name == "Relu"  # type: ignore[union-attr]
+    text = matrix("%1 = Relu(%x)\n%2 = MatMul(%1, %w)\n%3 = Softmax(%1)\n%4 = Concat(%2, %3) {axis=1}\n%y = Relu(%4)")
+    softmax = next(node for node in rounded(text, w=W) if node.op.name == "Softmax")
+    assert softmax.inputs[0].producer.op.name == "Relu"  # type: ignore[union-attr]
+
+
+def test_rounding_goes_above_views_and_maxima() -> None:
+    pooled = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%y = {CONV.format(2)}"
+    assert kept(rounded(image(pooled), w=FILTERS))["MaxPool"] == "bf16"
+    turned = matrix("%1 = Relu(%x)\n%2 = Transpose(%1) {perm=[1,0]}\n%y = MatMul(%2, %w)", shape="6,N")
+    assert names(rounded(turned, w=W)) == ["Relu", "Cast", "Transpose", "Bf16MatMul"]
+    both = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%3 = {CONV.format(2)}\n%4 = MaxPool(%1) " \
+           "{kernel_shape=[2,2]}\n%y = Add(%3, %4)"  # fmt: skip
+    assert kept(rounded(image(both), w=FILTERS))["Relu"] == "f32"
+
+
+@pytest.mark.parametrize(("text", "reason", "data"), [
+    (matrix("%y = MatMul(%x, %x)", shape="6,6"), "without constant weights", {"w": W}),
+    (matrix("%y = MatMul(%w, %x)", shape="4,6"), "without constant weights", {"w": W}),
+    (matrix("%y = MatMul(%x, %w)", shape="6"), "not rows by one matrix", {"w": W}),
+    (matrix("%y = Gemm(%x, %w) {transA=1}", shape="6,N"), "not rows by one matrix", {"w": W}),
+    (matrix("%y = MatMul(%x, %w)", shape="2,N,6", weights="2,6,4"), "not rows by one matrix", {"w": np.stack([W, W])}),
+    (matrix("%y = MatMul(%x, %w)", shape="N,1", weights="1,4"), "no sum", {"w": W[:1]}),
+    (image("%y = Conv(%x, %w) {group=2}", "8,4,3,3"), "no whole pairs", {"w": FILTERS[:, :4].copy()}),
+])  # fmt: skip
+def test_what_is_left_alone(text: str, reason: str, data: dict[str, np.ndarray]) -> None:
+    refused(text, reason, **data)
+
+
+def test_a_computed_bias_and_other_types_are_left_alone() -> None:
+    text = image("%b = Relu(%c)\n%y = Conv(%x, %w, %b)").replace("%x: f32[N,8,6,6]", "%x: f32[N,8,6,6], %c: f32[8]")
+    refused(text, "its bias is computed", w=FILTERS)
+    refused(matrix("%y = MatMul(%x, %w)").replace("f32", "f64"), "not f32", w=W.astype(np.float64))
