@@ -17,8 +17,8 @@ from ..errors import UsageError
 HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 FULL = "fp32"
-HALF = "bf16"
-PRECISIONS = (FULL, HALF, "int8", "auto")
+HALF, BYTES, AUTO = "bf16", "int8", "auto"
+PRECISIONS = (FULL, HALF, BYTES, AUTO)
 RANGES = ("minmax", "percentile", "entropy", "best")
 MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...files import check_writable, write_whole
-from ..options import FULL
+from ..options import FULL, HALF
 from . import arguments
 from .console import Console, Progress, size
 
@@ -70,14 +70,14 @@ def made(args: argparse.Namespace, options: CompileOptions, progress: Progress) 
     if args.emit != "onnx":
         plan = api.compile(args.model, options=options, progress=progress)
         return plan, None if args.emit == "plan" else emitted(plan, args.emit, options)
-    if options.precision == FULL:
-        raise UsageError("the model as it is", where="--emit onnx", expected="--precision int8 or auto",
-                         found=options.precision)  # fmt: skip
+    if options.precision in (FULL, HALF):
+        why = "the model as it is" if options.precision == FULL else "ONNX has no products of bf16 summed in f32"
+        raise UsageError(why, where="--emit onnx", expected="--precision int8 or auto", found=options.precision)
     from ..frontend.exporter import to_onnx
     from ..frontend.parse import settled
     from ..precision.gates import decided
 
-    found = decided(settled(args.model, None), options, progress)
+    found = decided(settled(args.model, None), options, progress, writes_onnx=True)
     return found.plan, to_onnx(found.graph).SerializeToString()
 
 

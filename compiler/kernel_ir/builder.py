@@ -213,7 +213,6 @@ class Builder:
         return self.op("cast", (a,), KType(dtype, a.lanes))
 
     def bitcast(self, a: KValue, dtype: DType) -> KValue:
-        """The same bits as lanes of another type, the first of which are the lowest of a wider one."""
         return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.bits // dtype.bits))
 
     def math(self, fn: str, a: KValue) -> KValue:

@@ -1,7 +1,7 @@
 """A model compiled at a lower precision, if both gates let it: accuracy within the budget, and faster than f32.
 
-`int8` quantises every layer or says why not; `auto` quantises those that keep the accuracy, and none where the plan is
-not measured to be faster for it.
+`int8` quantises every layer and `bf16` rounds every product, or says why not; `auto` quantises those layers that keep
+the accuracy, or rounds all products, whichever is faster, and leaves f32 where neither is measured to be.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ..ir.graph import Graph
 from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
 from ..optimisation import prepared
-from ..options import FULL, CompileOptions
+from ..options import AUTO, BYTES, FULL, HALF, CompileOptions
 from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from ..passes.quantize.quantize import Quantize
+from .halves import Halved, halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
 from .ranges import METHODS, Observations
@@ -52,15 +53,20 @@ class Decided:
     record: PrecisionRecord
 
 
-def decided(model: Source, options: CompileOptions, progress: Progress | None = None) -> Decided:
-    """Compile a model at the precision of the options, which is below fp32.
+def decided(
+    model: Source, options: CompileOptions, progress: Progress | None = None, *, writes_onnx: bool = False
+) -> Decided:
+    """Compile a model at the precision of the options, which is below fp32, and whose calibration data is there.
+
+    Args:
+        writes_onnx: only precisions that a model in ONNX can have: not bf16 with sums in f32.
 
     Raises:
         UsageError: calibration data, metric or targets that do not fit. InvalidData: activations that tell nothing.
-        AccuracyMismatch: `int8` loses more than the budget; says which layers are to blame.
+        AccuracyMismatch: `int8` or `bf16` loses more than the budget; of int8, which layers are to blame.
         ParaxError: as parax.compile.
     """
-    return _Decision(model, options, progress or quiet).made()
+    return _Decision(model, options, progress or quiet, writes_onnx).made()
 
 
 @dataclass(frozen=True)
@@ -77,9 +83,9 @@ class _Trial:
 class _Decision:
     """The way to one decision: what was read, observed and compiled so far."""
 
-    def __init__(self, model: Source, options: CompileOptions, progress: Progress) -> None:
+    def __init__(self, model: Source, options: CompileOptions, progress: Progress, writes_onnx: bool) -> None:
         assert options.calibration is not None
-        self.model, self.asked, self.progress = model, options.precision, progress
+        self.model, self.asked, self.progress, self.writes_onnx = model, options.precision, progress, writes_onnx
         self.options = replace(options, precision=FULL, calibration=None)
         run = Compilation(self.options, quiet)
         progress("import", 0.0)
@@ -93,16 +99,53 @@ class _Decision:
 
     def made(self) -> Decided:
         """The decision."""
-        options, samples = self.options, self.samples
-        self.progress("observe ranges", 0.1)
-        self.f32_trial = trial_plan(self.graph, options)
-        self.exact = list(results(self.f32_trial, samples.held_back))
-        self._observe()
+        self.f32_trial = trial_plan(self.graph, self.options)
+        self.exact = list(results(self.f32_trial, self.samples.held_back))
+        if self.asked != HALF:
+            self.progress("observe ranges", 0.1)
+            self._observe()
         self.progress("compile fp32", 0.2)
-        f32 = compile_model(self.model, options)
+        f32 = compile_model(self.model, self.options)
+        if self.asked == HALF:
+            return self._in_halves(self._halved(f32))
+        found = self._in_bytes(f32)
+        if self.asked == AUTO and not self.writes_onnx:
+            found = self._with_halves(found, self._halved(f32))
+        return Decided(found.plan.with_provenance(**{KEY: found.record.to_json()}), found.graph, found.record)
+
+    def _halved(self, f32: Plan) -> Halved:
+        """All products in bf16, and what that loses and gains."""
+        self.progress("compile bf16", 0.4)
+        found = halved(self.graph, self.options, self.metric, self.exact, self.samples)
+        return replace(found, gain=self._gain(found.plan, f32))
+
+    def _in_halves(self, found: Halved, beside: tuple[str, ...] = ()) -> Decided:
+        """The plan in bf16. Raises AccuracyMismatch where it loses more than the budget."""
+        options, samples = self.options, self.samples
+        if found.drop > options.max_accuracy_drop:
+            raise self._too_much("products of bf16", found.drop, "--precision auto takes f32 then, or a larger --max-accuracy-drop")
+        record = PrecisionRecord(
+            self.asked, HALF, "", self.metric.name, options.max_accuracy_drop, found.drop, "", 0,
+            count(samples.held_back), max(self.n_layers, found.n_layers), found.n_layers, gain=found.gain,
+            beside=beside,
+        )  # fmt: skip
+        return Decided(found.plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
+
+    def _with_halves(self, found: Decided, half: Halved) -> Decided:
+        """What was decided of 8 bits, or bf16 where that keeps the accuracy and is faster than it and f32."""
+        record = found.record
+        least = record.gain.factor if record.taken != FULL and record.gain else 1.0
+        keeps = half.drop <= self.options.max_accuracy_drop
+        if keeps and half.gain is not None and half.gain.is_faster and half.gain.factor > least:
+            return self._in_halves(half, (f"{record.taken}: {record.gain}" if record.taken != FULL else record.reason,))
+        return replace(found, record=replace(record, beside=(str(half),)))
+
+    def _in_bytes(self, f32: Plan) -> Decided:
+        """What keeps the budget in 8 bits, or the plan in f32."""
+        options = self.options
         self.progress("compile int8", 0.4)
         trial = self._measured(self._quantized(frozenset()), f32)
-        if self.asked == "auto":
+        if self.asked == AUTO:
             trial = self._without_slower_layers(trial, f32)
             if not _is_faster(trial.gain):
                 return self._in_f32(f32, f"{SLOWER}: {trial.gain}", trial)
@@ -114,8 +157,7 @@ class _Decision:
             trial = self._measured(trial, f32)
             if not _is_faster(trial.gain):
                 return self._in_f32(f32, f"the layers that keep the accuracy are not faster: {trial.gain}", trial)
-        record = self._record("int8", "", trial, slower)
-        return Decided(trial.plan.with_provenance(**{KEY: record.to_json()}), trial.graph, record)
+        return Decided(trial.plan, trial.graph, self._record(BYTES, "", trial, slower))
 
     def _without_slower_layers(self, trial: _Trial, f32: Plan) -> _Trial:
         """The trial, or one that leaves those layers in f32 that are slower in 8 bits, if that is faster."""
@@ -133,8 +175,10 @@ class _Decision:
         self.progress("search", 0.5)
         search = Search(self.graph, self.ranges, self.means, slower, self.samples.observed, self.metric, self.options)
         self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
-        if self.asked != "auto":
-            raise self._too_much(trial.drop)
+        if self.asked != AUTO:
+            raise self._too_much("8 bits", trial.drop,
+                                 f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in "
+                                 "fp32, other --ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
         while trial.drop > budget and n_left < len(self.drops):
             n_left = search.within(budget, self.drops, n_left + 1)
             left = {each.layer for each in self.drops[:n_left]}
@@ -148,7 +192,7 @@ class _Decision:
         """Find the ranges and the means of activations, and how they are found: `self.how` is one of METHODS."""
         seen = Observations(self.graph, self.samples.observed, self.options)
         fixed = [layer for layer in layers_of(self.graph) if layer.activations.name in seen.constant]
-        if fixed and (self.asked != "auto" or len(fixed) == self.n_layers):
+        if fixed and (self.asked != AUTO or len(fixed) == self.n_layers):
             raise InvalidData(
                 "activations that are the same number everywhere tell no range", where=fixed[0].node.where,
                 expected="calibration data as the model sees it in use", found=f"{len(fixed)} such layers",
@@ -188,7 +232,7 @@ class _Decision:
         try:
             return measured_gain(plan, f32, self.samples.held_back[0], lambda what, _: self.progress(what, 0.9))
         except IncompatiblePlan as error:
-            if self.asked != "auto":
+            if self.asked != AUTO:
                 return None
             raise UsageError(
                 "auto measures which precision is faster, and this machine cannot run the plan", where="--target",
@@ -196,8 +240,7 @@ class _Decision:
                 hint="--precision int8 does not ask") from error  # fmt: skip
 
     def _in_f32(self, plan: Plan, reason: str, trial: _Trial) -> Decided:
-        record = self._record(FULL, reason, trial, frozenset())
-        return Decided(plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
+        return Decided(plan, self.graph, self._record(FULL, reason, trial, frozenset()))
 
     def _record(self, taken: str, reason: str, trial: _Trial, slower: frozenset[str]) -> PrecisionRecord:
         options, samples = self.options, self.samples
@@ -209,12 +252,10 @@ class _Decision:
             trial.gain,
         )  # fmt: skip
 
-    def _too_much(self, drop: float) -> AccuracyMismatch:
+    def _too_much(self, what: str, drop: float, hint: str) -> AccuracyMismatch:
         return AccuracyMismatch(
-            f"8 bits lose too much by {self.metric.name} on {count(self.samples.held_back)} samples held back",
-            expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop),
-            hint=f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
-                 "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
+            f"{what} lose too much by {self.metric.name} on {count(self.samples.held_back)} samples held back",
+            expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop), hint=hint)  # fmt: skip
 
 
 def quantized(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan
-from ..options import FULL
+from ..options import FULL, HALF
 
 if TYPE_CHECKING:
     from .search import LayerDrop
@@ -25,10 +25,11 @@ class PrecisionRecord:
         asked, taken: the precision asked for, and that of the plan. reason: why it is not lower; "" where it is.
         metric: in words. budget, drop: the most that may be lost, and what is, on held-back data; None: not measured.
         ranges: how activations' ranges were found. n_observed, n_held_back: samples of either part.
-        n_layers, n_quantized: products with constant weights, and those of the plan in 8 bits.
+        n_layers, n_quantized: products with constant weights, and those of the plan in 8 bits, or of bf16.
         n_slower: layers that stay in f32 as they are faster there.
         in_f32: layers that stay in f32 to keep the budget, with what each would lose alone.
         gain: the plan's speed by the f32 plan's; None: not measured.
+        beside: what else was tried, and what it gave.
     """
 
     asked: str
@@ -45,6 +46,7 @@ class PrecisionRecord:
     n_slower: int = 0
     in_f32: tuple[LayerDrop, ...] = ()
     gain: Gain | None = None
+    beside: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
@@ -54,19 +56,23 @@ class PrecisionRecord:
 
     def lines(self) -> Iterator[str]:
         """For people, a line each."""
-        layers = f"{self.n_quantized} of {self.n_layers} layers in 8 bits"
+        kind = "of bf16" if self.taken == HALF else "in 8 bits"
+        layers = f"{self.n_quantized} of {self.n_layers} layers {kind}"
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
+            ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""
             yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
-                   f"{percent(self.budget)} may be; ranges by {self.ranges} of {self.n_observed} others")  # fmt: skip
+                   f"{percent(self.budget)} may be{ranges}")  # fmt: skip
         if self.n_slower:
             yield f"in fp32 for speed: {self.n_slower} layers"
         if self.in_f32:
             yield f"in fp32 for accuracy: {blamed(self.in_f32)}"
-        if self.taken != FULL and (rest := self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower):
+        if self.taken not in (FULL, HALF) and (rest := self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower):
             yield f"in fp32 for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"
+        for each in self.beside:
+            yield f"tried besides: {each}"
 
 
 def told(provenance: Mapping[str, Any]) -> list[str]:

@@ -18,18 +18,18 @@ NATIVE = "native"
 MOST_LEVEL = 2  # of optimisation: nothing is searched for a plan that is thrown away
 
 
-def trial_options(options: CompileOptions) -> CompileOptions:
+def trial_options(options: CompileOptions, precision: str = FULL) -> CompileOptions:
     """The options of plans that run here and are thrown away."""
     return replace(
-        options, precision=FULL, opt_level=min(options.opt_level, MOST_LEVEL), targets=(NATIVE,), dump=None,
+        options, precision=precision, opt_level=min(options.opt_level, MOST_LEVEL), targets=(NATIVE,), dump=None,
         print_after=(), check=0, profile=False, hint="latency", mode="sequential", instances=None, delay_groups=None,
         delay_seconds=None,
     )  # fmt: skip
 
 
-def trial_plan(graph: Graph, options: CompileOptions) -> Plan:
+def trial_plan(graph: Graph, options: CompileOptions, precision: str = FULL) -> Plan:
     """A plan of a copy of the graph, for this machine."""
-    return compile_graph(graph.clone(), trial_options(options))
+    return compile_graph(graph.clone(), trial_options(options, precision))
 
 
 def results(plan: Plan, requests: Sequence[Request]) -> Iterator[dict[str, np.ndarray]]:

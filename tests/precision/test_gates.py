@@ -216,7 +216,8 @@ def test_a_model_with_nothing_to_quantise_and_one_that_is_quantised() -> None:
     ({"max_accuracy_drop": float("nan")}, "not a share"),
     ({"metric": 3}, "no text"),
     ({"ranges": "guess"}, "minmax or percentile or entropy or best"),
-    ({"precision": "bf16"}, "fp32 or int8 or auto"),
+    ({"precision": "bf8"}, "fp32 or bf16 or int8 or auto"),
+    ({"precision": "bf16", "strict_fp": True}, "rounds the model's own products"),
     ({"check": 1}, "differs from the reference by design"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(given: dict[str, object], says: str) -> None:

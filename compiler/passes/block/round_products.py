@@ -34,7 +34,7 @@ class RoundProducts(BlockPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
-        products = [node for node in graph.nodes_in_order() if _is_product(node, rw)]
+        products = rounded_products(graph, rw)
         rounded: dict[Value, Value] = {}
         for node in products:
             x = node.operands[0]
@@ -44,6 +44,12 @@ class RoundProducts(BlockPass):
         for x, half in rounded.items():
             _share(x, half, rw)
         return bool(products)
+
+
+def rounded_products(graph: Graph, rw: Rewriter | None = None) -> list[Node]:
+    """The products that the pass makes of bf16; `rw` is told why others are not."""
+    rw = rw or Rewriter(graph)
+    return [node for node in graph.nodes_in_order() if _is_product(node, rw)]
 
 
 def _is_product(node: Node, rw: Rewriter) -> bool:
