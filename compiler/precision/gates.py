@@ -123,7 +123,8 @@ class _Decision:
         """The plan in bf16. Raises AccuracyMismatch where it loses more than the budget."""
         options, samples = self.options, self.samples
         if found.drop > options.max_accuracy_drop:
-            raise self._too_much("products of bf16", found.drop, "--precision auto takes f32 then, or a larger --max-accuracy-drop")
+            raise self._too_much("products of bf16", found.drop,
+                                 "--precision auto takes f32 then, or a larger --max-accuracy-drop")  # fmt: skip
         record = PrecisionRecord(
             self.asked, HALF, "", self.metric.name, options.max_accuracy_drop, found.drop, "", 0,
             count(samples.held_back), max(self.n_layers, found.n_layers), found.n_layers, gain=found.gain,
@@ -176,9 +177,9 @@ class _Decision:
         search = Search(self.graph, self.ranges, self.means, slower, self.samples.observed, self.metric, self.options)
         self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
         if self.asked != AUTO:
-            raise self._too_much("8 bits", trial.drop,
-                                 f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in "
-                                 "fp32, other --ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
+            hint = (f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
+                    "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
+            raise self._too_much("8 bits", trial.drop, hint)
         while trial.drop > budget and n_left < len(self.drops):
             n_left = search.within(budget, self.drops, n_left + 1)
             left = {each.layer for each in self.drops[:n_left]}

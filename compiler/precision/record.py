@@ -67,7 +67,8 @@ class PrecisionRecord:
             yield f"in fp32 for speed: {self.n_slower} layers"
         if self.in_f32:
             yield f"in fp32 for accuracy: {blamed(self.in_f32)}"
-        if self.taken not in (FULL, HALF) and (rest := self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower):
+        rest = self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower
+        if self.taken not in (FULL, HALF) and rest:
             yield f"in fp32 for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"

@@ -127,7 +127,8 @@ def test_bf16_that_loses_too_much_is_an_error(gain: list[Gain]) -> None:
 def test_auto_takes_what_is_fastest(gain: list[Gain]) -> None:
     for gains, taken, beside in (
         ([FASTER, FASTEST], "bf16", "int8: 1.50"), ([FASTEST, FASTER], "int8", "bf16: "),
-        ([SLOWER, FASTER], "bf16", "8 bits are not faster here: 0.50"), ([SLOWER, SLOWER], "fp32", "0.50 × f32's speed"),
+        ([SLOWER, FASTER], "bf16", "8 bits are not faster here: 0.50"),
+        ([SLOWER, SLOWER], "fp32", "0.50 × f32's speed"),
     ):  # fmt: skip
         gain[:] = gains
         record = decided(net(), options("auto")).record

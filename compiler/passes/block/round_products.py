@@ -1,4 +1,4 @@
-"""Products of f32 by constants become products of bf16, summed in f32.
+"""Products of f32 by constants become products of bf16, summed in f32; tables that rows are looked up in are of bf16.
 
 Owns which products those are, and in which type the tensors that they read are kept. Everything else is computed in
 f32 as before: biases, activations and residual additions from the f32 sums, normalisations, softmax and reductions.
@@ -14,6 +14,8 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise
 from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.elementwise import Cast
+from ...ir.ops.gathering import Gather
 from ...ir.ops.pool import MaxPool
 from ...ir.ops.quantised_products import takes_pairs
 from ...ir.types import BF16, F32
@@ -22,6 +24,7 @@ from ..rewrite import Rewriter
 from .integer_products import is_view
 
 LEAST_DEPTH = 2  # a product of one number a sum is element-wise
+FEWEST_ROWS = 64  # of a table: smaller ones are no memory to speak of
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,12 @@ class RoundProducts(BlockPass):
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
+        tables = [node for node in graph.nodes_in_order() if _is_look_up(node)]
+        for node in tables:
+            table, indices = node.operands
+            assert table.data is not None
+            g = rw.before(node)
+            rw.replace(node, g.Cast(g.add(node.op, [g.const(_half(table.data)), indices]), to=F32))
         products = rounded_products(graph, rw)
         rounded: dict[Value, Value] = {}
         for node in products:
@@ -43,7 +52,7 @@ class RoundProducts(BlockPass):
             rw.replace(node, _product(rw.before(node), node, rounded[x]))
         for x, half in rounded.items():
             _share(x, half, rw)
-        return bool(products)
+        return bool(products or tables)
 
 
 def rounded_products(graph: Graph, rw: Rewriter | None = None) -> list[Node]:
@@ -71,9 +80,23 @@ def _is_product(node: Node, rw: Rewriter) -> bool:
     return depth >= LEAST_DEPTH or rw.no_match("no sum", node)
 
 
+def _is_look_up(node: Node) -> bool:
+    """Whether it picks rows of a large constant table that it alone reads; tables of whole numbers may be names."""
+    if type(node.op) is not Gather or node.op.axis != 0:
+        return False
+    table = node.operands[0]
+    if table.data is None or table.producer is not None or len(table.uses) + table.output_uses != 1:
+        return False
+    if table.tensor.dtype != F32 or table.tensor.rank != 2 or len(table.data) < FEWEST_ROWS:
+        return False
+    return not np.array_equal(table.data, np.rint(table.data))
+
+
 def _rounded(x: Value, rw: Rewriter, g: GraphBuilder) -> Value:
     """A value as bf16, rounded where it is made: above views and maxima, with which rounding may change places."""
     made = x.producer
+    if made is not None and isinstance(made.op, Cast) and made.operands[0].tensor.dtype == BF16:
+        return made.operands[0]
     if made is None or len(x.uses) + x.output_uses != 1 or not (is_view(made) or _is_maximum(made)):
         return g.Cast(x, to=BF16)
     first, *others = made.inputs
@@ -88,7 +111,7 @@ def _is_maximum(node: Node) -> bool:
 
 def _share(x: Value, half: Value, rw: Rewriter) -> None:
     """Element-wise readers of `x` take the rounded value, so that it alone is kept."""
-    if x.output_uses or half.producer is None or half.producer.inputs[0] is not x:
+    if x.output_uses or x.producer is None or half.producer is None or half.producer.inputs[0] is not x:
         return
     readers = [node for node, _ in x.uses if node is not half.producer]
     if not all(isinstance(node.op, Elementwise) for node in readers):

@@ -23,7 +23,8 @@ from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 HOST = resolve_target("native")
-EVERY_TARGET = [*TARGETS.values(), resolve_target("x86-64-v4+avx512bf16")]
+EXTENDED = [resolve_target(f"x86-64-v4+{more}") for more in ("avx512bf16", "amx-bf16+amx-tile")]
+EVERY_TARGET = [*TARGETS.values(), *EXTENDED]
 V, LEAST = 2.0**-24, 2.0**-126
 LAST = (0, 2, 3, 1)
 HALF = ml_dtypes.bfloat16
@@ -114,7 +115,7 @@ def test_magnitudes_that_differ_cost_no_other_element_anything(seed: int, k: int
 
 
 @pytest.mark.parametrize("k", [1, 2, 31, 32, 33])
-@pytest.mark.parametrize("target", [HOST, resolve_target("x86-64-v4+avx512bf16")], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [HOST, *EXTENDED], ids=lambda t: t.name)
 def test_infinities_and_nan_are_where_they_belong(k: int, target: Target) -> None:
     """Also in the last column of an odd number of them, beside the zero that fills up its pair."""
     a, b = half(9, k), (np.abs(half(k, 20, seed=1).astype(np.float32)) + 1).astype(HALF)

@@ -95,6 +95,11 @@ def test_what_a_product_reads_is_kept_as_bf16_by_element_wise_readers_too() -> N
     assert len(relu.output.uses) == 1
 
 
+def test_an_input_is_there_in_f32_for_others() -> None:
+    graph = rounded(image(f"%1 = {CONV.format('x')}\n%y = Add(%1, %x)"), w=FILTERS)
+    assert names(graph) == ["Cast", "Bf16Conv", "Add"]
+
+
 def test_several_products_of_a_tensor_round_it_once() -> None:
     graph = rounded(matrix("%1 = Relu(%x)\n%2 = MatMul(%1, %w)\n%3 = MatMul(%1, %w)\n%y = Add(%2, %3)"), w=W)
     assert names(graph).count("Cast") == 1
@@ -136,3 +141,17 @@ def test_a_computed_bias_and_other_types_are_left_alone() -> None:
     text = image("%b = Relu(%c)\n%y = Conv(%x, %w, %b)").replace("%x: f32[N,8,6,6]", "%x: f32[N,8,6,6], %c: f32[8]")
     refused(text, "its bias is computed", w=FILTERS)
     refused(matrix("%y = MatMul(%x, %w)").replace("f32", "f64"), "not f32", w=W.astype(np.float64))
+
+
+def test_a_table_that_rows_are_looked_up_in_takes_half_the_bytes() -> None:
+    text = """graph @g(%i: i64[N]) {\n%t = const f32[64,6] "t"\n%w = const f32[6,4] "w"\n%1 = Gather(%t, %i)
+    %y = MatMul(%1, %w)\nreturn %y\n}"""
+    table = np.random.default_rng(2).standard_normal((64, 6)).astype(np.float32)
+    graph = rounded(text, t=table, w=W)
+    gather = next(node for node in graph if node.op.name == "Gather")
+    np.testing.assert_array_equal(gather.operands[0].data, table.astype(ml_dtypes.bfloat16))
+    assert names(graph) == ["Gather", "Bf16MatMul"]
+    whole = rounded(text, t=np.arange(384, dtype=np.float32).reshape(64, 6), w=W)
+    assert next(node for node in whole if node.op.name == "Gather").operands[0].tensor.dtype.name == "f32"
+    few = rounded(text.replace("[64,6]", "[63,6]"), t=table[:63].copy(), w=W)
+    assert next(node for node in few if node.op.name == "Gather").operands[0].tensor.dtype.name == "f32"
