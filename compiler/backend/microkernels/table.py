@@ -53,8 +53,8 @@ _NEON = frozenset({"fma", "neon"})
 def _converted() -> Iterator[Tile]:
     """Rows for bf16 by multiply-adds of f32: both halves of B's vectors take a register, as those of A's step do.
 
-    Measured on Zen 3, one core, in turn (2026-11-27), products of 196 × 512 by 512 × 1024: 4 × 2 121 GFLOP/s, 3 × 2 118,
-    8 × 1 102, 5 × 2 89, 6 × 2 69 (they spill); f32's 6 × 2 148. AVX-512 and NEON are not measured.
+    Measured on Zen 3, one core, in turn (2026-11-27), products of 196 × 512 by 512 × 1024: 4 × 2 121 GFLOP/s, 3 × 2
+    118, 8 × 1 102, 5 × 2 89, 6 × 2 69 (they spill); f32's 6 × 2 148. AVX-512 and NEON are not measured.
     """
     sizes = (Tile(6, 1), Tile(4, 2, usual=True), Tile(2, 3),
              Tile(5, 4, features=_IN_MEMORY, registers=32, usual=True),
