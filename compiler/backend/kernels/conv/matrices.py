@@ -1,10 +1,10 @@
-"""Convolutions of bf16 and of bytes by matrix registers: the indirect convolution; rows are copied or read in place.
+"""Convolutions of bf16 and of bytes by matrix registers: the indirect convolution over copied rows.
 
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
-Of whole steps of channels, pixels of a row are read in the image, or in a copy of the block's rows with their padding
-(`regions`); a kernel of one pixel takes all pixels of an image as evenly spaced rows. Else every tap of every pixel is
-copied, its channels filled up with zeros to whole steps, so that few of them waste the registers.
+Of kernels of several pixels and whole steps of channels, the block's rows are copied once, with their padding, and each
+tap is read there (`regions`). Else every tap of every pixel is copied, its channels filled up with zeros to whole
+steps, so that few of them waste the registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of, products_of_f32s, tiles
 from ..matmul.blocking import LEAST_SEGMENT, static
 from ..matmul.matrix_loops import MatrixEmitter, Rows, SpacedEmitter
-from ..matmul.matrix_products import copied_elements, plan_matrices, with_blocks
+from ..matmul.matrix_products import copied_elements, plan_matrices
 from ..matmul.matrix_tile import LANES
 from ..matmul.pack import packed_panels
 from ..tail import tail_of
@@ -59,15 +59,12 @@ def lower_matrices(
     """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
     emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
-    even = s.pointwise and s.groups == 1 and s.group_inputs % emitter.k_step == 0 and s.x.tensor.has_rows
-    region = None if even else region_of(s, emitter.k_step)
+    region = region_of(s, emitter.k_step)
     p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type,
                       segment if region is None else static(pixels))  # fmt: skip
-    p = with_blocks(ctx, p) if even else p
-    copied = 0 if even else copied_elements(p, emitter.k_step)
     if region is not None:
         p = replace(p, row_block=region.block(static(p.row_block)))
-        copied = region.elements(static(p.row_block))
+    copied = copied_elements(p, emitter.k_step) if region is None else region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
     weights = packed_panels(ctx, _by_steps(conv_weights(s, True), emitter), p.kinds, LANES, emitter=emitter)
     operands: list[NamedOperand] = [
@@ -75,22 +72,20 @@ def lower_matrices(
         ("w", PtrType(emitter.b_element), weights),
         bias_operand(ctx, s, emitter.sums),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", PtrType(emitter.sums), Scratch(p.partial_nbytes)),
-        ("copy", PtrType(emitter.element), Scratch(copied * emitter.element.nbytes + 64)),
+        ("partial", PtrType(emitter.sums), Scratch(64)),
+        ("copy", PtrType(emitter.element), Scratch(copied * emitter.element.nbytes)),
         ("koff", I64PTR, ctx.weights.add(np.zeros(1, np.int64) if region is None else region.taps())),
     ]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        own = replace(indirect_operands(k, ctx, s, p, False, zeros="copy"), koff=k["koff"])
-        if even:
-            SpacedEmitter(k, ctx, p, tail, own, row_pitch=static(s.x.tensor.pitch)).emit()
-        elif region is None:
+        own = indirect_operands(k, ctx, s, p, False, "copy", "copy")
+        if region is None:
             source = Rows(k["a"], s.group_inputs, margin=margin)
-            MatrixEmitter(k, ctx, p, tail, replace(own, a=k["copy"]), source=source).emit()
+            MatrixEmitter(k, ctx, p, tail, own, source=source).emit()
         else:
             reader = RegionReader(k, region, k["a"], k["copy"], k["table"], margin)
-            SpacedEmitter(k, ctx, p, tail, replace(own, a=reader.source, fill_table=reader.begin),
+            SpacedEmitter(k, ctx, p, tail, replace(own, fill_table=reader.begin, koff=k["koff"]),
                           row_pitch=region.row_pitch, segment=region.segment).emit()  # fmt: skip
         return k.func
 

@@ -1,7 +1,8 @@
-"""Where matrix registers read the pixels of a convolution: in the image, or in a copy of a block's rows with padding.
+"""Where matrix registers read the pixels of a convolution: in a copy of the rows under a block, with their padding.
 
-Owns the geometry and the copy. Output pixels of a row, or of an equal part of one, see input pixels that are evenly
-spaced under every tap, so that a register is loaded at once; a tap is an offset from there, the same for all of them.
+Owns the geometry and the copy, which has each input pixel once, not once for every tap. Output pixels of a row, or of
+an equal part of one, see input pixels that are evenly spaced under every tap, so that a register is loaded at once; a
+tap is an offset from there, the same for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.matrix_registers import MOST_ROWS
 from .weights import ConvShape
 
-FEWEST_ROWS = 4  # of a register, whose loads of B take 8 cycles and its products as many as it has rows
+# Of a register: products take a cycle a row, and those of fewer wait for B. On an Emerald Rapids with busy neighbours
+# (`python -m benchmarks.kernels matrices`, 2026-11-27, both in turn) 56², 28² and 14² pixels in registers of 14 rows were
+# 10 to 20 % faster than with every tap copied, and 7² in registers of 7 rows 35 % slower.
+FEWEST_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -23,34 +27,24 @@ class Region:
     """The input pixels under a block of whole output rows of one image.
 
     Attributes:
-        shape: the layer. inputs: channels. width: pixels of a row of the copy. padded: whether there is a copy.
+        shape: the layer. inputs: channels. width: pixels of a row of the copy.
         segment: output pixels of a row that go together, at most a register's rows.
     """
 
     shape: ConvShape
     inputs: int
     width: int
-    padded: bool
     segment: int
-
-    @property
-    def strides(self) -> tuple[int, int]:
-        """Elements from a row to the next one, and from a pixel to the next one, where they are read."""
-        if self.padded:
-            return self.width * self.inputs, self.inputs
-        row, pixel = self.shape.x.tensor.strides[2:]
-        assert isinstance(row, int) and isinstance(pixel, int)
-        return row, pixel
 
     @property
     def row_pitch(self) -> int:
         """Elements between the inputs of neighbouring output pixels."""
-        return self.shape.geometry.strides[1] * self.strides[1]
+        return self.shape.geometry.strides[1] * self.inputs
 
     def taps(self) -> np.ndarray:
         """Elements from an output pixel's first tap to each of them."""
-        g, (row, pixel) = self.shape.geometry, self.strides
-        offsets = [h * g.dilations[0] * row + w * g.dilations[1] * pixel
+        g = self.shape.geometry
+        offsets = [(h * g.dilations[0] * self.width + w * g.dilations[1]) * self.inputs
                    for h in range(g.kernel[0]) for w in range(g.kernel[1])]  # fmt: skip
         return np.array(offsets, np.int64)
 
@@ -67,7 +61,7 @@ class Region:
 
     def elements(self, block: int) -> int:
         """Of the copy of a block of output pixels."""
-        return self.rows_under(block // self.output[1]) * self.width * self.inputs if self.padded else 0
+        return self.rows_under(block // self.output[1]) * self.width * self.inputs
 
     def rows_under(self, rows: int) -> int:
         """Input rows under so many output rows."""
@@ -76,8 +70,10 @@ class Region:
 
 
 def region_of(s: ConvShape, step: int) -> Region | None:
-    """How a layer's pixels are read where they are, None if they are not; `step`: channels of a step of k."""
+    """How a layer's rows are copied, None where every tap is; `step`: channels of a step of k."""
     g = s.geometry
+    if s.taps == 1:
+        return None
     sizes = (*g.input, *g.output, *g.pads_begin, *g.pads_end, *s.x.tensor.strides[2:])
     if s.groups > 1 or s.rank != 2 or s.group_inputs % step or not all(isinstance(n, int) for n in sizes):
         return None
@@ -87,7 +83,7 @@ def region_of(s: ConvShape, step: int) -> Region | None:
     segment = max((n for n in range(1, MOST_ROWS + 1) if output % n == 0), default=0)
     if min(pads) < 0 or segment < FEWEST_ROWS:
         return None
-    return Region(s, s.group_inputs, width + pads[1] + pads[3], any(pads), segment)
+    return Region(s, s.group_inputs, width + pads[1] + pads[3], segment)
 
 
 class RegionReader:
@@ -102,33 +98,24 @@ class RegionReader:
         self.k, self.region, self.x, self.copy, self.table = k, region, x, copy, table
         self.margin = k.cast(k.splat(k.const(margin, F32), _LANES), copy.dtype)
 
-    @property
-    def source(self) -> KValue:
-        """What the table's offsets count from."""
-        return self.copy if self.region.padded else self.x
-
     def begin(self, _: KValue, row0: KValue, count: KValue) -> None:
         """For `count` pixels from number `row0` on, whole output rows of one image."""
         k, r = self.k, self.region
         height, width = r.output
         image = k.udiv(row0, height * width)
         top = k.udiv(row0 - image * (height * width), width) * r.shape.geometry.strides[0]
-        start = image * k.index(r.shape.x.tensor.strides[0])
         rows = k.udiv(count, width)
-        if r.padded:
-            self.fill(start, top - k.index(r.shape.geometry.pads_begin[0]), rows)
-            self.place(k.index(0), rows)
-        else:
-            self.place(start + top * r.strides[0], rows)
+        self.fill(image * k.index(r.shape.x.tensor.strides[0]), top - k.index(r.shape.geometry.pads_begin[0]), rows)
+        self.place(rows)
 
-    def place(self, first: KValue, rows: KValue) -> None:
+    def place(self, rows: KValue) -> None:
         """Offsets of the segments of each output row."""
         k, r = self.k, self.region
-        width, stride = r.output[1], r.shape.geometry.strides[0]
+        width, below = r.output[1], r.shape.geometry.strides[0] * r.width * r.inputs
 
         def row(i: KValue, _: list[KValue]) -> None:
             for at in range(0, width, r.segment):
-                k.store(self.table, i * width + at, first + i * (stride * r.strides[0]) + at * r.row_pitch)
+                k.store(self.table, i * width + at, i * below + at * r.row_pitch)
 
         k.for_(0, rows, 1, [], row)
 

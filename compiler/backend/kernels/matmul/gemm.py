@@ -227,7 +227,7 @@ class ProductEmitter:
                     k.cast(i == 0, n.dtype),
                     k.cast(i == n - 1, n.dtype),
                     o.partial,
-                    self.offsets(c0),
+                    None if o.koff is None else k.gep(o.koff, c0),
                 ),
             )
 
@@ -237,10 +237,6 @@ class ProductEmitter:
         """Of k, where a tap has several blocks of it."""
         p = self.p
         return p.k_block if isinstance(p.kc, SymDim) else ceil_div(ceil_div(p.kc, ceil_div(p.kc, p.k_block)), 4) * 4
-
-    def offsets(self, first: KValue) -> KValue | None:
-        """Where A is indexed, what says where steps of k are, from `first` on."""
-        return None if self.o.koff is None else self.k.gep(self.o.koff, first)
 
     def block_of_a(self, first: KValue, count: KValue) -> KValue:
         """Where the steps of k from `first` on start in the A of a block of `count` rows."""

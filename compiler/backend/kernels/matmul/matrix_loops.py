@@ -38,23 +38,21 @@ class Rows:
 
 
 class SpacedEmitter(ProductEmitter):
-    """Emits the loops of one Product of matrix registers that read A where it is; the operands' `koff` has the taps.
+    """Emits the loops of one Product of matrix registers whose rows of A are evenly spaced, segment by segment.
 
     Args:
         row_pitch: elements between rows of A. segment: rows that are evenly spaced, at most a register's, of which
-            blocks of rows are multiples; 0: all of a block.
+            blocks of rows are multiples. The operands' `koff` says where taps are.
     """
 
     by_blocks = True
 
-    def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int, segment: int = 0):
+    def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int, segment: int):
         super().__init__(k, ctx, replace(product, indexed=True), *given)
         self.row_pitch, self.segment = row_pitch, segment
 
     def heights(self, count: KValue, known: int | None, m: int) -> list[tuple[int, KValue, KValue]]:
         """Two segments a tile, and a last one."""
-        if not self.segment:
-            return super().heights(count, known, m)
         k, two = self.k, 2 * self.segment
         n = k.udiv(count, two) if known is None else k.index(known // two)
         rest = k.udiv(count - n * two, self.segment) if known is None else k.index(known % two // self.segment)
@@ -63,16 +61,6 @@ class SpacedEmitter(ProductEmitter):
 
     def spacing(self) -> tuple[int, int]:
         return self.segment, self.row_pitch
-
-    def offsets(self, first: KValue) -> KValue | None:
-        """Of taps, which have all steps."""
-        return self.o.koff
-
-    def start_of_a(self, first: KValue) -> KValue:
-        return self.k.gep(self.o.a, first * emitter_of(self.ctx.target, self.p.input_type).k_step)
-
-    def sizes_below(self, m: int) -> list[int]:
-        return [size for size in BELOW if size <= m]
 
 
 class MatrixEmitter(ProductEmitter):

@@ -11,19 +11,17 @@ from ....kernel_ir.builder import I64PTR
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
-from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of
 from ..tail import tail_of
 from .blocking import Product, padded_columns, plan_product, static
 from .direct import MatMulEmitter, addend_of, bias_vector, constant_matrix
-from .matrix_loops import MatrixEmitter, SpacedEmitter
+from .matrix_loops import MatrixEmitter
 from .matrix_loops import Rows as SourceRows
 from .matrix_tile import LANES
 from .pack import packed_panels, pad_vector
-from .shapes import Matrices, Rows, plan_rows
+from .shapes import Matrices, plan_rows
 
 WHOLE = 1 << 60  # steps of a block of k: sums stay in the registers
-L1_SHARE = 0.67  # for a block of a panel of B, beside which rows of A and of the result pass
 
 
 def plan_matrices(
@@ -36,14 +34,6 @@ def plan_matrices(
     p = plan_product(ctx, outer, rows, columns, taps, steps * emitter.width, lanes=LANES, segment=segment,
                      input_type=input_type)  # fmt: skip
     return replace(p, kc=steps, k_block=WHOLE)
-
-
-def with_blocks(ctx: LowerContext, p: Product) -> Product:
-    """Blocks of k of which a panel of B stays in the first cache, while rows of A come from the second one."""
-    emitter = emitter_of(ctx.target, p.input_type)
-    panel = max(kind.vectors for kind in p.kinds) * LANES * emitter.width * emitter.b_element.nbytes
-    most = max(1, int(L1_SHARE * ctx.target.core.l1_nbytes) // panel)
-    return replace(p, k_block=most)
 
 
 def copied_elements(p: Product, inputs: int) -> Dim:
@@ -63,16 +53,12 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: D
     n_bias = 4 * LANES if vector is None else max(padded_columns(vector.size, LANES), 4 * LANES)
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, n_bias))
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
-    pitch = pitch_of_rows(m, rows, emitter)
-    p = with_blocks(ctx, p) if pitch else p
-    copied = 64 if pitch else copied_elements(p, emitter.k_step) * emitter.element.nbytes
     operands: list[tuple[str, PtrType, Operand]] = [
         ("a", PtrType(m.a.tensor.dtype), m.a),
         ("bias", PtrType(emitter.sums), bias),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", PtrType(emitter.sums), Scratch(p.partial_nbytes)),
-        ("copy", PtrType(emitter.element), Scratch(copied)),
-        ("koff", I64PTR, ctx.weights.add(np.zeros(1, np.int64))),
+        ("partial", PtrType(emitter.sums), Scratch(64)),
+        ("copy", PtrType(emitter.element), Scratch(copied_elements(p, emitter.k_step) * emitter.element.nbytes)),
         ("b", PtrType(emitter.b_element), packed_panels(ctx, matrix[None], p.kinds, LANES, emitter=emitter)),
     ]
     if addend is not None:
@@ -82,20 +68,9 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: D
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
         places = MatMulEmitter(k, ctx, m, rows, y, p, False, True, vector is not None)
-        own = replace(places.operands(columns), zero=k["copy"], koff=k["koff"])
-        if pitch:
-            SpacedEmitter(k, ctx, p, tail, own, row_pitch=pitch).emit()
-        else:
-            source = SourceRows(k["a"], depth, m.a_k)
-            MatrixEmitter(k, ctx, p, tail, replace(own, a=k["copy"]), source=source).emit()
+        own = replace(places.operands(columns), a=k["copy"], zero=k["copy"])
+        MatrixEmitter(k, ctx, p, tail, own, source=SourceRows(k["a"], depth, m.a_k)).emit()
         return k.func
 
     func = ctx.function("matmul", fusion.node, build, vector is None, input_type)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
-
-
-def pitch_of_rows(m: Matrices, rows: Rows, emitter: Emitter) -> int:
-    """Elements between rows of A that matrix registers read where they are; 0: they are copied."""
-    run = rows.a_runs[0][1] if len(rows.a_runs) == 1 else 0
-    whole = m.a.tensor.dtype == emitter.element and m.a_k == 1 and static(m.depth) % emitter.k_step == 0
-    return run if whole and isinstance(run, int) else 0

@@ -3,20 +3,18 @@
 Owns the function of one tile shape, with the parameters of the register tile's (`tile`), so that the same loops call
 it. Rows of A are read where they are, where those of a register are evenly spaced: the table says where its first one
 is, `koff` where each tap is from there. Else they are a copy (`matrix_copy`): [tile][step][rows], each as many inputs
-as a row of a register holds.
+as a row of a register holds. Sums are whole: there are no blocks of k.
 
     for tile in tiles:                      # below one another
-        C[i][j] = 0 or partial[tile]
+        C[i][j] = 0
         for tap, step:  A[i], B[j] = load;  C[i][j] += A[i] · B[j]
-        buffer = C;  for row, vector:  epilogue(bias + buffer)      or partial[tile] = C
+        buffer = C;  for row, vector:  epilogue(bias + buffer)
 
 Speed: on an Emerald Rapids the second cache gives a core 26 bytes a cycle (`parax doctor --measure`, 2026-11-27), and a
 step of a full tile takes 2 KiB each of A and of B in 64 cycles: one of both has to come from the first cache.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from ....ir.types import ceil_div
 from ....kernel_ir import matrices
@@ -42,21 +40,19 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
     heights = halves(shape.rows, shape.segment)
     matrices.shape(k, _shapes(heights, shape.vectors))
-    size, vectors, sums = shape.rows * shape.width, range(shape.vectors), _sums(heights, shape.vectors)
-    buffer = k.alloca(shape.emitter.sums, size)
+    vectors, sums = range(shape.vectors), _sums(heights, shape.vectors)
+    buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
     masks = [k.tail_mask(k["n_columns"] - j * LANES, LANES) if shape.masked else None for j in vectors]
     bias = [k.load(k["bias"], j * LANES, LANES, masks[j]) for j in vectors]
 
     def tile(number: KValue, _: list[KValue]) -> None:
-        row, partial = k["row"] + number * shape.rows * k["row_step"], k.gep(k["partial"], number * size)
-        last = k["last"] != 0
-        k.if_(last, lambda: _prefetch(k, shape, tail, row))
-        k.if_(k["first"] != 0, lambda: _start(k, sums), lambda: _move(matrices.load, k, sums, partial, shape.width))
+        row = k["row"] + number * shape.rows * k["row_step"]
+        _prefetch(k, shape, tail, row)
+        for register, *_place in sums:
+            matrices.zero(k, register)
         _products(k, shape, heights, number)
-        k.if_(last, lambda: finish(row), lambda: _move(matrices.store, k, sums, partial, shape.width))
-
-    def finish(row: KValue) -> None:
-        _move(matrices.store, k, sums, buffer, shape.width)
+        for register, at, column in sums:
+            matrices.store(k, register, buffer, at * shape.width + column, shape.width)
 
         def one_row(i: KValue, _: list[KValue]) -> None:
             for j in vectors:
@@ -84,21 +80,8 @@ def _sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
     return [(i * vectors + j, sum(heights[:i]), j * LANES) for i in range(len(heights)) for j in range(vectors)]
 
 
-def _start(k: Builder, sums: list[tuple[int, int, int]]) -> None:
-    for number, _, _ in sums:
-        matrices.zero(k, number)
-
-
-def _move(
-    move: Callable[..., None], k: Builder, sums: list[tuple[int, int, int]], memory: KValue, width: int
-) -> None:
-    """Load or store a tile's sums, [rows][width]."""
-    for number, row, column in sums:
-        move(k, number, memory, row * width + column, width)
-
-
 def _prefetch(k: Builder, shape: TileShape, tail: Tail, row: KValue) -> None:
-    """Ask for the memory of the tile's results; a loop, as there are many."""
+    """Ask for the memory of the tile's results; a loop, as there are many rows."""
     k.for_(0, shape.rows, 1, [], lambda i, _: tail.prefetch(k, row + k["row_step"] * i, 1, k["column"], shape.width))
 
 
