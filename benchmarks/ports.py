@@ -48,7 +48,7 @@ CPUS = ("skylake-avx512", "sapphirerapids", "znver4", "znver3", "alderlake", "ne
 MODELS = dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), "skylake-avx512")
 UNROLL, STEPS, TILES = 4, 512, 24
 JUMP = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.\w+)$")  # of x86-64 and AArch64
-MULTIPLICATION = re.compile(r"v?(fn?madd\d+ps|mulps|pmaddwd)\b|f(mla|mul)\b|smull\b")
+MULTIPLICATION = re.compile(r"(?:\{vex\}\s+)?v?(fn?madd\d+ps|mulps|pmaddwd|pdpbusd)\b|f(mla|mul)\b|smull\b")
 TOOLS = ("llvm-mca-21", "llvm-mca-20", "llvm-mca-19", "llvm-mca")  # newer ones know newer CPUs
 
 

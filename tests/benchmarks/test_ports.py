@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import ports
 from parax.compiler.backend.microkernels.table import TABLE, Tile
-from parax.compiler.targets.target import TARGETS
+from parax.compiler.targets.target import TARGETS, named_target
 from parax.errors import UsageError
 
 LOOPS = """
@@ -32,12 +32,15 @@ def test_the_innermost_loop_that_multiplies_most_is_found() -> None:
     assert len(loop) == 3 and loop[-1].startswith("jne") and ports.multiplications(loop) == 2
 
 
-RUNNING = [(name, tile) for name in TARGETS for tile in TABLE if tile.runs_on(TARGETS[name])]
+VNNI = ("x86-64-v4+avx512vnni", "x86-64-v3+avxvnni")
+WHERE = {**TARGETS, **{name: named_target(name) for name in VNNI}}
+RUNNING = [(name, tile) for name in WHERE for tile in TABLE if tile.runs_on(WHERE[name])
+           if name in TARGETS or tile.features & {"avx512vnni", "avxvnni"}]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "tile"), RUNNING, ids=lambda p: f"{p.rows}x{p.vectors}" if isinstance(p, Tile) else p)
 def test_the_loop_of_a_tile_has_a_multiplication_for_each_accumulator_and_step(name: str, tile: Tile) -> None:
-    loop = ports.inner_loop(ports.assembly(tile, TARGETS[name]))
+    loop = ports.inner_loop(ports.assembly(tile, WHERE[name]))
     assert ports.multiplications(loop) == tile.rows * tile.vectors * ports.UNROLL
 
 
