@@ -204,9 +204,10 @@ def _saturate(e: FunctionEmitter, value: str, src: KType, dst: DType) -> str:
     least = -(2 ** (dst.bits - 1)) if is_signed(dst) else 0
     most = 2 ** (dst.bits - (1 if is_signed(dst) else 0)) - 1
     top = _float_below(most, src.dtype)
-    ordered = e.assign(f"fcmp ord {t} {value}, {value}")
-    x = e.assign(f"select {i1} {ordered}, {t} {value}, {t} {constant(0, src)}")
-    for predicate, bound in (("ogt", top), ("olt", float(least))):
+    held = "ord" if least else "ogt"  # than 0, which is the least as well: one instruction for both
+    kept = e.assign(f"fcmp {held} {t} {value}, {constant(0, src)}")
+    x = e.assign(f"select {i1} {kept}, {t} {value}, {t} {constant(0, src)}")
+    for predicate, bound in (("ogt", top), ("olt", float(least)))[: 2 if least else 1]:
         beyond = e.assign(f"fcmp {predicate} {t} {x}, {constant(bound, src)}")
         x = e.assign(f"select {i1} {beyond}, {t} {constant(bound, src)}, {t} {x}")
     mid = KType(I32, src.lanes) if dst.bits < 32 else KType(dst, src.lanes)
