@@ -18,33 +18,16 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.contraction import Conv, Gemm, MatMul
-from ...ir.ops.elementwise import Relu
 from ...ir.ops.quantised_products import heaviest, magnitude, narrowed, shortened, takes_pairs
-from ...ir.ops.quantization import DequantizeLinear, QuantizeLinear
 from ...ir.ops.shape import Transpose
-from ...ir.types import F32, I8, I32, U8, DType
+from ...ir.types import F32, I8, I32, U8
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .quantised_steps import Dequantised, constant, dequantised, is_usual, round_to, step_behind
 
 BYTES = (I8, U8)
-LEAST, MOST = 2.0**-100, 2.0**90  # of a product's scale: sums below 2^31 times it are neither denormal nor infinite
 LIMIT = 2**31  # sums below are i32
 SAME_SCALE = 2.0**-21  # relative distance within which a bias is in units of the products
-
-
-@dataclass(frozen=True)
-class Dequantised:
-    """(q - zero) · scale, one scale or one for each index of `axis`; a constant scale, in f64."""
-
-    q: Value
-    scale: np.ndarray
-    zero: Value | None
-    axis: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether there is one scale and one zero point."""
-        return self.scale.size == 1
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,7 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("scales differ along a contracted axis, or it has no constant weights of whole pairs", node)
     weights = narrowed(w.q, w.zero if w.is_whole else _along(rw.before(node), w, axis))
     scale = np.ravel(a.scale * w.scale)
-    if weights is None or not weights.size or not np.all((scale >= LEAST) & (scale <= MOST)):
+    if weights is None or not weights.size or not is_usual(scale):
         return rw.no_match("the weights are computed, or their scales no usual ones", node)
     largest = magnitude(a.q, a.zero) * heaviest(weights, axis)
     if largest >= LIMIT:
@@ -85,9 +68,9 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
     for view in reversed(views):
         short = g.add(view.op, [short, *view.inputs[1:]])
     product = sums(g, node, short, weights, scale)
-    step = _step(node) if product.addend is None else None
-    if step is not None and np.all((scale / step.scale >= LEAST) & (scale / step.scale <= MOST)):
-        _quantise(rw, g, node, product, step)
+    step = step_behind(node) if product.addend is None else None
+    if step is not None and is_usual(scale / step.scale):
+        round_to(step, product.scaled(g, step.scale), g, node, rw)
     else:
         rw.replace(node, product.scaled(g))
     return True
@@ -117,29 +100,8 @@ def _weights(v: Value | None) -> Dequantised | None:
     if found is None or found.q.data is None:
         return found
     perm = made.op.perm or tuple(reversed(range(found.q.data.ndim)))
-    turned = _constant(made, np.ascontiguousarray(found.q.data.transpose(perm)))
+    turned = constant(made, np.ascontiguousarray(found.q.data.transpose(perm)))
     return replace(found, q=turned, axis=perm.index(found.axis % len(perm)))
-
-
-def _constant(node: Node, array: np.ndarray) -> Value:
-    """A constant of the node's graph."""
-    assert node.graph is not None
-    return node.graph.add_constant(array)
-
-
-def dequantised(v: Value | None) -> Dequantised | None:
-    """What a DequantizeLinear to f32 by constant scales gives; None: anything else."""
-    node = v.producer if v is not None else None
-    if node is None or not isinstance(node.op, DequantizeLinear) or node.output.tensor.dtype != F32:
-        return None
-    q, scale, *rest = node.inputs
-    zero = rest[0] if rest else None
-    assert q is not None and scale is not None
-    if node.op.block_size or scale.data is None or (zero is not None and zero.data is None):
-        return None
-    if zero is not None and zero.data is not None and zero.tensor.dims == (1,):
-        zero = _constant(node, zero.data.reshape(()))
-    return Dequantised(q, scale.data.astype(np.float64), zero, node.op.axis)
 
 
 def _along(g: GraphBuilder, w: Dequantised, axis: int) -> Value | None:
@@ -175,49 +137,6 @@ class Product:
         if self.addend is None:
             return y
         return g.Add(y, self.addend if self.beta == 1 else g.Mul(self.addend, self.beta))
-
-
-@dataclass(frozen=True)
-class Step:
-    """The QuantizeLinear of one scale that alone reads a product, and the Relu between, if there is one."""
-
-    node: Node
-    relu: Node | None
-    scale: float
-    zero: np.ndarray | None
-
-
-def _step(product: Node) -> Step | None:
-    node = _only_reader(product)
-    relu = node if node is not None and isinstance(node.op, Relu) else None
-    node = _only_reader(relu) if relu is not None else node
-    if node is None or not isinstance(node.op, QuantizeLinear) or node.op.block_size:
-        return None
-    _, scale, *rest = node.operands
-    zero = rest[0].data if rest else None
-    if scale.data is None or scale.data.size != 1 or (rest and (zero is None or zero.size != 1)):
-        return None
-    if scale.tensor.dtype != F32 or (node.op.precision and DType.from_code(node.op.precision) != F32):
-        return None
-    step = float(scale.data.reshape(()))
-    return Step(node, relu, step, zero) if LEAST <= step <= MOST else None
-
-
-def _only_reader(node: Node) -> Node | None:
-    v = node.output
-    return v.users[0] if len(v.users) == 1 and not v.output_uses and v.users[0].inputs[0] is v else None
-
-
-def _quantise(rw: Rewriter, g: GraphBuilder, node: Node, product: Product, step: Step) -> None:
-    """The sums in units of the step, rounded to it."""
-    y = product.scaled(g, step.scale)
-    y = y if step.relu is None else g.Relu(y)
-    to = step.node.output.tensor.dtype
-    zero = [] if step.zero is None else [g.const(step.zero.reshape(()))]
-    rw.replace(step.node, g.RoundTo(y, *zero, to=to))
-    for dead in (step.relu, node):
-        if dead is not None:
-            rw.erase(dead)
 
 
 def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, room: int) -> Product:
