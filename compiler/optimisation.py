@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
-from .backend.byte_products import byte_features, multiplies_bytes
+from .backend.byte_products import byte_features, multiplies_bytes, prefers_light
 from .backend.host import resolve_target
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
@@ -26,6 +26,7 @@ from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
 from .passes.pipelines import pipeline, preparation
+from .passes.quantize.layers import layers_of
 from .passes.surroundings import Surroundings
 from .planner.host_machine import machine_here
 
@@ -82,6 +83,12 @@ def prepared(model: Source, run: Compilation) -> Graph:
     return graph
 
 
+def light_layers(graph: Graph, options: CompileOptions) -> frozenset[str]:
+    """Names of the results of products that are faster if their weights of 8 bits are light: see `Quantize`."""
+    prefers = prefers_light([resolve_target(name, byte_features()) for name in options.targets])
+    return frozenset(layer.name for layer in layers_of(graph) if prefers(layer.node))
+
+
 def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     targets = [resolve_target(name, byte_features()) for name in run.options.targets]
@@ -89,4 +96,4 @@ def _surroundings(run: Compilation) -> Surroundings:
                         multiplies_bytes(targets), share)  # fmt: skip
 
 
-__all__ = ["import_graph", "imported", "optimise", "prepared"]
+__all__ = ["import_graph", "imported", "light_layers", "optimise", "prepared"]

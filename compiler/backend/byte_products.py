@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..ir.graph import Graph, Node
+from ..ir.ops.contraction import Conv
+from ..ir.ops.quantised_products import takes_quads
 from ..ir.ops.widening import ByteConv, ByteMatMul, WideningConv, WideningMatMul
 from ..ir.types import U8
 from ..targets.target import EXTENSIONS, Target
 from .kernels.conv.winograd.whole import is_filtered
 from .kernels.matmul.widening import multiplies
-from .microkernels.table import emitter_of, features_of
+from .microkernels.table import emitter_of, features_of, tiles
 
 
 def byte_features() -> frozenset[str]:
@@ -35,6 +37,25 @@ def _serves(target: Target, node: Node) -> bool:
         return False
     single = emitter_of(target, U8).heaviest_pair is None
     return single or not is_filtered(node.op.geometry(node.operands[0].tensor, node.operands[1].tensor), w, target)
+
+
+def prefers_light(targets: Iterable[Target]) -> Callable[[Node], bool]:
+    """Whether a product by constant weights, of f32 yet, will be faster if its bytes are light, on all targets.
+
+    That is where no target adds four products in one instruction, and all add two in i16.
+    """
+    rows = [(target, next(tiles(target, U8), None)) for target in targets]
+
+    def prefers(node: Node) -> bool:
+        w, conv = node.operands[1], node.op if isinstance(node.op, Conv) else None
+        if any(row is None or row.emitter.heaviest_pair is None for _, row in rows) or w.data is None:
+            return False
+        if conv is None:
+            return w.tensor.rank == 2
+        geometry = conv.geometry(node.operands[0].tensor, w.tensor)
+        return takes_quads(conv.group, w.tensor) and not any(is_filtered(geometry, w.data, each) for each, _ in rows)
+
+    return prefers
 
 
 def has_byte_products(graph: Graph) -> bool:

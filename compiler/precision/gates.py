@@ -19,7 +19,7 @@ from ..frontend.parse import Source
 from ..ir.graph import Graph
 from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
-from ..optimisation import prepared
+from ..optimisation import light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, CompileOptions
 from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
@@ -96,6 +96,7 @@ class _Decision:
         self.metric: Metric = metric_named(options.metric, has_labels=self.samples.has_labels)
         self.drops: tuple[LayerDrop, ...] = ()
         self.n_layers = len(layers_of(self.graph))
+        self.light = light_layers(self.graph, self.options)
 
     def made(self) -> Decided:
         """The decision."""
@@ -145,7 +146,11 @@ class _Decision:
         """What keeps the budget in 8 bits, or the plan in f32."""
         options = self.options
         self.progress("compile int8", 0.4)
-        trial = self._measured(self._quantized(frozenset()), f32)
+        trial = self._quantized(frozenset())
+        if trial.drop > options.max_accuracy_drop and self.light:
+            self.light = frozenset()
+            trial = self._quantized(frozenset())
+        trial = self._measured(trial, f32)
         if self.asked == AUTO:
             trial = self._without_slower_layers(trial, f32)
             if not _is_faster(trial.gain):
@@ -217,7 +222,7 @@ class _Decision:
 
     def _quantized(self, left_out: frozenset[str]) -> _Trial:
         """All layers but some quantised, and what that loses on held-back data."""
-        graph = quantized(self.graph, self.ranges, self.means, left_out)
+        graph = quantized(self.graph, self.ranges, self.means, left_out, self.light)
         plan = compile_graph(graph.clone(), self.options)
         here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
         found = list(results(here, self.samples.held_back))
@@ -260,12 +265,13 @@ class _Decision:
 
 
 def quantized(
-    graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray], left_out: Collection[str]
-) -> Graph:
+    graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray], left_out: Collection[str],
+    light: Collection[str] = (),
+) -> Graph:  # fmt: skip
     """A copy of a graph with all layers but some in 8 bits; see the pass `Quantize`."""
     copy = graph.clone()
     with noting_positive(copy.positive):
-        Pipeline([Quantize(ranges, means, frozenset(left_out)), DeadCode()]).run(copy)
+        Pipeline([Quantize(ranges, means, frozenset(left_out), frozenset(light)), DeadCode()]).run(copy)
     return copy
 
 

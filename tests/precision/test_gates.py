@@ -13,6 +13,7 @@ import pytest
 import parax
 from commanding import run_here
 from parax import CompileOptions
+from parax.compiler.backend.microkernels.whole import pair_weight
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.text import parse_graph
@@ -86,6 +87,19 @@ def test_int8_that_loses_too_much_blames_layers() -> None:
         decided(classifier(), options(max_accuracy_drop=1e-7))
     assert caught.value.exit_code == 5
     assert all(f'"{name}"' in str(caught.value) for name in ("first", "second", "head"))
+
+
+def test_weights_are_light_where_that_is_faster_and_keeps_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    plain = gates.quantized
+    monkeypatch.setattr(gates, "light_layers", lambda *_: frozenset({"scores"}))
+    monkeypatch.setattr(gates, "quantized", lambda *given: tried.append(set(given[4:][0])) or plain(*given))
+    graph = decided(classifier(), options()).graph
+    (w,) = (v.data for node in graph for v in node.operands if v.name == "scores.weights")
+    assert tried == [{"scores"}] and pair_weight(w) <= 128
+    with pytest.raises(parax.AccuracyMismatch):
+        decided(classifier(), options(max_accuracy_drop=1e-7))
+    assert tried == [{"scores"}, {"scores"}, set()], "whole weights are tried before any layer is blamed"
 
 
 def test_auto_leaves_layers_in_f32_as_the_budget_needs() -> None:

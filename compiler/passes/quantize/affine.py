@@ -57,23 +57,42 @@ def affine_of(found: ValueRange) -> Affine:
 
 
 def quantized_weights(
-    weights: np.ndarray, axis: int, least: np.ndarray | None = None
+    weights: np.ndarray, axis: int, least: np.ndarray | None = None, light: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights as i8 with a scale for each index of `axis`.
 
     Args:
         weights: f32, finite. least: f64[channels], scales that a channel's own must not be below; None: any.
+        light: the weights of two neighbouring inputs, which follow each other along the first axis but `axis`, sum to
+            128 at most where they have one sign.
 
     Returns:
         i8 of the shape of `weights`, each in −127..127, and f32[channels].
     """
-    others = tuple(i for i in range(weights.ndim) if i != axis)
-    largest = np.abs(weights).max(axis=others, initial=0).astype(np.float64)
+    largest = (_heaviest_pairs if light else _largest)(np.moveaxis(weights, axis, 0))
     scales = np.where(largest > 0, largest, 1.0) / GREATEST_WEIGHT
     scales = np.maximum(scales, LEAST_SCALE if least is None else np.maximum(least, LEAST_SCALE)).astype(np.float32)
     shape = [-1 if i == axis else 1 for i in range(weights.ndim)]
     steps = np.rint(weights / scales.reshape(shape))
     return np.clip(steps, -GREATEST_WEIGHT, GREATEST_WEIGHT).astype(np.int8), scales
+
+
+def _largest(by_channel: np.ndarray) -> np.ndarray:
+    """The greatest magnitude of each channel, f64[channels]."""
+    return np.abs(by_channel.reshape(len(by_channel), -1)).max(axis=1, initial=0).astype(np.float64)
+
+
+def _heaviest_pairs(by_channel: np.ndarray) -> np.ndarray:
+    """The greatest sum of one sign of two neighbouring inputs of each channel; in units of it rounding adds 1 to 127.
+
+    Args:
+        by_channel: [channels, inputs, ...].
+    """
+    even = by_channel[:, 0::2].astype(np.float64)
+    odd = np.zeros_like(even)
+    odd[:, : by_channel.shape[1] // 2] = by_channel[:, 1::2]
+    sums = [_largest(np.maximum(sign * even, 0) + np.maximum(sign * odd, 0)) for sign in (1, -1)]
+    return np.maximum(*sums)
 
 
 def quantized_bias(bias: np.ndarray, scale: np.float32, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

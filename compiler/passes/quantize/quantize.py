@@ -32,11 +32,14 @@ class Quantize(DataflowPass):
             as Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019; not
             of a MatMul, which has no bias, nor where there is no mean.
         left_out: names of the results of products that stay as they are.
+        light: names of the results of products whose weights are kept small enough for instructions that add two
+            products in i16: see `quantized_weights`.
     """
 
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
     means: Mapping[str, np.ndarray] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    light: frozenset[str] = frozenset()
 
     on_bodies = False
 
@@ -52,7 +55,7 @@ class Quantize(DataflowPass):
         order = {node: i for i, node in enumerate(graph)}
         for layer in readers.layers:
             mean = self.means.get(layer.activations.name)
-            quantize_layer(layer, affine[layer.activations], mean, rw.before(layer.node))
+            quantize_layer(layer, affine[layer.activations], mean, rw.before(layer.node), layer.name in self.light)
         for value, places in reads.items():
             first = min((node for node, _ in places), key=order.__getitem__)
             rounded = rounded_value(value, affine[value], rw.before(first, ""))
@@ -70,15 +73,17 @@ def rounded_value(value: Value, to: Affine, g: GraphBuilder) -> Value:
     return rounded
 
 
-def quantize_layer(layer: Layer, of_activations: Affine, mean: np.ndarray | None, g: GraphBuilder) -> None:
+def quantize_layer(layer: Layer, of_activations: Affine, mean: np.ndarray | None, g: GraphBuilder,
+                   light: bool = False) -> None:  # fmt: skip
     """Let a product read its weights from i8, and its bias from i32 where it is one number a result.
 
     Args:
         mean: f64[channels] of the activations; None: the bias stays as it is.
+        light: of the weights: see `quantized_weights`.
     """
     bias, name = layer.bias, layer.name
     least = None if bias is None else least_scales(bias, of_activations.scale)
-    steps, scales = quantized_weights(layer.weights, layer.channels, least)
+    steps, scales = quantized_weights(layer.weights, layer.channels, least, light)
     w = g.const(steps, name=f"{name}.weights")
     read = g.add(DequantizeLinear(axis=layer.channels), [w, g.const(scales, name=f"{name}.weights.scale")],
                  names=[f"{name}.weights.rounded"])  # fmt: skip

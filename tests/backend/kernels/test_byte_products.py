@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.harness import op
 from backend.kernels import naive
 from backend.kernels.test_widening import BLOCKS, CONVOLUTIONS, LAST, found, graph_of, modulo, whole
-from parax.compiler.backend.byte_products import multiplies_bytes
+from parax.compiler.backend.byte_products import multiplies_bytes, prefers_light
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.microkernels.whole import pair_weight, quads_of_columns
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
@@ -165,3 +168,17 @@ def test_which_convolutions_multiply_bytes(target: str, light: bool, kernel: int
     node = graph_of("WideningConv", np.zeros((1, 32, 9, 9), np.int16), [w], layout=LAST).first
     assert multiplies_bytes([resolve_target(target)])(node) == takes
     assert multiplies_bytes([resolve_target(target), resolve_target("aarch64")])(node) is False
+
+
+@pytest.mark.parametrize(("targets", "shape", "kernel", "prefers"), [
+    (["x86-64-v3"], (64, 32), 1, True), (["x86-64-v3"], (64, 32), 3, False), (["x86-64-v3"], (64, 6), 1, False),
+    (["x86-64-v4+avx512vnni"], (64, 32), 1, False), (["x86-64-v3", "aarch64"], (64, 32), 1, False),
+])  # fmt: skip
+def test_where_light_weights_are_worth_their_rounding(targets: list[str], shape: tuple[int, int], kernel: int,
+                                                      prefers: bool) -> None:  # fmt: skip
+    """Not where Winograd's algorithm serves, channels are no quads, or a quad is one instruction."""
+    graph = Graph("float")
+    x = graph.add_input("x", TensorType(F32, (1, shape[1], 9, 9)))
+    w = graph.add_constant(np.ones((*shape, kernel, kernel), np.float32))
+    node = graph.add_node(op("Conv"), [x, w])
+    assert prefers_light([resolve_target(name) for name in targets])(node) == prefers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parax.compiler.backend.microkernels.whole import pair_weight
 from parax.compiler.passes.quantize.affine import (
     GREATEST_BIAS,
     LEVELS,
@@ -36,6 +37,19 @@ def test_weights_by_channel(axis: int) -> None:
     assert steps.dtype == np.int8 and scales.dtype == np.float32 and scales.shape == (w.shape[axis],)
     assert (np.abs(steps).max(axis=tuple(i for i in range(3) if i != axis)) == 127).all()
     assert (np.abs(steps * scales.reshape(shape).astype(np.float64) - w) <= 0.5001 * scales.reshape(shape)).all()
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((9, 7), 1), ((9, 8), 0), ((5, 7, 3, 3), 0), ((1, 4), 1)], ids=str)
+def test_light_weights_of_neighbours_fit_sixteen_bits_with_any_byte(shape: tuple[int, ...], axis: int) -> None:
+    """The sum of 255 times both, of one sign; no more is given up for it than that needs."""
+    w = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    w.reshape(-1)[:: 3] = np.abs(w).max()
+    steps, scales = quantized_weights(w, axis, light=True)
+    columns = np.moveaxis(steps, axis, -1)  # inputs first
+    assert 126 <= pair_weight(columns.reshape(len(columns), -1)) <= 128
+    wide = scales.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
+    assert (np.abs(steps * wide.astype(np.float64) - w) <= 0.5001 * wide).all()
+    assert (scales >= quantized_weights(w, axis)[1]).all() and (scales <= 2.0001 * quantized_weights(w, axis)[1]).all()
 
 
 def test_a_channel_of_zeros_and_one_too_small_for_a_scale() -> None:
