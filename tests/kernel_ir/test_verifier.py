@@ -97,7 +97,7 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
     "select pointers": (lambda k: k.op("select", (k["m"], k["p"], k["p"]), k["p"].type), "expected 1 or 1 lanes"),
     "cast in range": (lambda k: k.op("cast", (k["x"],), k["i"].type, in_range=True), "expected floats to i32"),
     "cast of lanes": (lambda k: k.op("cast", (k["x"],), KType(I32, 4)), "expected 8xi32; found 4xi32"),
-    "bitcast": (lambda k: k.bitcast(k["x"], F64), "expected lanes of 32 bits; found 8xf64"),
+    "bitcast": (lambda k: k.op("bitcast", (k["x"],), KType(F64, 8)), "expected 256 bits; found 8xf64"),
     "ramp of bool": (lambda k: k.ramp(8, BOOL), "expected integers, f32 or f64; found 8xbool"),
     "or of floats": (lambda k: k.reduce("or", k["x"]), "attribute op; expected add mul min max of floats; found or"),
     "sum of a mask": (lambda k: k.reduce("add", k["m"]), "expected and or xor min max of bool; found add"),
