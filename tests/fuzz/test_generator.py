@@ -21,6 +21,7 @@ LEFT_OUT = {
     ("ai.onnx.preview.training", "Adagrad"): "its state must not be negative; catalogue/cases_training.py",
     ("ai.onnx.preview.training", "Adam"): "its state must not be negative; catalogue/cases_training.py",
     ("ai.onnx.preview.training", "Momentum"): "its inputs are of one shape each; catalogue/cases_training.py",
+    ("com.microsoft", "MatMulNBits"): "ONNX has no definition of it; catalogue/cases_block_products.py",
     ("", "NegativeLogLikelihoodLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
     ("", "SoftmaxCrossEntropyLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
     ("", "Dropout"): "its mask is its own where it drops; catalogue/cases_normalization.py, tests/train/test_modes.py",

@@ -1,0 +1,175 @@
+"""Products by constants of 4 or 8 bits with a scale a block: of few rows unpacked in registers, of many panel by panel.
+
+    for (outer, column group, row block) in work items:
+        few rows:   scale the rows of A; for panel in column group: few_function
+        many rows:  for panel in column group: write the panel out in f32; tiles below one another   # as in `gemm`
+
+How many rows there are may be known when the kernel runs only; both ways read the same panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ....ir.graph import Node
+from ....ir.ops.block_products import BlockedMatMul
+from ....ir.types import U32, TensorType, prod
+from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
+from ....kernel_ir.loops import KFunc, PtrType
+from ...fusion import Fusion
+from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers, unsupported
+from ..tail import Tail, tail_of
+from .block_panels import Blocks, blocks_of, packed_blocks
+from .block_tiles import FewShape, few_function, few_params, scaled_rows, written_out
+from .blocking import PanelKind, Product, plan_product, static
+from .direct import MatMulEmitter, row_pitch
+from .gemm import Operands, ProductEmitter, RowRange
+from .shapes import Matrices, Rows, plan_rows
+
+FEW_ROWS = 8  # of a block, up to which a panel is unpacked again for every few of them
+MOST_TOGETHER = 4  # rows by a panel
+WHOLE_ROWS = 384  # of a block, about, where there are so many: each of them writes its panels out
+
+
+@lowers(BlockedMatMul)
+def lower_blocked(ctx: LowerContext, node: Node) -> KernelCall:
+    """The kernel call of a (fused) product by blocked weights."""
+    fusion = Fusion.of(node)
+    if any(v.data is None for v in fusion.root_inputs[1:] if v is not None):
+        raise unsupported(fusion.root, "blocked weights that are computed")
+    m, y = _matrices(fusion), fusion.result.tensor
+    rows, columns, blocks = plan_rows(y, m), static(y.dims[-1]), blocks_of(fusion)
+    outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
+    is_few = isinstance(n_rows, int) and n_rows <= FEW_ROWS
+    p = plan_product(ctx, outer, n_rows, columns, 1, m.depth, whole_rows=0 if is_few else WHOLE_ROWS)
+    tail, pack_a, padded = tail_of(fusion, ctx.symbols), m.a_k != 1, blocks.n * blocks.size
+    width = max(kind.vectors for kind in p.kinds) * ctx.lanes
+    operands: list[tuple[str, PtrType, Operand]] = [
+        ("a", F32PTR, m.a),
+        ("bias", F32PTR, ctx.weights.add(np.zeros(width, np.float32))),
+        ("table", I64PTR, Scratch(8 * p.table_entries)),
+        ("partial", F32PTR, Scratch(p.partial_nbytes)),
+        ("apack", F32PTR, Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
+        ("scaled", F32PTR, Scratch(4 * padded * (0 if _are_many(p) else FEW_ROWS) + 64)),
+        ("bpack", F32PTR, Scratch(64 if is_few else 4 * padded * width)),
+        ("b", PtrType(U32), packed_blocks(ctx, fusion, blocks, p.kinds, ctx.lanes)),
+    ]
+
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        places = _Places(k, ctx, m, rows, y, p, pack_a, blocks)
+        _Emitter(k, ctx, p, tail, places.operands(columns), blocks).emit()
+        return k.func
+
+    func = ctx.function("blocked", node, build, blocks)
+    nbytes = sum((v.tensor.nbytes for v in {*node.operands, *node.outputs}), start=0)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work, node.name,
+                      2 * prod(y.dims) * m.depth, nbytes)  # fmt: skip
+
+
+def _matrices(fusion: Fusion) -> Matrices:
+    a, b, rank = fusion.root_inputs[0], fusion.root_inputs[1], fusion.result.tensor.rank
+    assert a is not None and b is not None
+    strides = a.tensor.strides
+    return Matrices(a, b, None, a.tensor.dims[-1], (*strides[:-1], 0), (*[0] * (rank - 1), 1), strides[-1], 1,
+                    rank - 2 if rank > 1 else None, rank - 1)  # fmt: skip
+
+
+def _are_many(p: Product) -> bool:
+    """Whether it is known that there are many rows."""
+    return isinstance(p.rows, int) and p.rows > FEW_ROWS
+
+
+class _Places(MatMulEmitter):
+    """Where the operands are: a panel is written out in f32 before the tiles read it."""
+
+    def __init__(self, k: Builder, ctx: LowerContext, m: Matrices, rows: Rows, y: TensorType, p: Product, pack_a: bool,
+                 blocks: Blocks) -> None:  # fmt: skip
+        super().__init__(k, ctx, m, rows, y, p, pack_a, False, False)
+        self.blocks = blocks
+
+    def panel(
+        self, outer: KValue, kind: PanelKind, panel: KValue, column: KValue, place: KValue | None = None
+    ) -> KValue:
+        k = self.k
+        write = written_out(self.ctx, self.blocks, kind.vectors, self.p.lanes)
+        k.call(write, [panel_at(k, self.blocks, column), k["bpack"]])
+        return k["bpack"]
+
+
+def panel_at(k: Builder, blocks: Blocks, column: KValue) -> KValue:
+    """The packed panel that begins at a column."""
+    return k.gep(k["b"], column * (blocks.n * blocks.words))
+
+
+class _Emitter(ProductEmitter):
+    """The loops of one product, with those of few rows."""
+
+    def __init__(self, k: Builder, ctx: LowerContext, p: Product, tail: Tail, operands: Operands,
+                 blocks: Blocks) -> None:  # fmt: skip
+        super().__init__(k, ctx, p, tail, operands)
+        self.blocks = blocks
+
+    def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
+        super().begin_block(outer, row0, count)
+        self.by_count(count, lambda: self.scale(count), lambda: None)
+
+    def panels(self, outer: KValue, row0: KValue, count: KValue, first: KValue, last: KValue) -> None:
+        many = super().panels
+        rows = RowRange(outer, row0, count)
+        self.by_count(count, lambda: self.few(rows, first, last), lambda: many(outer, row0, count, first, last))
+
+    def by_count(self, count: KValue, few: Callable[[], None], many: Callable[[], None]) -> None:
+        """One of both, by the number of rows."""
+        if isinstance(self.p.rows, int):
+            many() if _are_many(self.p) else few()
+        else:
+            self.k.if_(count <= FEW_ROWS, few, many)
+
+    def scale(self, count: KValue) -> None:
+        """The rows of A as functions of few rows read them."""
+        k, blocks = self.k, self.blocks
+        copy = scaled_rows(self.ctx, blocks, static(self.p.kc), self.p.lanes)
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            source = k.gep(self.o.a, k.load(self.o.table, i))
+            k.call(copy, [source, k.gep(k["scaled"], i * (blocks.n * blocks.size))])
+
+        k.for_(0, count, 1, [], row)
+
+    def few(self, rows: RowRange, first: KValue, last: KValue) -> None:
+        """The panels [first, last) by a few rows at a time."""
+        k = self.k
+        for kind in self.p.kinds:
+            low = k.index(kind.first)
+
+            def one(panel: KValue, _: list[KValue], kind: PanelKind = kind, low: KValue = low) -> None:
+                self.few_by_panel(rows, kind, k.index(kind.column) + (panel - low) * (kind.vectors * self.p.lanes))
+
+            k.for_(k.max(first, low), k.min(last, k.index(kind.first + kind.count)), 1, [], one)
+
+    def few_by_panel(self, rows: RowRange, kind: PanelKind, column: KValue) -> None:
+        k, p, o, blocks = self.k, self.p, self.o, self.blocks
+        together = min(MOST_TOGETHER, self.ctx.target.n_registers // 2 // kind.vectors)
+        known = p.rows if isinstance(p.rows, int) else None
+        for height, low, tiles in self.heights(rows.count, known, together):
+            shape = FewShape(height, kind.vectors, p.lanes, kind.masked, self.ctx.target.has_fma, blocks)
+            func = few_function(self.ctx, shape, self.tail)
+
+            def tile(t: KValue, _: list[KValue], height: int = height, low: KValue = low, func: KFunc = func,
+                     shape: FewShape = shape) -> None:  # fmt: skip
+                row = low + t * height
+                given = {
+                    "a": k.gep(k["scaled"], row * (blocks.n * blocks.size)),
+                    "b": panel_at(k, blocks, column),
+                    "row": o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step),
+                    "row_step": k.index(o.row_step),
+                    "column": column,
+                    "pitch": k.index(o.pitch),
+                    "n_columns": k.index(p.columns) - column,
+                }
+                k.call(func, [given[n] if n in given else k[n] for n, _ in few_params(shape, self.tail)])
+
+            k.for_(0, tiles, 1, [], tile)
