@@ -18,7 +18,9 @@ HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 FULL = "fp32"
 HALF, BYTES, AUTO = "bf16", "int8", "auto"
-PRECISIONS = (FULL, HALF, BYTES, AUTO)
+WEIGHTS_ONLY = {"int8-weights": 8, "int4-weights": 4}  # bits of a weight
+PRECISIONS = (FULL, HALF, BYTES, *WEIGHTS_ONLY, AUTO)
+WEIGHT_BLOCKS = (16, 32, 64, 128, 256)
 RANGES = ("minmax", "percentile", "entropy", "best")
 MATMUL_INPUTS = ("f32", "bf16")
 FP_LEVELS = ("strict", "default", "fast")
@@ -99,7 +101,7 @@ class CompileOptions:
         default="fp32",
         metadata=_doc("number format of products with constant weights: fp32; bf16: all of them, with calibration data "
                       "if that does not lose too much; int8: all of them in 8 bits, or an error where that loses too "
-                      "much; auto: what keeps the accuracy, if the plan is faster for it"),
+                      "much; int8-weights, int4-weights: the weights alone, of MatMul and Gemm; auto: what keeps the accuracy, if the plan is faster for it"),
     )  # fmt: skip
     calibration: Path | Mapping[str, Any] | None = field(
         default=None,
@@ -119,6 +121,9 @@ class CompileOptions:
         metadata=_doc("how activations' ranges follow from the data: minmax, percentile (of 99.99 % of the numbers), "
                       "entropy (what rounding tells least wrong), best (the one of them that loses least)"),
     )  # fmt: skip
+    weight_block: int = field(
+        default=32, metadata=_doc("weights that share a scale where weights alone are rounded: 16, 32, 64, 128 or 256")
+    )
     matmul_input: str = field(
         default="f32",
         metadata=_hidden("what both operands of products by constant f32 matrices are rounded to, where the target has "
@@ -210,6 +215,9 @@ def _check_precision(options: CompileOptions) -> None:
     if not isinstance(drop, (int, float)) or not 0 <= drop < float("inf"):
         raise UsageError("not a share", where="max_accuracy_drop", expected="0 or more; 0.005 is half a per cent",
                          found=repr(drop)[:200])  # fmt: skip
+    if options.weight_block not in WEIGHT_BLOCKS:
+        raise UsageError("no such choice", where="weight_block", expected=" or ".join(map(str, WEIGHT_BLOCKS)),
+                         found=options.weight_block)  # fmt: skip
     if not isinstance(options.metric, str):
         raise UsageError("no text", where="metric", found=repr(options.metric)[:200])
     if not isinstance(options.calibration, (Path, Mapping, type(None))):
@@ -221,7 +229,7 @@ def _check_precision(options: CompileOptions) -> None:
     if options.precision == HALF and options.strict_fp:
         raise UsageError("rounds the model's own products", where="precision and strict_fp",
                          expected=f"precision {FULL}, or not strict", found=HALF)  # fmt: skip
-    if options.precision not in (FULL, HALF) and options.calibration is None:
+    if options.precision not in (FULL, HALF, *WEIGHTS_ONLY) and options.calibration is None:
         raise UsageError("this precision needs calibration data", where="calibration", found="none",
                          expected="data as the model sees it in use", hint="give --calibrate DATA.npz")  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import env
 from ...errors import UsageError
-from ..options import FP_LEVELS, HINTS, MODES, PRECISIONS, RANGES, CompileOptions, documentation
+from ..options import FP_LEVELS, HINTS, MODES, PRECISIONS, RANGES, WEIGHT_BLOCKS, CompileOptions, documentation
 
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -223,6 +223,8 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
                        help=f"{doc['metric']} (default {default.metric})")  # fmt: skip
     group.add_argument("--ranges", choices=RANGES, default=default.ranges,
                        help=f"{doc['ranges'].replace('%', '%%')} (default {default.ranges})")  # fmt: skip
+    group.add_argument("--weight-block", type=int, choices=WEIGHT_BLOCKS, default=default.weight_block, metavar="N",
+                       help=f"{doc['weight_block']} (default {default.weight_block})")  # fmt: skip
 
 
 def _add_work(group: argparse._ArgumentGroup) -> None:
@@ -249,7 +251,8 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), overridable=tuple(args.override),
         hint=args.hint, mode=args.mode, precision=args.precision, calibration=args.calibrate,
-        max_accuracy_drop=args.max_accuracy_drop, metric=args.metric, ranges=args.ranges, strict_fp=args.fp == "strict",
+        max_accuracy_drop=args.max_accuracy_drop, metric=args.metric, ranges=args.ranges,
+        weight_block=args.weight_block, strict_fp=args.fp == "strict",
         fast_fp=args.fp == "fast", cache=not args.no_cache, profile=args.profile,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip

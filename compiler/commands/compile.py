@@ -72,7 +72,7 @@ def made(args: argparse.Namespace, options: CompileOptions, progress: Progress) 
         return plan, None if args.emit == "plan" else emitted(plan, args.emit, options)
     if options.precision in (FULL, HALF):
         why = "the model as it is" if options.precision == FULL else "ONNX has no products of bf16 summed in f32"
-        raise UsageError(why, where="--emit onnx", expected="--precision int8 or auto", found=options.precision)
+        raise UsageError(why, where="--emit onnx", expected="another --precision", found=options.precision)
     from ..frontend.exporter import to_onnx
     from ..frontend.parse import settled
     from ..precision.gates import decided

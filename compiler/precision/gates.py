@@ -20,12 +20,13 @@ from ..ir.graph import Graph
 from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
 from ..optimisation import light_layers, prepared
-from ..options import AUTO, BYTES, FULL, HALF, CompileOptions
+from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
 from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from ..passes.quantize.quantize import Quantize
+from .decision import Decided
 from .halves import Halved, halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
@@ -35,37 +36,27 @@ from .samples import Samples, count, read_samples
 from .search import LayerDrop, Search
 from .speed import Gain, measured_gain
 from .trials import NATIVE, results, trial_plan
+from .weights_only import decided_weights
 
 Progress = Callable[[str, float], None]
 SLOWER = "8 bits are not faster here"
 
 
-@dataclass(frozen=True)
-class Decided:
-    """A plan at the precision that was decided.
-
-    Attributes:
-        graph: what the plan was made of, in operators of ONNX's own. record: what was decided, and why.
-    """
-
-    plan: Plan
-    graph: Graph
-    record: PrecisionRecord
-
-
 def decided(
     model: Source, options: CompileOptions, progress: Progress | None = None, *, writes_onnx: bool = False
 ) -> Decided:
-    """Compile a model at the precision of the options, which is below fp32, and whose calibration data is there.
+    """Compile a model at the precision of the options, below fp32, with calibration data but for weights alone.
 
     Args:
         writes_onnx: only precisions that a model in ONNX can have: not bf16 with sums in f32.
 
     Raises:
         UsageError: calibration data, metric or targets that do not fit. InvalidData: activations that tell nothing.
-        AccuracyMismatch: `int8` or `bf16` loses more than the budget; of int8, which layers are to blame.
+        AccuracyMismatch: one that was asked for loses more than the budget; which layers are to blame, but of bf16.
         ParaxError: as parax.compile.
     """
+    if options.precision in WEIGHTS_ONLY:
+        return decided_weights(model, options, progress or quiet)
     return _Decision(model, options, progress or quiet, writes_onnx).made()
 
 

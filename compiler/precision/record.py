@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan
-from ..options import FULL, HALF
+from ..options import FULL, HALF, WEIGHTS_ONLY
 
 if TYPE_CHECKING:
     from .search import LayerDrop
@@ -30,6 +30,7 @@ class PrecisionRecord:
         in_f32: layers that stay in f32 to keep the budget, with what each would lose alone.
         gain: the plan's speed by the f32 plan's; None: not measured.
         beside: what else was tried, and what it gave.
+        block_size: of the weights that share a scale, where weights alone are rounded; 0: activations are, too.
     """
 
     asked: str
@@ -47,6 +48,7 @@ class PrecisionRecord:
     in_f32: tuple[LayerDrop, ...] = ()
     gain: Gain | None = None
     beside: tuple[str, ...] = ()
+    block_size: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
@@ -56,8 +58,10 @@ class PrecisionRecord:
 
     def lines(self) -> Iterator[str]:
         """For people, a line each."""
-        kind = "of bf16" if self.taken == HALF else "in 8 bits"
+        kind = "of bf16" if self.taken == HALF else f"in {WEIGHTS_ONLY.get(self.taken, 8)} bits"
         layers = f"{self.n_quantized} of {self.n_layers} layers {kind}"
+        if self.block_size:
+            layers = f"the weights of {layers}, a scale for each {self.block_size}"
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""

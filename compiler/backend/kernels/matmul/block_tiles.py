@@ -23,7 +23,7 @@ from ..tail import Tail
 from .block_panels import MAGIC, Blocks
 
 HALF = 16  # bits of a word in which every number has a place below 2^23's digits
-CHAINS = 8  # of multiply-adds, that wait for nothing but themselves: two a cycle of a latency of four
+CHAINS = 4  # of multiply-adds, that wait for nothing but themselves: unpacking leaves room for one a cycle
 
 
 @dataclass(frozen=True)
