@@ -11,7 +11,8 @@ unless --winograd. Each turn of a case is timed twice:
 
 In a network activations are what the layer before has just written, while weights come from memory once a model is
 larger than the caches; a layer's speed lies between the two columns. Aims (GEMM >= 95 % of peak) are about warm, which
-depends on the code more than on the memory; % roof is warm too.
+depends on the code more than on the memory; % roof is warm too. % copy is cold: the bytes of the operands a second, by
+the bytes that a copy reads and writes.
 """
 
 from __future__ import annotations
@@ -109,6 +110,11 @@ def node_case(
     rng = np.random.default_rng(0)
     node = one_node(lookup(*op.rpartition("::")[::2])(**attributes), shapes, layouts, constants, rng, dtype)
     node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
+    return bound_case(name, target, node, rng, matmul_input)
+
+
+def bound_case(name: str, target: Target, node: Node, rng: np.random.Generator, matmul_input: DType = F32) -> Case:
+    """Compile a graph's only node and bind buffers to it."""
     ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT,
                        matmul_input=matmul_input)  # fmt: skip
     lowering = lowering_of(node.op)
@@ -227,6 +233,27 @@ def matrix_peak_case(target: Target, steps: int = 20_000) -> Case:
         function(x.ctypes.data, dims.ctypes.data, dims.ctypes.data, 0, steps)
 
     return Case("matrix registers alone", run, steps * 4 * 16 * 16 * 32 * 2.0, 0)
+
+
+def blocked_case(target: Target, m: int, k: int, n: int, bits: int, size: int = 32) -> Case:
+    """A product by weights of so many bits that share a scale in blocks."""
+    rng, graph = np.random.default_rng(0), Graph("bench")
+    x = graph.add_input("x", TensorType(F32, (m, k)))
+    q = graph.add_constant(rng.integers(0, 256, (n, k // size, size * bits // 8)).astype(np.uint8))
+    scales = graph.add_constant(rng.uniform(0.01, 0.1, (n, k // size)).astype(np.float32))
+    node = graph.add_node(lookup("parax", "BlockedMatMul")(bits=bits, block_size=size), [x, q, scales])
+    graph.set_outputs(node.outputs)
+    return bound_case(f"gemm int{bits} {m}x{k}x{n}", target, node, rng)
+
+
+def gemm_int4_cases(target: Target) -> list[Case]:
+    """Products of a language model's step and of its prompt by weights of 4 bits, and a step's of 8 bits and of f32."""
+    shapes = [(1, 4096, 4096), (1, 4096, 11008), (1, 11008, 4096), (4, 4096, 4096), (128, 4096, 4096)]
+    return [
+        *(blocked_case(target, *shape, 4) for shape in shapes),
+        blocked_case(target, 1, 4096, 4096, 8),
+        node_case("gemm 1x4096x4096 f32", target, "MatMul", [(1, 4096), (4096, 4096)], {}, (1,)),
+    ]
 
 
 def conv_case(
@@ -396,6 +423,7 @@ def pool_cases(target: Target) -> list[Case]:
 GROUPS = {
     "gemm": gemm_cases,
     "gemm-bf16": gemm_bf16_cases,
+    "gemm-int4": gemm_int4_cases,
     "matrices": matrix_cases,
     "conv": conv_cases,
     "first": first_cases,
@@ -425,11 +453,12 @@ def main() -> None:
     peak = limits[0].flops / times["fma peak"].warm
     bandwidth = limits[1].nbytes / times["copy"].warm
     print(f"{target.name}: peak {peak / 1e9:.1f} GFLOP/s, copy {bandwidth / 1e9:.1f} GB/s, median of {args.repeats}")
-    print(f"{'case':32} {'µs':>9} {'GFLOP/s':>8} {'% warm':>7} {'% cold':>7} {'% roof':>7} {'compile ms':>10}")
+    print(f"{'case':32} {'µs':>9} {'GFLOP/s':>8} {'% warm':>7} {'% cold':>7} {'% roof':>7} {'% copy':>7} "
+          f"{'compile ms':>10}")
     for c in cases[2:]:
         t = times[c.name]
         roof = max(c.flops / peak, c.nbytes / bandwidth)
-        parts = (c.flops / peak / t.warm, c.flops / peak / t.cold, roof / t.warm)
+        parts = (c.flops / peak / t.warm, c.flops / peak / t.cold, roof / t.warm, c.nbytes / bandwidth / t.cold)
         shares = " ".join(f"{100 * part:7.1f}" for part in parts)
         print(f"{c.name:32} {t.warm * 1e6:9.1f} {c.flops / t.warm / 1e9:8.1f} {shares} {c.compile_seconds * 1e3:10.0f}")
 
