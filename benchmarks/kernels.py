@@ -18,170 +18,26 @@ the bytes that a copy reads and writes.
 from __future__ import annotations
 
 import ctypes
-import time
 
 import numpy as np
 
-from parax.compiler.backend import lower as _register_kernels  # noqa: F401
-from parax.compiler.backend.emit_llvm import ModuleEmitter
 from parax.compiler.backend.host import host_features, resolve_target
-from parax.compiler.backend.jit import Loaded, compile_object
-from parax.compiler.backend.lower import physical_array
-from parax.compiler.backend.lowering import (
-    BarrierSlot,
-    LowerContext,
-    Scratch,
-    SharedScratch,
-    Weight,
-    WeightStore,
-    lowering_of,
-)
 from parax.compiler.backend.microkernels.table import features_of, tiles
 from parax.compiler.ir.fp import Fp
-from parax.compiler.ir.graph import Graph, Node
+from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.ops.base import Operator
 from parax.compiler.ir.types import BF16, DType, TensorType
 from parax.compiler.kernel_ir import matrices
 from parax.compiler.kernel_ir.builder import F32, F32PTR, KValue, kernel
-from parax.compiler.kernel_ir.loops import KFunc
 from parax.compiler.kernel_ir.matrix_registers import Shape
 from parax.compiler.targets.target import Target, extended
 
+from . import kernel_cases
 from .command import command_line, finish
+from .kernel_cases import bound_case, compile_kernels, copy_case, node_case, peak_case
 from .warm_cold import Case, aligned, measure
 
 LAST = (0, 2, 3, 1)
-WINOGRAD = False  # --winograd
-
-
-def compile_kernels(funcs: list[KFunc], target: Target) -> Loaded:
-    """Object code of the functions, exported under their own names."""
-    emitter = ModuleEmitter(target)
-    names = list({f.name: f for f in funcs})
-    for f in {f.name: f for f in funcs}.values():
-        emitter.export(f, f"bench_{f.name}")
-    return Loaded(compile_object(emitter.text(), target), [f"bench_{n}" for n in names])
-
-
-def random_like(t: TensorType, rng: np.random.Generator) -> np.ndarray:
-    """Values of a normal distribution in a buffer of the type's size."""
-    out = aligned(int(t.nbytes))
-    kind = t.dtype.numpy
-    assert kind is not None
-    out.view(kind)[:] = rng.standard_normal(int(t.numel)).astype(kind)
-    return out
-
-
-def one_node(
-    op: Operator,
-    shapes: list[tuple[int, ...]],
-    layouts: dict[int, tuple[int, ...]],
-    constants: tuple[int, ...],
-    rng: np.random.Generator,
-    dtype: DType = F32,
-) -> Node:
-    """A graph of one operator; operands are constants or inputs of a type, of some layouts."""
-    graph = Graph("bench")
-    values = []
-    for i, shape in enumerate(shapes):
-        if i in constants:
-            values.append(graph.add_constant(rng.standard_normal(shape).astype(dtype.numpy)))
-        else:
-            values.append(graph.add_input(f"x{i}", TensorType(dtype, shape, layouts.get(i))))
-    node = graph.add_node(op, values)
-    graph.set_outputs(node.outputs)
-    return node
-
-
-def node_case(
-    name: str,
-    target: Target,
-    op: str,
-    shapes: list[tuple[int, ...]],
-    layouts: dict[int, tuple[int, ...]],
-    constants: tuple[int, ...],
-    out_layout: tuple[int, ...] | None = None,
-    matmul_input: DType = F32,
-    dtype: DType = F32,
-    **attributes: object,
-) -> Case:
-    """Compile one operator (domain::name outside of ONNX's own) and bind buffers to it."""
-    rng = np.random.default_rng(0)
-    node = one_node(lookup(*op.rpartition("::")[::2])(**attributes), shapes, layouts, constants, rng, dtype)
-    node.outputs[0].type = node.outputs[0].tensor.with_layout(out_layout)
-    return bound_case(name, target, node, rng, matmul_input)
-
-
-def bound_case(name: str, target: Target, node: Node, rng: np.random.Generator, matmul_input: DType = F32) -> Case:
-    """Compile a graph's only node and bind buffers to it."""
-    ctx = LowerContext(target, (), WeightStore(), fp=Fp.DEFAULT if WINOGRAD else Fp.STRICT,
-                       matmul_input=matmul_input)  # fmt: skip
-    lowering = lowering_of(node.op)
-    assert lowering is not None
-    start = time.thread_time()
-    result = lowering(ctx, node)
-    calls = result if isinstance(result, list) else [result]
-    code = compile_kernels([c.func for c in calls], target)
-    seconds = time.thread_time() - start
-    weights = aligned(ctx.weights.nbytes)
-    weights[:] = np.frombuffer(ctx.weights.to_bytes(), np.uint8)
-    dims, sync = np.zeros(8, np.int64), np.zeros(128, np.uint8)
-    buffers: dict[object, np.ndarray] = {}
-
-    def memory(o: object) -> np.ndarray:
-        if isinstance(o, Weight):
-            return weights[o.offset :]
-        if isinstance(o, (Scratch, SharedScratch)):
-            return aligned(int(o.nbytes))
-        if isinstance(o, BarrierSlot):
-            return aligned(64)
-        if o not in buffers:
-            buffers[o] = random_like(o.type, rng)
-            if o.data is not None:
-                buffers[o][:] = physical_array(o).reshape(-1).view(np.uint8)
-        return buffers[o]
-
-    bound = []
-    for call in calls:
-        held = [memory(o) for o in call.operands]
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(held) + 2), ctypes.c_int64, ctypes.c_int64)
-        args = [m.ctypes.data for m in (*held, dims, sync)] + [0, int(call.work)]
-        bound.append((kind(code.address(f"bench_{call.func.name}")), args, (held, code)))
-
-    def run() -> None:
-        for function, args, _ in bound:
-            function(*args)
-
-    return Case(name, run, float(sum(c.flops for c in calls)), float(sum(c.nbytes for c in calls)), seconds)
-
-
-def peak_case(target: Target, steps: int = 200_000) -> Case:
-    """Multiply-adds on registers alone: 12 independent chains."""
-    k = kernel("peak", [("x", F32PTR), ("y", F32PTR)])
-    lanes = target.f32_lanes
-    a = k.load(k["x"], 0, lanes)
-    acc = [k.load(k["x"], lanes * (i % 4), lanes) for i in range(12)]
-    acc = k.for_(0, k["end"], 1, acc, lambda i, c: [k.fma(a, v, v) if target.has_fma else a * v + v for v in c])
-    for i, v in enumerate(acc):
-        k.store(k["y"], i * lanes, v)
-    code = compile_kernels([k.func], target)
-    x, y, dims = aligned(4096), aligned(4096), np.zeros(8, np.int64)
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64)(
-        code.address("bench_peak")
-    )
-
-    def run(code: object = code) -> None:
-        function(x.ctypes.data, y.ctypes.data, dims.ctypes.data, dims.ctypes.data, 0, steps)
-
-    return Case("fma peak", run, steps * 12.0 * lanes * 2, 0)
-
-
-def copy_case(nbytes: int = 64 << 20) -> Case:
-    """Memory copy of more than the last cache."""
-    a, b = aligned(nbytes), aligned(nbytes)
-    return Case("copy", lambda: np.copyto(b, a), 0, 2 * nbytes)
-
 
 GEMMS = [(3136, 64, 256), (784, 512, 128), (196, 256, 1024), (49, 2048, 512), (128, 768, 768), (512, 768, 3072),
          (512, 3072, 768), (1024, 1024, 1024), (1, 2048, 1000), (1, 4096, 4096), (35, 650, 2600)]  # fmt: skip
@@ -235,22 +91,23 @@ def matrix_peak_case(target: Target, steps: int = 20_000) -> Case:
     return Case("matrix registers alone", run, steps * 4 * 16 * 16 * 32 * 2.0, 0)
 
 
-def blocked_case(target: Target, m: int, k: int, n: int, bits: int, size: int = 32) -> Case:
-    """A product by weights of so many bits that share a scale in blocks."""
+def blocked_case(target: Target, m: int, k: int, n: int, bits: int, rounds: bool = False, size: int = 32) -> Case:
+    """A product by weights of so many bits that share a scale in blocks; `rounds`: activations have 8 bits."""
     rng, graph = np.random.default_rng(0), Graph("bench")
     x = graph.add_input("x", TensorType(F32, (m, k)))
     q = graph.add_constant(rng.integers(0, 256, (n, k // size, size * bits // 8)).astype(np.uint8))
     scales = graph.add_constant(rng.uniform(0.01, 0.1, (n, k // size)).astype(np.float32))
-    node = graph.add_node(lookup("parax", "BlockedMatMul")(bits=bits, block_size=size), [x, q, scales])
+    op = lookup("parax", "BlockedMatMul")(bits=bits, block_size=size, rounds=int(rounds))
+    node = graph.add_node(op, [x, q, scales])
     graph.set_outputs(node.outputs)
-    return bound_case(f"gemm int{bits} {m}x{k}x{n}", target, node, rng)
+    return bound_case(f"gemm int{bits} {m}x{k}x{n}{' rounded' if rounds else ''}", target, node, rng)
 
 
 def gemm_int4_cases(target: Target) -> list[Case]:
     """Products of a language model's step and of its prompt by weights of 4 bits, and a step's of 8 bits and of f32."""
     shapes = [(1, 4096, 4096), (1, 4096, 11008), (1, 11008, 4096), (4, 4096, 4096), (128, 4096, 4096)]
     return [
-        *(blocked_case(target, *shape, 4) for shape in shapes),
+        *(blocked_case(target, *shape, 4, rounds) for shape in shapes for rounds in (False, True)),
         blocked_case(target, 1, 4096, 4096, 8),
         node_case("gemm 1x4096x4096 f32", target, "MatMul", [(1, 4096), (4096, 4096)], {}, (1,)),
     ]
@@ -444,8 +301,7 @@ def main() -> None:
     args = parser.parse_args()
     if unknown := set(args.groups) - set(GROUPS):
         parser.error(f"no such group: {' '.join(sorted(unknown))}")
-    global WINOGRAD
-    WINOGRAD = args.winograd
+    kernel_cases.FP = Fp.DEFAULT if args.winograd else Fp.STRICT
     target = resolve_target(args.target)
     limits = [peak_case(target), copy_case()]
     cases = limits + [c for g in args.groups or GROUPS for c in GROUPS[g](target)]

@@ -39,7 +39,7 @@ from parax.compiler.targets.target import TARGETS, Target
 from parax.errors import UsageError
 
 from .command import command_line, finish
-from .kernels import node_case, peak_case
+from .kernel_cases import node_case, peak_case
 from .warm_cold import measure
 
 CPUS = ("skylake-avx512", "sapphirerapids", "znver4", "znver3", "alderlake", "neoverse-v2")

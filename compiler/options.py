@@ -101,7 +101,8 @@ class CompileOptions:
         default="fp32",
         metadata=_doc("number format of products with constant weights: fp32; bf16: all of them, with calibration data "
                       "if that does not lose too much; int8: all of them in 8 bits, or an error where that loses too "
-                      "much; int8-weights, int4-weights: the weights alone, of MatMul and Gemm; auto: what keeps the accuracy, if the plan is faster for it"),
+                      "much; int8-weights, int4-weights: the weights alone, of MatMul and Gemm; auto: what keeps the "
+                      "accuracy, if the plan is faster for it"),
     )  # fmt: skip
     calibration: Path | Mapping[str, Any] | None = field(
         default=None,

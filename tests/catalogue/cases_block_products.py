@@ -20,8 +20,9 @@ def _case(
     bias: bool = False,
     dtype: str = "f32",
     columns: bool = True,
+    level: int = 0,
 ) -> Case:
-    """By N columns; `zeros`: packed, or one float each; `columns`: scales have an axis of columns."""
+    """By N columns; `zeros`: packed, or one float each; `columns`: scales have an axis of them; `level`: accuracy."""
     depth = int(a.split(",")[-1].rstrip("]"))
     blocks = -(-depth // size)
     kind = {"f32": np.float32, "f16": np.float16}[dtype]
@@ -35,8 +36,9 @@ def _case(
     if bias:
         operands += [None] * (4 - len(operands)) + [RNG.uniform(-1, 1, n).astype(kind)]
     given: list[Operand] = [a, *(o if o is None or not constant else const(o) for o in operands)]
-    attrs = {"K": depth, "N": n, "bits": bits, "block_size": size}
-    return case("MatMulNBits", given, attrs, domain="com.microsoft", oracle="onnxruntime")
+    attrs = {"K": depth, "N": n, "bits": bits, "block_size": size, "accuracy_level": level}
+    return case("MatMulNBits", given, attrs, domain="com.microsoft", oracle="onnxruntime",
+                atol=0.1 if level == 4 else None)  # fmt: skip
 
 
 CASES = [
@@ -47,6 +49,8 @@ CASES = [
     _case("f32[2,40]", 19, 4, 16, "floats"),
     _case("f32[3,70]", 37, 8, 32),
     _case("f32[1,520]", 40, 8, 256, "packed", bias=True),
+    _case("f32[3,70]", 37, 4, 32, level=4),
+    _case("f32[N=7,100]", 37, 4, 64, "packed", level=4),
     _case("f32[33,70]", 35, 8, 16, "packed"),
     _case("f32[2,40]", 19, 4, 16, "packed", constant=False),
     _case("f32[2,40]", 19, 8, 32, constant=False, bias=True),

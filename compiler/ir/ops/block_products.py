@@ -33,6 +33,7 @@ from .casting import as_float, cast_to
 
 BITS = (4, 8)
 LEAST_BLOCK = 16
+IN_8_BITS = 4  # the accuracy_level that lets activations be rounded to them
 
 
 class Packed(TypeGroup):
@@ -78,7 +79,10 @@ def _check_sizes(op_: PyAny, ctx: InferContext) -> None:
 
 @op(domain="parax")
 class BlockedMatMul(Contraction):
-    """a w of constant q [N, blocks, block_size · bits / 8], scales [N, blocks] and zeros, 2^(bits - 1) if omitted."""
+    """a w of constant q [N, blocks, block_size · bits / 8], scales [N, blocks] and zeros, 2^(bits - 1) if omitted.
+
+    Where it `rounds`, each block of a row of a may be rounded to 8 bits: `kernels/matmul/block_integers` has the error.
+    """
 
     a: In[Float32]
     b: In[Packed]
@@ -86,6 +90,7 @@ class BlockedMatMul(Contraction):
     zeros: Opt[Float32]
     bits: Attr[int] = 4
     block_size: Attr[int] = 32
+    rounds: Attr[int] = 0
     layout_policy = layout_policies.KeepsInner()
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
@@ -111,7 +116,9 @@ class BlockedMatMul(Contraction):
 
 @op(domain="com.microsoft")
 class MatMulNBits(Composite):
-    """a w, in f32: every `accuracy_level` asks for that or less. `g_idx`, blocks of weights in any order, is refused.
+    """a w, in f32 or, of a few rows where `accuracy_level` is 4, with activations rounded to 8 bits.
+
+    `g_idx`, which puts weights in an order of their own, is refused.
 
     Scales and zero points may have one axis, row after row of w's transpose; packed zero points begin a byte a row.
     Where weights are computed, or scaled by what is no number, w is written out in f32.
@@ -172,7 +179,8 @@ class MatMulNBits(Composite):
             q = b if b.tensor.dims == whole else g.const(b.data.reshape(whole))
             zero = None if zeros is None else g.const(self._zero_points(zeros.data))
             y = g.BlockedMatMul(as_float(g, a), q, g.const(scales.data.astype(np.float32).reshape(shape)), zero,
-                                bits=self.bits, block_size=self.block_size)  # fmt: skip
+                                bits=self.bits, block_size=self.block_size,
+                                rounds=int(self.accuracy_level == IN_8_BITS))  # fmt: skip
         else:
             y = g.MatMul(as_float(g, a), self._weights(g, b, scales, zeros))
         y = cast_to(g, y, a.type.dtype)

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from backend.harness import Feeds, Program, host_targets, op, run_node
 from backend.interpreted import interpreted
 from backend.ways import USUAL
+from parax.compiler.backend.fusion import Fusion
+from parax.compiler.backend.kernels.matmul.block_integers import takes_integers
+from parax.compiler.backend.kernels.matmul.block_panels import blocks_of
 from parax.compiler.backend.kernels.matmul.blocked import FEW_ROWS
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops.block_products import unpacked
@@ -53,12 +56,14 @@ def weights(depth: int, n: int, bits: int, size: int, zeros: str = "", seed: int
     return Weights(depth, q, scales, None if zero is None else zero.astype(np.float32), bits, size)
 
 
-def graph_of(w: Weights, a: np.ndarray, rows: str | None = None, layout: tuple[int, ...] | None = None) -> Graph:
+def graph_of(w: Weights, a: np.ndarray, rows: str | None = None, layout: tuple[int, ...] | None = None,
+             rounds: int = 0) -> Graph:  # fmt: skip
     graph = Graph("product")
     shape = (symbol(rows), *a.shape[1:]) if rows else a.shape
     x = graph.add_input("x", TensorType(F32, shape, layout))
     constants = [graph.add_constant(c) for c in (w.q, w.scales, w.zeros) if c is not None]
-    node = graph.add_node(op("BlockedMatMul", domain="parax", bits=w.bits, block_size=w.size), [x, *constants])
+    operator = op("BlockedMatMul", domain="parax", bits=w.bits, block_size=w.size, rounds=rounds)
+    node = graph.add_node(operator, [x, *constants])
     graph.set_outputs(node.outputs)
     return graph
 
@@ -104,6 +109,14 @@ def test_a_kernel_of_open_rows_serves_few_and_many(rows: int) -> None:
     assert run(graph, {"x": x[:0]}, {"N": 0}, host_targets()[0]).shape == (0, 70)
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "is_open"), ((20, 32, False), (100, 256, False), (40, 16, True), (100, 64, True))
+)
+def test_many_rows_take_long_sums_in_blocks(rows: int, size: int, is_open: bool) -> None:
+    a = np.random.default_rng(8).standard_normal((rows, 1499)).astype(np.float32)
+    check(weights(1499, 150, 4, size, "whole"), a, "N" if is_open else None)
+
+
 @pytest.mark.parametrize("rows", (2, 20))
 def test_columns_of_the_operand_that_are_not_contiguous(rows: int) -> None:
     w, a = weights(45, 33, 4, 16), np.random.default_rng(2).standard_normal((rows, 45)).astype(np.float32)
@@ -130,6 +143,66 @@ def test_what_is_no_number_stays_so(rows: int, zeros: str) -> None:
 def test_very_small_and_large_operands(exponent: int) -> None:
     a = np.ldexp(np.random.default_rng(4).uniform(-1, 1, (2, 64)), exponent).astype(np.float32)
     check(weights(64, 40, 4, 32, "whole"), a)
+
+
+def steps(w: Weights, a: np.ndarray) -> np.ndarray:
+    """The step of each block of each row that is rounded to 8 bits, [rows, blocks]."""
+    blocks = w.q.shape[1]
+    padded = np.zeros((len(a), blocks * w.size))
+    padded[:, : w.depth] = np.abs(a)
+    return np.asarray(padded.reshape(len(a), blocks, w.size).max(-1) / 127)
+
+
+def check_rounded(w: Weights, a: np.ndarray, target: Target, rows: str | None = None) -> None:
+    """Within the bound of `block_integers`, and where it is used not without a difference."""
+    program = Program(graph_of(w, a, rows, rounds=1), target, (rows,) if rows else ())
+    symbols = {rows: len(a)} if rows else {}
+    runs = target in host_targets()
+    y = (program.run_all([({"x": a}, symbols)], USUAL)[0] if runs else interpreted(program, {"x": a}, symbols))[0]
+    wanted = a.astype(np.float64) @ w.matrix()
+    moved = np.einsum("mb,nb->mn", steps(w, a) / 2, np.abs(w.scales) * np.abs(w.centred).sum(-1))
+    n = w.q.shape[1] + 8
+    rounding = n * U / (1 - n * U) * ((np.abs(a) + steps(w, a).max()).astype(np.float64) @ np.abs(w.matrix()))
+    assert np.all(np.abs(y - wanted) <= moved * (1 + 2.0**-18) + rounding + 1e-37)
+    used = any("few_integers" in name for _, call in program.calls for name in call.func.callees)
+    assert used == takes_integers(target, blocks_of(Fusion.of(next(iter(program.graph)))))
+    if used and w.depth > len(y):
+        assert np.abs(y - wanted).max() > 0.01 * moved.max()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("zeros", ("", "whole", "any"))
+@pytest.mark.parametrize("bits", (4, 8))
+def test_rounded_activations(target: Target, zeros: str, bits: int) -> None:
+    a = np.random.default_rng(6).standard_normal((5, 45)).astype(np.float32)
+    check_rounded(weights(45, 37, bits, 32, zeros), a, target)
+
+
+@thorough(15)
+@given(st.integers(1, FEW_ROWS), st.integers(1, 300), st.integers(1, 90), st.sampled_from((16, 64, 256)),
+       st.sampled_from(("", "whole")), st.booleans())  # fmt: skip
+def test_rounded_activations_of_any_sizes(rows: int, depth: int, n: int, size: int, zeros: str, is_open: bool) -> None:
+    a = np.random.default_rng(depth).standard_normal((rows, depth)).astype(np.float32)
+    check_rounded(weights(depth, n, 4, size, zeros), a, host_targets()[0], "N" if is_open else None)
+
+
+def test_rounded_blocks_at_their_limits() -> None:
+    w, a = weights(48, 33, 4, 16), np.zeros((3, 48), np.float32)
+    a[0, :16], a[0, 16:32], a[0, 32] = 3e35, 2.0**-101, -1
+    w.q[0] = 0xFF
+    y = run(graph_of(w, a, rounds=1), {"x": a}, {}, host_targets()[0])
+    ones = a.astype(np.float64)
+    ones[0, 16:32] = 0
+    np.testing.assert_allclose(y, ones @ w.matrix(), rtol=1e-5)
+    assert not y[1:].any()
+
+
+@pytest.mark.parametrize("what", (np.nan, np.inf, -np.inf))
+def test_a_rounded_block_with_what_is_no_number(what: float) -> None:
+    w, a = weights(48, 33, 4, 16), np.random.default_rng(7).standard_normal((2, 48)).astype(np.float32)
+    a[1, 20] = what
+    y = run(graph_of(w, a, rounds=1), {"x": a}, {}, host_targets()[0])
+    assert np.isnan(y[1]).all() and np.isfinite(y[0]).all()
 
 
 @pytest.mark.parametrize("rows", (1, 20))

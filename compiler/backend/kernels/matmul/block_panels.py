@@ -30,12 +30,14 @@ class Blocks:
     Attributes:
         bits: of a weight. size: weights of a column that share a scale. n: blocks of a column.
         zeros: "" for 2^(bits - 1) everywhere, "whole" numbers of `MOST_WHOLE` at most, or "any".
+        rounds: whether activations may be rounded to 8 bits.
     """
 
     bits: int
     size: int
     n: int
     zeros: str
+    rounds: bool = False
 
     @property
     def per_word(self) -> int:
@@ -61,7 +63,7 @@ def blocks_of(fusion: Fusion) -> Blocks:
         kind = "whole" if whole else "any"
     b = fusion.root_inputs[1]
     assert b is not None
-    return Blocks(op.bits, op.block_size, static(b.tensor.dims[1]), kind)
+    return Blocks(op.bits, op.block_size, static(b.tensor.dims[1]), kind, bool(op.rounds))
 
 
 def packed_blocks(ctx: LowerContext, fusion: Fusion, blocks: Blocks, kinds: Sequence[PanelKind], lanes: int) -> Weight:

@@ -54,15 +54,29 @@ class Words:
         self.k, self.blocks, self.vectors, self.lanes, self.panel = k, blocks, vectors, lanes, panel
         self.width = vectors * lanes
         self.at = block * (blocks.words * self.width)
+        self.first = 1 + bool(blocks.zeros)
         self.scales = [self._float(0, v) for v in range(vectors)]
-        self.bases = [[self._base(v, i) for i in range(HALF // blocks.bits)] for v in range(vectors)]
 
-    def _word(self, number: KValue | int, v: int) -> KValue:
-        place = self.at + number * self.width + v * self.lanes
-        return self.k.load(self.panel, place, self.lanes, align=4 * self.lanes)
+    def word(self, group: KValue | int, v: int) -> KValue:
+        """The numbers of a group, of one vector of columns."""
+        return self.k.load(self.panel, self.place(group, v), self.lanes, align=4 * self.lanes)
+
+    def place(self, group: KValue | int, v: int) -> KValue:
+        """Where they are in the panel."""
+        return self.at + (group + self.first) * self.width + v * self.lanes
 
     def _float(self, number: int, v: int) -> KValue:
-        return self.k.bitcast(self._word(number, v), F32)
+        return self.k.bitcast(self.word(number - self.first, v), F32)
+
+    def zeros(self, v: int) -> KValue:
+        """The zero points of a vector of columns."""
+        if self.blocks.zeros:
+            return self._float(1, v)
+        return self.k.splat(self.k.const(float(1 << self.blocks.bits - 1), F32), self.lanes)
+
+    def bases(self) -> list[list[KValue]]:
+        """For each vector what is subtracted from the numbers at each place of a half."""
+        return [[self._base(v, i) for i in range(HALF // self.blocks.bits)] for v in range(self.vectors)]
 
     def _base(self, v: int, i: int) -> KValue:
         """2^23 + zero · 2^shift; of zero points that are no whole numbers, zero · 2^shift."""
@@ -73,10 +87,10 @@ class Words:
         with k.rounding():
             return self._float(1, v) * unit + above
 
-    def numbers(self, group: KValue, v: int) -> list[KValue]:
-        """Those of a group of words, of one vector of columns: number i times 2^(bits · (i modulo 16 / bits))."""
+    def numbers(self, group: KValue, v: int, bases: list[KValue]) -> list[KValue]:
+        """Those of a group, of one vector of columns: number i times 2^(bits · (i modulo 16 / bits))."""
         k, bits = self.k, self.blocks.bits
-        word = self._word(group + (1 + bool(self.blocks.zeros)), v)
+        word = self.word(group, v)
         out = []
         for half in (word, word >> HALF):
             for i in range(HALF // bits):
@@ -84,16 +98,17 @@ class Words:
                 with k.rounding():
                     if self.blocks.zeros == "any":
                         whole = whole - float(1 << 23)
-                    out.append(whole - self.bases[v][i])
+                    out.append(whole - bases[i])
         return out
 
 
-def _padded(blocks: Blocks) -> int:
+def padded(blocks: Blocks) -> int:
+    """Weights of a column, with those beyond the last."""
     return blocks.n * blocks.size
 
 
 def few_params(shape: FewShape, tail: Tail) -> list[tuple[str, KType | PtrType]]:
-    """Names and types of the parameters, in order; `a` is as `scaled_rows` makes it."""
+    """Names and types of the parameters, in order; `a` is as `scaled_row` makes it."""
     pointers: list[tuple[str, KType | PtrType]] = [("a", F32PTR), ("b", PtrType(U32)), *tail.params()]
     if tail.needs_dims:
         pointers.append(("dims", PtrType(INDEX.dtype)))
@@ -107,12 +122,13 @@ def few_function(ctx: LowerContext, shape: FewShape, tail: Tail) -> KFunc:
     if key not in ctx.functions:
         name = f"few{shape.rows}x{shape.width}_{len(ctx.functions)}"
         k = Builder(name, few_params(shape, tail), tail.symbols, inline="never")
-        _few(k, shape, tail)
+        finish_few(k, shape, tail, _sums(k, shape))
         ctx.functions[key] = k.func
     return ctx.functions[key]
 
 
-def _few(k: Builder, shape: FewShape, tail: Tail) -> None:
+def _sums(k: Builder, shape: FewShape) -> list[KValue]:
+    """The elements of the result, row by row."""
     rows, vectors, lanes, blocks = range(shape.rows), range(shape.vectors), shape.lanes, shape.blocks
     n = shape.rows * shape.vectors
     chains = max(1, min(CHAINS // n, blocks.per_word))
@@ -123,13 +139,14 @@ def _few(k: Builder, shape: FewShape, tail: Tail) -> None:
 
     def block(number: KValue, sums: list[KValue]) -> list[KValue]:
         words = Words(k, blocks, shape.vectors, lanes, k["b"], number)
+        bases = words.bases()
 
         def group(g: KValue, parts: list[KValue]) -> list[KValue]:
             parts, at = list(parts), number * blocks.size + g * blocks.per_word
-            numbers = [words.numbers(g, v) for v in vectors]
+            numbers = [words.numbers(g, v, bases[v]) for v in vectors]
             for i in range(blocks.per_word):
                 for r in rows:
-                    a = k.splat(k.load(k["a"], at + (r * _padded(blocks) + i)), lanes)
+                    a = k.splat(k.load(k["a"], at + (r * padded(blocks) + i)), lanes)
                     for v in vectors:
                         place = (i % chains) * n + r * shape.vectors + v
                         parts[place] = multiply_add(a, numbers[v][i], parts[place])
@@ -144,22 +161,27 @@ def _few(k: Builder, shape: FewShape, tail: Tail) -> None:
             out.append(multiply_add(words.scales[place % shape.vectors], own[0], total))
         return out
 
-    sums = k.for_(0, blocks.n, 1, [zero] * n, block)
-    for v in vectors:
+    return k.for_(0, blocks.n, 1, [zero] * n, block)
+
+
+def finish_few(k: Builder, shape: FewShape, tail: Tail, sums: list[KValue]) -> None:
+    """Apply the tail to the elements of the result."""
+    lanes = shape.lanes
+    for v in range(shape.vectors):
         mask = k.tail_mask(k["n_columns"] - v * lanes, lanes) if shape.masked else None
-        for r in rows:
+        for r in range(shape.rows):
             row = k["row"] + k["row_step"] * r
             tail.apply(k, row, k["column"] + v * lanes, sums[r * shape.vectors + v], mask)
 
 
-def scaled_rows(ctx: LowerContext, blocks: Blocks, depth: int, lanes: int) -> KFunc:
+def scaled_row(ctx: LowerContext, blocks: Blocks, depth: int, lanes: int) -> KFunc:
     """A function that copies a row of A as `few_function` reads it: element k times 2^-shift, zeros beyond the last."""
     key = ("scaled_row", blocks.bits, blocks.size, depth, lanes)
     if key not in ctx.functions:
         k = Builder(f"scaled_row_{len(ctx.functions)}", [("src", F32PTR), ("dst", F32PTR)], inline="never")
         shift = (k.ramp(lanes, I32) & (HALF // blocks.bits - 1)) * blocks.bits
         factor = k.bitcast((127 - shift) << 23, F32)
-        whole, end = depth // lanes * lanes, _padded(blocks)
+        whole, end = depth // lanes * lanes, padded(blocks)
         k.for_(0, whole, lanes, [], lambda at, _: k.store(k["dst"], at, k.load(k["src"], at, lanes) * factor))
         if whole < end:
             mask = k.tail_mask(k.index(depth - whole), lanes)
@@ -171,24 +193,26 @@ def scaled_rows(ctx: LowerContext, blocks: Blocks, depth: int, lanes: int) -> KF
 
 
 def written_out(ctx: LowerContext, blocks: Blocks, vectors: int, lanes: int) -> KFunc:
-    """A function that writes a panel's weights as f32 [block · size][width]."""
+    """A function that writes `count` blocks of a panel, from one on, as f32 [count · size][width]."""
     key = ("written_out", blocks, vectors, lanes)
     if key not in ctx.functions:
-        k = Builder(f"written_out_{len(ctx.functions)}", [("src", PtrType(U32)), ("dst", F32PTR)], inline="never")
+        params: list[tuple[str, KType | PtrType]] = [("src", PtrType(U32)), ("dst", F32PTR)]
+        k = Builder(f"written_out_{len(ctx.functions)}", [*params, ("from", INDEX), ("count", INDEX)], inline="never")
         width, places = vectors * lanes, HALF // blocks.bits
 
         def block(number: KValue, _: list[KValue]) -> None:
-            words = Words(k, blocks, vectors, lanes, k["src"], number)
+            words = Words(k, blocks, vectors, lanes, k["src"], k["from"] + number)
+            bases = words.bases()
 
             def group(g: KValue, _: list[KValue]) -> None:
                 first = number * blocks.size + g * blocks.per_word
                 for v in range(vectors):
-                    for i, value in enumerate(words.numbers(g, v)):
+                    for i, value in enumerate(words.numbers(g, v, bases[v])):
                         value = value * (1 / (1 << blocks.bits * (i % places))) * words.scales[v]
                         k.store(k["dst"], (first + i) * width + v * lanes, value, align=4 * lanes)
 
             k.for_(0, blocks.size // blocks.per_word, 1, [], group)
 
-        k.for_(0, blocks.n, 1, [], block)
+        k.for_(0, k["count"], 1, [], block)
         ctx.functions[key] = k.func
     return ctx.functions[key]
