@@ -17,7 +17,7 @@ from ....kernel_ir.matrix_registers import MOST_ROWS
 from .weights import ConvShape
 
 # Of a register: products take a cycle a row, and those of fewer wait for B. On an Emerald Rapids with busy neighbours
-# (`python -m benchmarks.kernels matrices`, 2026-11-27, both in turn) layers of 56², 28² and 14² pixels in registers of 14
+# (`python -m benchmarks.kernels matrices`, 2026-11-27, both in turn) layers of 56², 28², 14² pixels in registers of 14
 # rows were 10 to 20 % faster than with every tap copied, and 7² in registers of 7 rows 35 % slower.
 FEWEST_ROWS = 12
 
