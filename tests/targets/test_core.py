@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from parax.compiler.backend.host import tune_of
+from parax.compiler.backend.microkernels.table import TABLE
 from parax.compiler.targets import core
 from parax.compiler.targets.architecture import ARCHITECTURES
 from parax.compiler.targets.core import Core, core_of, shipped_cores
@@ -20,7 +21,7 @@ def test_descriptions_are_of_cpus_that_there_may_be(described: Core) -> None:
         assert set(table) in ({128}, {128, 256}, {128, 256, 512}) and all(1 <= n <= 4 for n in table.values())
         assert list(table.values()) == sorted(table.values(), reverse=True), "wider registers are no faster each"
     for name, table in described.multiply_adds.items():
-        assert name in ("f32", "bf16") and set(table) <= set(described.loads)
+        assert name in {tile.rate or tile.input.name for tile in TABLE} and set(table) <= set(described.loads)
         assert all(0 < n <= 4 for n in table.values())
     assert described.arch in ARCHITECTURES and 2 <= described.latency <= 6
     assert (16 << 10) <= described.l1_nbytes < described.l2_nbytes <= (4 << 20)

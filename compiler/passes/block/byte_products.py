@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
-from ...ir.ops.elementwise import Cast
+from ...ir.ops.elementwise import Cast, Sub
 from ...ir.ops.quantised_products import takes_quads
 from ...ir.ops.shape import Transpose
 from ...ir.ops.widening import WideningConv, WideningMatMul
@@ -87,7 +87,7 @@ def _views(v: Value) -> tuple[list[Node], Value]:
 def _bytes_less_zero(v: Value) -> tuple[Value, int] | None:
     """The bytes and the one known number that is taken from them in i16; None: it is something else."""
     node, zero = v.producer, 0
-    if node is not None and node.op.name == "Sub" and node.output.tensor.dtype == I16:
+    if node is not None and isinstance(node.op, Sub) and node.output.tensor.dtype == I16:
         known = _known(node.operands[1])
         if known is None:
             return None
