@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import UsageError
 from ...runtime.plan import Plan
 from ..ir.graph import Graph
+from ..ir.ops.quantization import QuantizeLinear
 from .record import PrecisionRecord
 
 
@@ -20,3 +22,9 @@ class Decided:
     plan: Plan
     graph: Graph
     record: PrecisionRecord
+
+
+def refuse_quantized(graph: Graph) -> None:
+    """Raises UsageError if activations of the model are rounded already."""
+    if any(isinstance(node.op, QuantizeLinear) for node in graph):
+        raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")

@@ -17,7 +17,6 @@ from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
 from ..frontend.parse import Source
 from ..ir.graph import Graph
-from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
 from ..optimisation import light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
@@ -26,7 +25,7 @@ from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from ..passes.quantize.quantize import Quantize
-from .decision import Decided
+from .decision import Decided, refuse_quantized
 from .halves import Halved, halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
@@ -271,8 +270,7 @@ def _is_faster(gain: Gain | None) -> bool:
 
 
 def _check_quantizable(graph: Graph) -> None:
-    if any(isinstance(node.op, QuantizeLinear) for node in graph):
-        raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")
+    refuse_quantized(graph)
     if not layers_of(graph):
         raise UsageError("nothing to quantise", where="--precision", expected="Conv, Gemm or MatMul of f32 with "
                          "constant weights", found="none", hint="compile it at fp32")  # fmt: skip

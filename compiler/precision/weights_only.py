@@ -24,7 +24,7 @@ from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.layers import Layer
 from ..passes.quantize.quantize_weights import QuantizeWeights, rounded_blocks, weight_layers
-from .decision import Decided
+from .decision import Decided, refuse_quantized
 from .metrics import Metric, metric_named
 from .record import KEY, PrecisionRecord, blamed, percent
 from .samples import Request, count, read_samples
@@ -57,6 +57,7 @@ def decided_weights(model: Source, options: CompileOptions, progress: Progress) 
     plain = replace(options, precision=FULL, calibration=None)
     progress("import", 0.0)
     graph = prepared(model, Compilation(plain, quiet))
+    refuse_quantized(graph)
     layers = weight_layers(graph)
     if not layers:
         raise UsageError("nothing to quantise", where="--precision", expected="MatMul or Gemm of f32 with constant "

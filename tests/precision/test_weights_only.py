@@ -147,6 +147,10 @@ def test_what_loses_too_much_blames_layers() -> None:
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(parax.UsageError, match="nothing to quantise"):
         parax.compile(relu(), options=CompileOptions(precision="int4-weights"))
+    bytes_ = CompileOptions(precision="int8", calibration={"x": vectors(8)}, max_accuracy_drop=1)
+    rounded = decided(perceptron(), bytes_)
+    with pytest.raises(parax.UsageError, match="quantised already"):
+        parax.compile(to_onnx(rounded.graph), options=CompileOptions(precision="int4-weights"))
     with pytest.raises(parax.UsageError, match="weight_block"):
         CompileOptions(precision="int4-weights", weight_block=48)
     onnx.save(perceptron(), tmp_path / "m.onnx")
