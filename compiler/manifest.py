@@ -14,7 +14,7 @@ from .backend.tuning import Choice
 from .ir.graph import Graph, nested_graphs
 from .ir.types import SymDim, TensorType, Type, dim_to_json, symbols_of
 from .manifest_steps import StepWriter, all_blocks, constraints_of
-from .options import CompileOptions
+from .options import HALF, CompileOptions
 from .passes.dataflow.batch_rows import BatchRows
 from .passes.dataflow.index_ranges import Indexing
 from .passes.dataflow.split_steps import Block, NativeStep
@@ -84,7 +84,8 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "schedule": writer.schedule(),
         "errors": {str(i + 1): text for i, text in enumerate(errors)},
         "provenance": {"parax": __version__, "opt_level": options.opt_level, "fp": options.fp,
-                       "products": options.matmul_input, "rounded": _rounded(segments, targets),
+                       "products": HALF if options.precision == HALF else options.matmul_input,
+                       "rounded": _rounded(segments, targets),
                        "kernels": [c.call.label for s in segments[0] for c in s.calls],
                        "choices": [asdict(choice) for choice in choices]},
     }

@@ -215,3 +215,28 @@ def test_bias_residual_and_relu_are_of_f32_and_rounded_once(rows: int) -> None:
     room = bound(sizes, 100.0, 21) + 3 * V * (sizes + np.abs(parts[1]) + np.abs(parts[2]))
     assert y.dtype == HALF
     assert (np.abs(y.astype(np.float64) - exact) <= 2.0**-8 * exact + 1.01 * room).all()
+
+
+@pytest.mark.parametrize("target", [*EXTENDED, TARGETS["x86-64-v3"]], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", ["MatMul", "Conv"])
+def test_a_models_own_products_of_bf16_take_the_instructions_that_a_target_has(name: str, target: Target) -> None:
+    """Sums of f32 are rounded once more, to the result's type; other targets convert to f32."""
+    graph = Graph("own")
+    shapes, layout = (((9, 21), (21, 20)), None) if name == "MatMul" else (((1, 16, 5, 6), (20, 16, 2, 3)), LAST)
+    a, b = half(*shapes[0]), half(*shapes[1], seed=1)
+    given_ = [graph.add_input("x", TensorType(BF16, a.shape, layout)), graph.add_constant(b)]
+    node = graph.add_node(op(name), given_)
+    if layout:
+        node.output.type = node.output.tensor.with_layout(layout)
+    graph.set_outputs(node.outputs)
+    program = Program(graph, target)
+    text = "".join(str(f) for _, call in program.calls for f in (call.func, *call.func.callees.values()))
+    assert ("dot_bf16" in text or "matrix_dot" in text) == (target in EXTENDED)
+    runs = target.supported_by(host_features())
+    (y,) = program.run_all([({"x": a}, {})], USUAL)[0] if runs else interpreted(program, {"x": a}, {})
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    plain = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
+    exact, sizes = (f(left) @ f(right) if name == "MatMul" else naive.conv(f(left), f(right), None, **plain)
+                    for f in (lambda v: v, np.abs))  # fmt: skip
+    assert y.dtype == HALF
+    assert (np.abs(y.astype(np.float64) - exact) <= 2.0**-8 * np.abs(exact) + 1.01 * bound(sizes, 1000.0, 96)).all()
