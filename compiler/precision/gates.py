@@ -6,10 +6,8 @@ the accuracy, or rounds all products, whichever is faster, and leaves f32 where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ...errors import AccuracyMismatch, IncompatiblePlan, InvalidData, UsageError
 from ...runtime.plan import Plan
@@ -17,18 +15,15 @@ from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
 from ..frontend.parse import Source
 from ..ir.graph import Graph
-from ..ir.types import noting_positive
 from ..optimisation import light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
-from ..passes.base import Pipeline
-from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
-from ..passes.quantize.quantize import Quantize
-from .decision import Decided, refuse_quantized
+from .decision import Decided
 from .halves import Halved, halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
+from .quantized import check_quantizable, quantized
 from .ranges import METHODS, Observations
 from .record import KEY, PrecisionRecord, blamed, percent
 from .samples import Samples, count, read_samples
@@ -80,7 +75,7 @@ class _Decision:
         run = Compilation(self.options, quiet)
         progress("import", 0.0)
         self.graph = prepared(model, run)
-        _check_quantizable(self.graph)
+        check_quantizable(self.graph)
         is_script = options.metric.endswith(".py")
         self.samples: Samples = read_samples(options.calibration, self.graph, takes_others=is_script)
         self.metric: Metric = metric_named(options.metric, has_labels=self.samples.has_labels)
@@ -254,26 +249,8 @@ class _Decision:
             expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop), hint=hint)  # fmt: skip
 
 
-def quantized(
-    graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray], left_out: Collection[str],
-    light: Collection[str] = (),
-) -> Graph:  # fmt: skip
-    """A copy of a graph with all layers but some in 8 bits; see the pass `Quantize`."""
-    copy = graph.clone()
-    with noting_positive(copy.positive):
-        Pipeline([Quantize(ranges, means, frozenset(left_out), frozenset(light)), DeadCode()]).run(copy)
-    return copy
-
-
 def _is_faster(gain: Gain | None) -> bool:
     return gain is not None and gain.is_faster
-
-
-def _check_quantizable(graph: Graph) -> None:
-    refuse_quantized(graph)
-    if not layers_of(graph):
-        raise UsageError("nothing to quantise", where="--precision", expected="Conv, Gemm or MatMul of f32 with "
-                         "constant weights", found="none", hint="compile it at fp32")  # fmt: skip
 
 
 __all__ = ["Decided", "decided"]
