@@ -116,3 +116,21 @@ def test_weights_are_a_byte_each(tmp_path: Path) -> None:
     products = 64 * CHANNELS * 9 + 64 * CHANNELS + 40 * CHANNELS
     assert text.count("WideningConv(") == 2 and text.count("WideningMatMul(") == 1
     assert products <= nbytes < 1.3 * products + 4096
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [0, 1, 100, 255])
+def test_zero_points_of_requests_are_met_by_products_of_bytes(dtype: type, zero: int) -> None:
+    """Weights are light, so that bytes are multiplied on all of x86-64."""
+    rng = np.random.default_rng(2)
+    b = rng.integers(-64, 65, (37, 20)).astype(np.int8)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [helper.make_tensor_value_info("a", kind, ["N", 37]), helper.make_tensor_value_info("z", kind, [])]
+    graph = helper.make_graph([helper.make_node("MatMulInteger", ["a", "b", "z"], ["y"])], "dynamic", inputs,
+                              [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+                              [numpy_helper.from_array(b, "b")])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    a, z = rng.integers(0, 256, (9, 37)).astype(np.uint8).view(dtype), np.array(zero, np.uint8).view(dtype)
+    with parax.compile(model, options=options()).session() as session:
+        (y,) = session.run({"a": a, "z": z}).values()
+    np.testing.assert_array_equal(y, (a.astype(np.int64) - z.astype(np.int64)) @ b)

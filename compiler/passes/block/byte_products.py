@@ -20,7 +20,7 @@ from ...ir.ops.elementwise import Cast, Sub
 from ...ir.ops.quantised_products import takes_quads
 from ...ir.ops.shape import Transpose
 from ...ir.ops.widening import WideningConv, WideningMatMul
-from ...ir.types import I8, I16, U8
+from ...ir.types import I8, I16, I32, U8
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -32,7 +32,7 @@ def never(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class ByteProducts(BlockPass):
-    """Products of i16 that are bytes less one known zero point multiply the bytes.
+    """Products of i16 that are bytes less one zero point multiply the bytes; of convolutions it must be known.
 
     before: %1 = Sub(Cast(%q), %z); %y = parax::WideningMatMul(%1, %w)
     after:  %1 = parax::ByteMatMul(%q, %w); %y = Sub(%1, %z·Σw)
@@ -56,19 +56,24 @@ class ByteProducts(BlockPass):
         views, short = _views(x)
         found = _bytes_less_zero(short)
         if found is None or w.data is None or w.tensor.dtype != I8 or not w.data.size:
-            return rw.no_match("not bytes less a known number by constant weights of bytes", node)
+            return rw.no_match("not bytes less one number by constant weights of bytes", node)
+        q, zero = found
         if isinstance(node.op, WideningConv) and not takes_quads(node.op.group, w.tensor):
             return rw.no_match("the channels of a pixel are no whole quads", node)
+        if isinstance(node.op, WideningConv) and isinstance(zero, Value):
+            return rw.no_match("nobody knows yet what padding consists of", node)
         if not self.multiplies_bytes(node):
             return rw.no_match("no instructions for such bytes on all targets", node)
-        q, zero = found
         g = rw.before(node)
+        if isinstance(zero, Value):
+            zero = g.Cast(zero, to=I32)
         if q.tensor.dtype == I8:  # the same number with 128 added to it and to its zero point
-            q, zero = g.Add(g.Cast(q, to=U8), np.array(128, np.uint8)), zero + 128
+            q = g.Add(g.Cast(q, to=U8), np.array(128, np.uint8))
+            zero = g.Add(zero, np.array(128, np.int32)) if isinstance(zero, Value) else zero + 128
         for view in reversed(views):
             q = g.add(view.op, [q, *view.inputs[1:]])
-        convolves = isinstance(node.op, WideningConv)
-        rw.replace(node, (_convolution if convolves else _matrix)(g, node, q, w.data, zero))
+        convolves = isinstance(node.op, WideningConv) and not isinstance(zero, Value)
+        rw.replace(node, _convolution(g, node, q, w.data, zero) if convolves else _matrix(g, q, w.data, zero))
         return True
 
 
@@ -84,14 +89,16 @@ def _views(v: Value) -> tuple[list[Node], Value]:
     return chain, v
 
 
-def _bytes_less_zero(v: Value) -> tuple[Value, int] | None:
-    """The bytes and the one known number that is taken from them in i16; None: it is something else."""
-    node, zero = v.producer, 0
+def _bytes_less_zero(v: Value) -> tuple[Value, int | Value] | None:
+    """The bytes and the one number that is taken from them in i16, known or a byte; None: it is something else."""
+    node = v.producer
+    zero: int | Value = 0
     if node is not None and isinstance(node.op, Sub) and node.output.tensor.dtype == I16:
         known = _known(node.operands[1])
-        if known is None:
+        taken = _one_byte(node.operands[1]) if known is None else known
+        if taken is None:
             return None
-        zero, node = known, node.operands[0].producer
+        zero, node = taken, node.operands[0].producer
     if node is None or not isinstance(node.op, Cast) or node.output.tensor.dtype != I16:
         return None
     q = node.operands[0]
@@ -103,6 +110,14 @@ def _known(v: Value) -> int | None:
     if v.producer is not None and isinstance(v.producer.op, Cast):
         v = v.producer.operands[0]
     return int(v.data.reshape(-1)[0]) if v.data is not None and v.producer is None and v.data.size == 1 else None
+
+
+def _one_byte(v: Value) -> Value | None:
+    """The byte of which an i16 is cast."""
+    if v.producer is None or not isinstance(v.producer.op, Cast) or v.tensor.dims not in ((), (1,)):
+        return None
+    byte = v.producer.operands[0]
+    return byte if byte.tensor.dtype in (U8, I8) else None
 
 
 def _wrapped(sums: np.ndarray) -> np.ndarray:
@@ -125,7 +140,9 @@ def _convolution(g: GraphBuilder, node: Node, q: Value, w: np.ndarray, zero: int
     return g.Add(y, g.Reshape(bias, shape))
 
 
-def _matrix(g: GraphBuilder, node: Node, q: Value, w: np.ndarray, zero: int) -> Value:
+def _matrix(g: GraphBuilder, q: Value, w: np.ndarray, zero: int | Value) -> Value:
     y: Value = g.ByteMatMul(q, g.const(w))
-    taken = _wrapped(zero * w.sum(axis=0, dtype=np.int64))
-    return g.Sub(y, taken) if taken.any() else y
+    sums = w.sum(axis=0, dtype=np.int64)
+    if isinstance(zero, Value):
+        return g.Sub(y, g.Mul(zero, _wrapped(sums)))
+    return g.Sub(y, _wrapped(zero * sums)) if zero else y

@@ -70,6 +70,16 @@ def test_without_a_zero_point_nothing_is_taken() -> None:
     assert names(rewritten(matrix("%y = parax::WideningMatMul(%1, %w)"), W)) == ["ByteMatMul"]
 
 
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+def test_a_zero_point_that_is_computed_is_multiplied_by_the_columns_sums(dtype: str) -> None:
+    text = matrix("%3 = Cast(%v) {to=i16}\n%2 = Sub(%1, %3)\n%y = parax::WideningMatMul(%2, %w)", dtype)
+    graph = rewritten(text.replace("@g(%x", f"@g(%v: {dtype}[], %x"), W)
+    signed = ["Add", "Add", "Cast"] if dtype == "i8" else []
+    assert names(graph) == sorted(["ByteMatMul", "Cast", "Mul", "Sub", *signed])
+    (share,) = (node for node in graph if node.op.name == "Mul")
+    np.testing.assert_array_equal(share.operands[1].data, W.sum(axis=0, dtype=np.int64))
+
+
 def test_signed_bytes_have_128_added_to_them() -> None:
     graph = rewritten(matrix(LESS + "%y = parax::WideningMatMul(%2, %w)", "i8"), W)
     assert names(graph) == ["Add", "ByteMatMul", "Cast", "Sub"]
@@ -100,6 +110,10 @@ REFUSED = {
     "a row of zero points": (matrix(LESS + "%y = parax::WideningMatMul(%2, %w)").replace(
         "i16[] 100", "i16[6] [1, 2, 3, 4, 5, 6]"), W, "not bytes"),
     "a sum of bytes": (matrix("%2 = Add(%1, %1)\n%y = parax::WideningMatMul(%2, %w)"), W, "not bytes"),
+    "padding that is computed": (image("%3 = Cast(%v) {to=i16}\n%2 = Sub(%1, %3)\n%y = parax::WideningConv(%2, %w)")
+                                 .replace("@g(%x", "@g(%v: u8[], %x"), FILTERS, "nobody knows"),
+    "a zero point of i16": (matrix("%2 = Sub(%1, %v)\n%y = parax::WideningMatMul(%2, %w)").replace(
+        "@g(%x", "@g(%v: i16[], %x"), W, "not bytes"),
     "six channels": (image(LESS + "%y = parax::WideningConv(%2, %w)", 6), FILTERS[:, :6].copy(), "no whole quads"),
     "ten channels": (image(LESS + "%y = parax::WideningConv(%2, %w)", 10),
                      np.ones((4, 10, 3, 3), np.int8), "no whole quads"),
