@@ -7,6 +7,7 @@ q has the first k in the lowest bits of the first byte, block after block; the l
 
 from __future__ import annotations
 
+import math
 from typing import Any as PyAny
 
 import numpy as np
@@ -33,6 +34,7 @@ from .casting import as_float, cast_to
 
 BITS = (4, 8)
 LEAST_BLOCK = 16
+FEW_ROWS = 8  # of a product, up to which weights are unpacked as they are multiplied: their sums round otherwise
 IN_8_BITS = 4  # the accuracy_level that lets activations be rounded to them
 
 
@@ -108,6 +110,10 @@ class BlockedMatMul(Contraction):
         a = rows.first("rows in the weights")
         if a == rows.ctx.rank(0) - 1:
             raise rows.interact("contracts over the rows")
+        others = [d for i, d in enumerate(rows.ctx.shape(0)[:-1]) if i != a]
+        known = [d for d in others if isinstance(d, int)]
+        if len(known) < len(others) or math.prod(known) <= FEW_ROWS:
+            raise rows.interact("few rows round otherwise than many")
         return a
 
     def work(self, shapes: Shapes) -> Work:

@@ -160,3 +160,15 @@ def test_rows_that_influence_each_other_are_refused_with_a_reason(name: str) -> 
     misses: list[str] = []
     assert batch_rows(graph_of(MIXED[name]), misses) is None
     assert misses
+
+
+@pytest.mark.parametrize(("others", "splits"), [("", False), ("8,", False), ("9,", True), ("S,", False)])
+def test_rows_of_weights_that_stay_packed_are_apart_where_they_are_many_anyway(others: str, splits: bool) -> None:
+    """Up to eight rows at a time they are multiplied otherwise, so that nobody may add to them or take from them."""
+    graph = graph_of((f"%x: f32[N,{others}32]", """
+        %q = const u8[6,1,16] "q"\n %s = const f32[6,1] "s"
+        %1 = parax::BlockedMatMul(%x, %q, %s) {block_size=32}\n return %1"""))  # fmt: skip
+    misses: list[str] = []
+    rows = batch_rows(graph, misses)
+    assert (rows is not None and rows.symbol == "N") == splits
+    assert splits or any("few rows" in miss for miss in misses)

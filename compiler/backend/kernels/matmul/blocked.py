@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....ir.graph import Node
-from ....ir.ops.block_products import BlockedMatMul
+from ....ir.ops.block_products import FEW_ROWS, BlockedMatMul
 from ....ir.types import I8, U8, U32, TensorType, ceil_div, prod
 from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
@@ -31,8 +31,7 @@ from .direct import MatMulEmitter, row_pitch
 from .gemm import Operands, ProductEmitter, RowRange, Step
 from .shapes import Matrices, Rows, plan_rows
 
-FEW_ROWS = 8  # of a block, up to which a panel is unpacked again for every few of them
-MOST_TOGETHER = 4  # rows by a panel
+MOST_TOGETHER = 4  # of few rows by a panel, which is unpacked again for as many more
 MOST_BLOCK = 256  # weights that share a scale
 MOST_PANELS = 8  # of an item
 WHOLE_ROWS = 384  # of a block, about, where there are so many: each of them writes its panels out
