@@ -93,7 +93,7 @@ def test_a_model_without_such_a_program(text: str, mode: str, why: str) -> None:
 
 def test_the_command_line(model: onnx.ModelProto, cli: Cli, tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
-    assert cli("compile", "m.onnx", "-o", "p.bin", "--mode", "pipelined").returncode == 0
+    assert cli("compile", "m.onnx", "-o", "p.bin", "--mode", "pipelined", "--cores", "0-1").returncode == 0
     assert "micro-batches through stages on 1 + 1 cores" in cli("inspect", "p.bin").stdout
     for file, mode in (("p.bin", "pipelined"), ("p.bin", "sequential"), ("m.onnx", "layered")):
         assert cli("run", file, "--mode", mode, "--input", "x=random", "--dim", "N=3").returncode == 0
