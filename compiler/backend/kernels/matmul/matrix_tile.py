@@ -1,9 +1,9 @@
 """The tile of matrix registers: two by two of them hold sums, and two more each what of A and of B they multiply.
 
 Owns the function of one tile shape, with the parameters of the register tile's (`tile`), so that the same loops call
-it. Rows of A are read where they are, where those of a register are evenly spaced: the table says where its first one
-is, `koff` where each tap is from there. Else they are a copy (`matrix_copy`): [tile][step][rows], each as many inputs
-as a row of a register holds. Sums are whole: there are no blocks of k.
+it. A is a copy: [tile][step][rows], each as many inputs as a row of a register holds (`matrix_copy`); or with rows that
+are evenly spaced, of which the table says where a register's first one is, and `koff` where each tap is from there
+(`conv/regions`). Sums are whole: there are no blocks of k.
 
     for tile in tiles:                      # below one another
         C[i][j] = 0
