@@ -5,10 +5,17 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from collections.abc import Set
 from functools import cache
 
-PREFIX = "amx-"  # of LLVM's names of the features
+_PREFIX = "amx-"  # of LLVM's names of the features
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+
+
+def usable(features: Set[str]) -> frozenset[str]:
+    """Those of a CPU's features that this process may use, by LLVM's names; the kernel is asked if it has to be."""
+    matrices = {name for name in features if name.startswith(_PREFIX)}
+    return frozenset(features - matrices if matrices and not are_allowed() else features)
 
 
 @cache

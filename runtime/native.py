@@ -46,13 +46,8 @@ def missing_features(target: Target) -> list[str]:
     """What this machine lacks to run a target's code."""
     if target.arch != host_arch():
         return [f"{target.arch} CPU"]
-    asked = any(name.startswith(matrix_registers.PREFIX) for name in target.features)
-    usable = host_features() if not asked or matrix_registers.are_allowed() else _without_matrices()
-    return sorted(set(target.features) - usable)
-
-
-def _without_matrices() -> frozenset[str]:
-    return frozenset(name for name in host_features() if not name.startswith(matrix_registers.PREFIX))
+    needed = set(target.features)
+    return sorted(needed - matrix_registers.usable(needed & host_features()))
 
 
 def choose_target(manifest: Manifest) -> Target:

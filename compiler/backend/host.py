@@ -18,9 +18,7 @@ _WITH_TILES = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "gr
 @lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
     """LLVM's names of the features this CPU has and the kernel lets this process use."""
-    found = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
-    matrices = frozenset(name for name in found if name.startswith(matrix_registers.PREFIX))
-    return found if not matrices or matrix_registers.are_allowed() else found - matrices
+    return matrix_registers.usable({name for name, on in llvm.get_host_cpu_features().items() if on})
 
 
 @lru_cache(maxsize=8)

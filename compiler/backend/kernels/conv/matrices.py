@@ -19,7 +19,7 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.emitter import Emitter
-from ...microkernels.table import emitter_of, products_of_f32s, tiles
+from ...microkernels.table import emitter_of, products_of_f32s
 from ..matmul.blocking import LEAST_SEGMENT, static
 from ..matmul.matrix_loops import MatrixEmitter, Rows, SpacedEmitter
 from ..matmul.matrix_products import copied_elements, plan_matrices
@@ -44,7 +44,7 @@ class MatricesAlgorithm(ConvAlgorithm):
         narrow = s.x.tensor.dtype == s.w.tensor.dtype == BF16
         if not narrow or not s.constant or not layer.is_multiplied or not s.channels_last_input:
             return False
-        return s.group_inputs >= LEAST_INPUTS and any(tile.emitter.matrices for tile in tiles(ctx.target, BF16))
+        return s.group_inputs >= LEAST_INPUTS and bool(emitter_of(ctx.target, BF16).matrices)
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         return 1 / products_of_f32s(ctx.target, BF16)

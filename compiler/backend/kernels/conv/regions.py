@@ -134,12 +134,12 @@ class RegionReader:
     def line(self, start: KValue, row: KValue, place: KValue) -> None:
         """One row of the image between its padding."""
         k, r = self.k, self.region
-        t, left, step = r.shape.x.tensor, _static(r.shape.geometry.pads_begin[1]), r.shape.w.tensor.dims[1]
+        t, left = r.shape.x.tensor, _static(r.shape.geometry.pads_begin[1])
         pixels, pitch = _static(r.shape.geometry.input[1]), _static(t.strides[3])
         self.pad(place, 0, left)
         self.pad(place, left + pixels, r.width)
         source = k.gep(self.x, start + row * k.index(t.strides[2]))
-        run, n = (pixels * r.inputs, 1) if pitch == step else (r.inputs, pixels)
+        run, n = (pixels * r.inputs, 1) if pitch == r.inputs else (r.inputs, pixels)
 
         def pixel(i: KValue, _: list[KValue]) -> None:
             own, to = k.gep(source, i * pitch), k.gep(place, (i + left) * r.inputs)

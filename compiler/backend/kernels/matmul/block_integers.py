@@ -22,7 +22,7 @@ from ....targets.target import Target
 from ...lowering import LowerContext
 from ..tail import Tail
 from .block_panels import Blocks
-from .block_tiles import FewShape, Words, few_params, finish_few, padded
+from .block_tiles import FewShape, Words, few_params, few_rows, padded
 
 SCALES = 2  # of a rounded block: its step, and the sum of its numbers; both f32
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of a word's eight numbers: those in lower halves of its bytes, then the others
@@ -42,13 +42,7 @@ def integer_params(shape: FewShape, tail: Tail) -> list[tuple[str, KType | PtrTy
 
 def few_integers(ctx: LowerContext, shape: FewShape, tail: Tail) -> KFunc:
     """As `few_function`, of rows that `rounded_row` made."""
-    key = ("few_integers", shape, tail.key)
-    if key not in ctx.functions:
-        name = f"few_integers{shape.rows}x{shape.width}_{len(ctx.functions)}"
-        k = Builder(name, integer_params(shape, tail), tail.symbols, inline="never")
-        finish_few(k, shape, tail, _sums(k, shape))
-        ctx.functions[key] = k.func
-    return ctx.functions[key]
+    return few_rows(ctx, "few_integers", shape, tail, integer_params(shape, tail), _sums)
 
 
 def _sums(k: Builder, shape: FewShape) -> list[KValue]:

@@ -13,6 +13,7 @@ with n at most the block's size plus the number of blocks plus 4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....ir.types import I32, U32
@@ -118,11 +119,17 @@ def few_params(shape: FewShape, tail: Tail) -> list[tuple[str, KType | PtrType]]
 
 def few_function(ctx: LowerContext, shape: FewShape, tail: Tail) -> KFunc:
     """Rows of the result in the columns of a panel."""
-    key = ("few", shape, tail.key)
+    return few_rows(ctx, "few", shape, tail, few_params(shape, tail), _sums)
+
+
+def few_rows(ctx: LowerContext, word: str, shape: FewShape, tail: Tail, params: list[tuple[str, KType | PtrType]],
+             sums: Callable[[Builder, FewShape], list[KValue]]) -> KFunc:  # fmt: skip
+    """The function of a kind of sums, built once; `word`: what the kind is called."""
+    key = (word, shape, tail.key)
     if key not in ctx.functions:
-        name = f"few{shape.rows}x{shape.width}_{len(ctx.functions)}"
-        k = Builder(name, few_params(shape, tail), tail.symbols, inline="never")
-        finish_few(k, shape, tail, _sums(k, shape))
+        name = f"{word}{shape.rows}x{shape.width}_{len(ctx.functions)}"
+        k = Builder(name, params, tail.symbols, inline="never")
+        _finish(k, shape, tail, sums(k, shape))
         ctx.functions[key] = k.func
     return ctx.functions[key]
 
@@ -164,7 +171,7 @@ def _sums(k: Builder, shape: FewShape) -> list[KValue]:
     return k.for_(0, blocks.n, 1, [zero] * n, block)
 
 
-def finish_few(k: Builder, shape: FewShape, tail: Tail, sums: list[KValue]) -> None:
+def _finish(k: Builder, shape: FewShape, tail: Tail, sums: list[KValue]) -> None:
     """Apply the tail to the elements of the result."""
     lanes = shape.lanes
     for v in range(shape.vectors):

@@ -14,7 +14,7 @@ from ...lowering import KernelCall, LowerContext, Operand, Scratch
 from ...microkernels.table import emitter_of
 from ..tail import tail_of
 from .blocking import Product, padded_columns, plan_product, static
-from .direct import MatMulEmitter, addend_of, bias_vector, constant_matrix
+from .direct import MatMulEmitter, addend_of, bias_vector, constant_matrix, lower_direct
 from .matrix_loops import MatrixEmitter
 from .matrix_loops import Rows as SourceRows
 from .matrix_tile import LANES
@@ -39,6 +39,12 @@ def plan_matrices(
 def copied_elements(p: Product, inputs: int) -> Dim:
     """Room for the copy of a block of rows, of so many inputs a step."""
     return p.row_block * (p.taps * static(p.kc) * inputs)
+
+
+def lower_tiles(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType) -> KernelCall:
+    """The kernel call of a product by a constant matrix, by whatever tiles the target has for an element type."""
+    lower = lower_matrices if emitter_of(ctx.target, input_type).matrices else lower_direct
+    return lower(ctx, fusion, m, input_type)
 
 
 def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType) -> KernelCall:

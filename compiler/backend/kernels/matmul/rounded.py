@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ....ir.types import BF16, DType
 from ...lowering import KernelCall, LowerContext
-from ...microkernels.table import emitter_of, products_of_f32s, tiles
-from .direct import ProductAlgorithm, ProductLayer, is_rounded, is_tiled, lower_direct
-from .matrix_products import lower_matrices
+from ...microkernels.table import emitter_of, products_of_f32s
+from .direct import ProductAlgorithm, ProductLayer, is_rounded, is_tiled
+from .matrix_products import lower_matrices, lower_tiles
 from .shapes import is_packed
 
 
@@ -22,8 +22,7 @@ class RoundedAlgorithm(ProductAlgorithm):
         return ctx.matmul_input == self.to and is_rounded(ctx, layer.fusion, layer.matrices)
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
-        lower = lower_matrices if emitter_of(ctx.target, self.to).matrices else lower_direct
-        return replace(lower(ctx, layer.fusion, layer.matrices, self.to), rounded_to=self.to)
+        return replace(lower_tiles(ctx, layer.fusion, layer.matrices, self.to), rounded_to=self.to)
 
 
 class MatricesAlgorithm(ProductAlgorithm):
@@ -36,7 +35,7 @@ class MatricesAlgorithm(ProductAlgorithm):
         narrow = m.a.tensor.dtype == m.b.tensor.dtype == BF16
         if not narrow or not is_tiled(layer.fusion, m) or not is_packed(m):
             return False
-        return any(tile.emitter.matrices for tile in tiles(ctx.target, BF16))
+        return bool(emitter_of(ctx.target, BF16).matrices)
 
     def cost(self, ctx: LowerContext, layer: ProductLayer) -> float:
         return 1 / products_of_f32s(ctx.target, BF16)

@@ -10,8 +10,8 @@ from ....targets.target import Target
 from ...lowering import KernelCall, LowerContext
 from ...microkernels.table import emitter_of, tiles
 from ...microkernels.whole import pair_weight
-from .direct import ProductAlgorithm, ProductLayer, lower_direct
-from .matrix_products import lower_matrices
+from .direct import ProductAlgorithm, ProductLayer
+from .matrix_products import lower_tiles
 from .shapes import is_packed
 
 
@@ -31,9 +31,7 @@ class WideningAlgorithm(ProductAlgorithm):
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
         m = layer.matrices
-        input_type = tiles_for(m.a.tensor.dtype, m.b.tensor.dtype)
-        lower = lower_matrices if emitter_of(ctx.target, input_type).matrices else lower_direct
-        return lower(ctx, layer.fusion, m, input_type)
+        return lower_tiles(ctx, layer.fusion, m, tiles_for(m.a.tensor.dtype, m.b.tensor.dtype))
 
 
 def tiles_for(a: DType, weights: DType) -> DType:
