@@ -75,6 +75,21 @@ INTERNAL = {
             : f32[20,1,3]{2,1,0}
         return %dw
         }""",
+    "TrainingMaxPool": """graph @g(%x: f32[S,5,6,7]) {
+        %y, %taps = parax::TrainingMaxPool(%x) {kernel_shape=[3,2], strides=[2,2], pads=[1,0,0,1]} \
+            : f32[S,5,3,4], u8[S,5,3,4]
+        %t = Cast(%taps) {to=f32} : f32[S,5,3,4]
+        %z = Add(%y, %t) : f32[S,5,3,4]
+        return %z
+        }""",
+    "MaxPoolGradient": """graph @g(%dy: f32[2,S,2,3], %taps: f32[2,S,2,3]) {
+        %1 = Cast(%taps) {to=u8} : u8[2,S,2,3]
+        %2 = parax::Relayout(%dy) {layout=[0,2,3,1]} : f32[2,S,2,3]{0,2,3,1}
+        %3 = parax::Relayout(%1) {layout=[0,2,3,1]} : u8[2,S,2,3]{0,2,3,1}
+        %dx = parax::MaxPoolGradient(%2, %3) {kernel_shape=[2,2], strides=[1,2], pads=[0,1], dilations=[1,1], \
+            sizes=[3,5]} : f32[2,S,3,5]{0,2,3,1}
+        return %dx
+        }""",
     "ByteMatMul": f"""graph @g(%x: f32[S,8]) {{
         %w = const i8[8,3] {COLUMNS.reshape(-1).tolist()}
         %1 = Cast(%x) {{to=u8}} : u8[S,8]
@@ -147,6 +162,20 @@ def weights_of_each(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     return np.stack([np.einsum("ncw,ncw->c", x[:, :, j : j + 6], dy) for j in range(3)], -1)[:, None]
 
 
+def with_taps(x: np.ndarray) -> np.ndarray:
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 0), (0, 1)], constant_values=-np.inf)
+    taps = np.stack([padded[:, :, i : i + 5 : 2, j : j + 7 : 2] for i in range(3) for j in range(2)])
+    return taps.max(0) + taps.argmax(0)
+
+
+def to_the_greatest(dy: np.ndarray, taps: np.ndarray) -> np.ndarray:
+    dx = np.zeros((*dy.shape[:2], 3, 7))
+    for tap in range(4):
+        i, j = divmod(tap, 2)
+        dx[:, :, i : i + 2, j : j + 5 : 2] += np.where(in_bytes(taps) == tap, dy, 0)
+    return dx[:, :, :, 1:6]
+
+
 def in_bytes(x: np.ndarray) -> np.ndarray:
     return np.clip(np.trunc(x), 0, 255)
 
@@ -155,6 +184,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
     "ByteMatMul": lambda x: in_bytes(x) @ COLUMNS,
     "ByteConv": lambda x: np.einsum("ncx,cm->nmx", np.pad(in_bytes(x), [(0, 0), (0, 0), (1, 0)], constant_values=2),
                                     COLUMNS),
+    "TrainingMaxPool": with_taps, "MaxPoolGradient": to_the_greatest,
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,

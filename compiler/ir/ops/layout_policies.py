@@ -82,17 +82,24 @@ class ChannelsLast(LayoutPolicy):
     reads_few: bool = True
 
     def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
+        if i == 1 and not site.is_constant(1):
+            weights = self._weights(op, site)
+            return plain(site.ctx.rank(1)) if weights is None else weights
         return channels_last(site.ctx.rank(i)) if i == 0 and not _few_channels(site.x) else None
 
     def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         wanted = channels_last(site.y.rank)
         as_it_lies = self.reads_few and _few_channels(site.x) and is_row_major(site.x)
         others: dict[int, Layout] = {} if as_it_lies else {0: wanted}
-        if not site.is_constant(1):  # kernels copy them as they go: from the model's order
-            w = site.ctx.tensor(1)
-            alone = op.group > 1 and w.dims[1] == 1  # type: ignore[attr-defined]
-            others[1] = (*range(2, w.rank), 0, 1) if alone and w.rank <= MOST_DEPTHWISE_RANK else None
+        if not site.is_constant(1):
+            others[1] = self._weights(op, site)
         return Orders([wanted], others)
+
+    def _weights(self, op: AttributeValues, site: Site) -> Layout:
+        """Of weights that are computed: kernels copy them as they go, from the model's order."""
+        w = site.ctx.tensor(1)
+        alone = op.group > 1 and w.dims[1] == 1  # type: ignore[attr-defined]
+        return (*range(2, w.rank), 0, 1) if alone and w.rank <= MOST_DEPTHWISE_RANK else None
 
 
 class WeightGradient(LayoutPolicy):
@@ -117,6 +124,17 @@ class WeightGradient(LayoutPolicy):
         turned = whole and rank == 4 and group == 1 and max(strides) <= 2 and set(dilations) == {1}
         operands: dict[int, Layout] = {1: last} if self.reads_lines(op, site) else {0: last, 1: last}
         return Orders([None if turned else (*range(2, rank), 1, 0)], operands)
+
+
+class AllChannelsLast(LayoutPolicy):
+    """Images in, images out: all of them channels-last, but those of few channels, which all lie as ONNX has them."""
+
+    def preference(self, op: AttributeValues, site: Site, i: int, wished: Order | None) -> Order | None:
+        return plain(site.x.rank) if _few_channels(site.x) else channels_last(site.x.rank)
+
+    def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
+        order = None if _few_channels(site.x) else channels_last(site.x.rank)
+        return Orders([order] * len(site.results), {i: order for i, _ in site.tensors()})
 
 
 def _few_channels(x: TensorType) -> bool:

@@ -12,10 +12,28 @@ import numpy as np
 from ..types import I8, I64, U8, DType, TensorType, Type
 from . import layout_policies
 from .backward import Backward
-from .base import Attr, Float, In, InferContext, Ints, OptOut, Out, Reduce, Shapes, Window, Work, op
+from .base import (
+    CATALOGUE,
+    Attr,
+    Float,
+    In,
+    InferContext,
+    Ints,
+    Operator,
+    OptOut,
+    Out,
+    Reduce,
+    Shapes,
+    Window,
+    Work,
+    op,
+)
 from .geometry import WindowGeometry, require_windows, window_geometry
 from .reduce import Summing, lowest
 from .signature import TypeGroup
+
+MOST_TAPS = 256
+"""Of a window, for a byte to tell them apart."""
 
 
 class FloatOrByte(TypeGroup):
@@ -65,16 +83,9 @@ class Pool(Window):
         return Work("pool", shapes.y_elements * math.prod(self.kernel_shape))
 
 
-@op(since=12)
-class MaxPool(Pool):
+class Maximum(Pool):
     """The greatest element of each window; NaN if there is one, as in ReduceMax (ONNX leaves it open, and ONNX Runtime
-    passes over it, or not, by its place). Indices: its position in the whole tensor, in ONNX's element order
-    (`storage_order` 1: the spatial axes count column by column)."""
-
-    x: In[FloatOrByte]
-    y: Out
-    indices: OptOut
-    storage_order: Attr[int] = 0
+    passes over it, or not, by its place)."""
 
     def init(self, e: PyAny, dtype: DType) -> PyAny:
         return lowest(dtype)
@@ -82,10 +93,29 @@ class MaxPool(Pool):
     def combine(self, e: PyAny, acc: PyAny, x: PyAny) -> PyAny:
         return e.max(x, acc)
 
+
+@op(since=12)
+class MaxPool(Maximum):
+    """See `Maximum`. Indices: its position in the whole tensor, in ONNX's element order (`storage_order` 1: the spatial
+    axes count column by column)."""
+
+    x: In[FloatOrByte]
+    y: Out
+    indices: OptOut
+    storage_order: Attr[int] = 0
+
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         (y,) = super().infer(ctx)
         assert isinstance(y, TensorType)
         return [y, TensorType(I64, y.shape, y.layout)]
+
+    def training_form(self, ctx: InferContext) -> Operator | None:
+        """See pool_training.py: for floats, known sizes and windows whose taps a byte can tell apart."""
+        known = ctx.tensor(0).dtype.is_float and all(isinstance(n, int) for n in ctx.shape(0)[2:])
+        if not known or ctx.n_outputs > 1 or math.prod(self.kernel_shape) > MOST_TAPS:
+            return None
+        given = {name: value for name, value in self.explicit_attributes().items() if name != "storage_order"}
+        return CATALOGUE["parax", "TrainingMaxPool"](**given)
 
     def gradient(self, back: Backward) -> Sequence[PyAny]:
         """To the element of each window that its greatest came from, the first one where there are several."""

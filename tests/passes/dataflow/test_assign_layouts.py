@@ -91,6 +91,15 @@ def test_the_smaller_side_of_an_addition_gives_way() -> None:
     assert moved(graph) == ["Relayout"]
 
 
+def test_computed_weights_are_written_as_the_kernel_reads_them() -> None:
+    graph = assigned("""graph @g(%x: f32[N,8,6,6], %v: f32[8,4,3,3]) {
+        %b = const i64[2] [-1, -1]\n %e = const i64[2] [-9, -9]\n %i = const i64[2] [2, 3]
+        %1 = Transpose(%v) {perm=[1,0,2,3]}\n %2 = Slice(%1, %b, %e, %i, %b)\n %3 = Conv(%x, %2)
+        %4 = GlobalAveragePool(%3)\n return %4\n}""")
+    weights = next(n for n in graph if n.op.name == "Conv").operands[1]
+    assert weights.producer is not None and weights.producer.op.name == "Slice" and weights.tensor.layout is None
+
+
 @pytest.mark.parametrize(("source", "target", "order"), [
     ("f32[N,768,14,14]{0,2,3,1}", "f32[N,768,196]", (0, 2, 1)),  # merges neighbours in memory
     ("f32[N,8,4,4]{0,2,3,1}", "f32[N,2,4,4,4]", (0, 3, 4, 1, 2)),  # splits

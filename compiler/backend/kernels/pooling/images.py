@@ -28,7 +28,7 @@ from .taps import (
     is_written_out,
     load_vector,
     padded_count,
-    spatial_stride,
+    position_along,
     window_count,
 )
 
@@ -73,12 +73,11 @@ class ImageRow:
     def _at_tap(self, lane: Lane, taps: Sequence[KValue], start: KValue) -> tuple[KValue, KValue]:
         """Offset of lane 0's element of a tap, and the positions of all lanes in the image."""
         k, g, lanes = self.k, self.plan.geometry, self.plan.lanes
-        offset, where = lane.offsets[0], k.splat(k.index(0), lanes)
+        offset, where = lane.offsets[0], k.splat(k.const(0, self.plan.position_type), lanes)
         for i, t in zip(self.visited, taps):
             offset = offset + (t * g.dilations[i] - k.index(g.pads_begin[i])) * k.index(self.plan.x.strides[i + 2])
             here = start + k.ramp(lanes) * self.stride if i == self.last else self.outer[i].start
-            stride = k.index(spatial_stride(self.plan, i))
-            where = where + k.splat(here + k.splat(t * g.dilations[i], here.lanes), lanes) * k.splat(stride, lanes)
+            where = where + k.splat(position_along(k, self.plan, i, here, t), lanes)
         return offset, where
 
     def _whole(self, lane: Lane, start: KValue) -> None:

@@ -8,12 +8,12 @@ clipped to the input once, and inner windows are unrolled; else see `pool_images
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 from ....ir.graph import Node
 from ....ir.ops.pool import Pool
-from ....ir.types import Dim, ceil_div, prod
+from ....ir.types import prod
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...fusion import Fusion
@@ -22,6 +22,7 @@ from ..nest import Lane, decode
 from ..reduction.line_tail import LineOperands, accumulator
 from ..reduction.lines import shifted
 from ..reduction.reduce import root_context
+from .channels import channel_blocks
 from .images import ImageRow
 from .taps import (
     UNROLLED_TAPS,
@@ -35,7 +36,7 @@ from .taps import (
     initial,
     is_written_out,
     load_vector,
-    spatial_stride,
+    position_along,
     window_count,
 )
 
@@ -44,7 +45,7 @@ VECTORS = 4  # vectors of channels at once
 
 @lowers(Pool, windows="any")
 def lower_pool(ctx: LowerContext, node: Node) -> KernelCall:
-    """MaxPool (also with Indices), AveragePool, LpPool."""
+    """MaxPool (also with Indices, or in training), AveragePool, LpPool."""
     fusion = Fusion.of(node)
     op = fusion.root.op
     assert isinstance(op, Pool) and fusion.root_inputs[0] is not None
@@ -104,7 +105,7 @@ def _shared_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: lis
                 window = _Window(k, plan, taps, ranges, unroll)
                 window.block({**here, axis: first}, shifted(k, at, [row[axis] for row in plan.rows], first), masks)
 
-            _channel_blocks(k, channels, vectors, plan.lanes, block)
+            channel_blocks(k, channels, vectors, plan.lanes, block)
 
         whole = [(k.index(0), k.index(n)) for n in plan.geometry.kernel]
         if plan.never_clipped:
@@ -115,24 +116,6 @@ def _shared_row(k: Builder, plan: PoolPlan, index: dict[int, KValue], bases: lis
               lambda: blocks([(t.low, t.high) for t in taps], False))
 
     k.for_(0, k.index(result.dims[row_axis]), 1, [], output)
-
-
-def _channel_blocks(k: Builder, channels: Dim, vectors: int, lanes: int,
-                    block: Callable[[KValue, list[KValue | None]], None]) -> None:
-    """Whole blocks of vectors, then a masked one."""
-    width, size = vectors * lanes, k.index(channels)
-    main = k.udiv(size, width) * width
-    k.for_(0, main, width, [], lambda c, _: block(c, [None] * vectors))
-
-    def rest(n: int) -> None:
-        left = size - main
-        block(main, [None if isinstance(channels, int) and (v + 1) * lanes <= channels % width
-                     else k.tail_mask(left - v * lanes, lanes) for v in range(n)])
-
-    if not isinstance(channels, int):
-        k.if_(main < size, lambda: rest(vectors))
-    elif channels % width:
-        rest(ceil_div(channels % width, lanes))
 
 
 class _Window:
@@ -154,10 +137,10 @@ class _Window:
             origin = origin - k.index(g.pads_begin[i]) * k.index(x.strides[i + 2])
 
         def visit(taps: list[KValue], state: State) -> State:
-            offset, position = origin, k.index(0)
+            offset, position = origin, k.const(0, plan.position_type)
             for i, t in enumerate(taps):
                 offset = offset + t * k.index(x.strides[i + 2] * g.dilations[i])
-                position = position + (self.taps[i].start + t * g.dilations[i]) * k.index(spatial_stride(plan, i))
+                position = position + position_along(k, plan, i, self.taps[i].start, t)
             out: State = []
             for v, lane in enumerate(vectors):
                 element = load_vector(k, k["x"], lane.offsets[0] + offset, lane.steps[0], lanes, lane.mask)

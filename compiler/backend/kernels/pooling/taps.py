@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....ir.ops.geometry import WindowGeometry
-from ....ir.ops.pool import AveragePool, LpPool, MaxPool, Pool
-from ....ir.types import BOOL, I64, Dim, DType, TensorType, prod
+from ....ir.ops.pool import AveragePool, LpPool, Maximum, MaxPool, Pool
+from ....ir.ops.pool_training import TrainingMaxPool
+from ....ir.types import BOOL, I32, I64, Dim, DType, TensorType, prod
 from ....kernel_ir.builder import Builder, KValue
 from ..nest import Lane, strided_index
 from ..reduction.line_tail import LineOperands
@@ -28,7 +29,8 @@ class PoolPlan:
 
     Attributes:
         order: axes of the result in memory order. rows: strides of x, extra operands and outputs per axis of the
-            result; x's are those of the window's first tap. indices: whether positions are asked for.
+            result; x's are those of the window's first tap. indices: whether positions are asked for: in the
+            tensor, or, of TrainingMaxPool, in the window.
     """
 
     op: Pool
@@ -65,6 +67,16 @@ class PoolPlan:
     def compensated(self) -> bool:
         """Whether sums carry what their roundings lost: those of many terms err by too much."""
         return isinstance(self.op, (AveragePool, LpPool)) and math.prod(self.geometry.kernel) >= MANY_TAPS
+
+    @property
+    def counts_taps(self) -> bool:
+        """Whether positions are numbers of taps."""
+        return isinstance(self.op, TrainingMaxPool)
+
+    @property
+    def position_type(self) -> DType:
+        """What positions are counted in."""
+        return I32 if self.counts_taps else I64
 
     @property
     def never_clipped(self) -> bool:
@@ -141,8 +153,8 @@ def initial(k: Builder, plan: PoolPlan, written_out: bool = False) -> State:
     if plan.compensated:
         return [value, k.splat(k.const(0, plan.dtype), lanes)]
     if plan.indices:
-        return [value, k.splat(k.const(-1, I64), lanes)]
-    is_maximum = isinstance(plan.op, MaxPool) and plan.dtype.is_float
+        return [value, k.splat(k.const(-1, plan.position_type), lanes)]
+    is_maximum = isinstance(plan.op, Maximum) and plan.dtype.is_float
     return [value, k.splat(k.const(1, BOOL), lanes)] if is_maximum and written_out else [value]
 
 
@@ -164,7 +176,15 @@ def combine(k: Builder, plan: PoolPlan, state: State, element: KValue, position:
     return [k.select(wins, element, state[0]), k.select(wins, position, state[1])]
 
 
-def spatial_stride(plan: PoolPlan, i: int) -> Dim:
+def position_along(k: Builder, plan: PoolPlan, i: int, start: KValue, tap: KValue) -> KValue:
+    """What a tap of a window that begins at `start`, of one lane or several, adds to its position for axis i."""
+    if plan.counts_taps:
+        return k.cast(tap * math.prod(plan.geometry.kernel[i + 1 :]), I32)
+    place = start + k.splat(tap * plan.geometry.dilations[i], start.lanes)
+    return place * k.splat(k.index(_stride(plan, i)), start.lanes)
+
+
+def _stride(plan: PoolPlan, i: int) -> Dim:
     """Distance of neighbours along spatial axis i in MaxPool's Indices."""
     sizes = plan.geometry.input
     column_major = isinstance(plan.op, MaxPool) and plan.op.storage_order == 1
@@ -206,7 +226,9 @@ def finish(k: Builder, plan: PoolPlan, lane: Lane, index: dict[int, KValue], sta
     if len(state) == 2 and state[1].dtype == BOOL:
         value = k.select(state[1], value, math.nan)
     plan.operands.finish(k, lane, plan.op.finish(k, value, k.splat(count, plan.lanes)))
-    if plan.indices:
+    if plan.counts_taps:
+        plan.operands.store_statistics(k, lane, [state[1]])
+    elif plan.indices:
         x, axis = plan.x, plan.vector_axis
         image = [k.splat(index.get(a, k.index(0)), plan.lanes) for a in (0, 1)]
         if axis < 2:
