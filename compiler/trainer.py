@@ -26,7 +26,7 @@ from ..runtime.train.exchange.division import Division, divided
 from ..runtime.train.exchange.settings import Exchange, exchange_named
 from ..runtime.train.exchange.traffic import Counters
 from ..runtime.train.loop import Plan, Progress, Record, fit
-from ..runtime.train.memory import TrainingMemory, predicted, resident_nbytes
+from ..runtime.train.memory import TrainingMemory, predicted, release_free_memory, resident_nbytes
 from ..runtime.train.program import LOSS
 from ..runtime.train.state import TrainingState
 from ..runtime.train.stepper import Stepper
@@ -138,6 +138,7 @@ class Trainer:
 
     def _begin(self, initial: Mapping[str, np.ndarray], division: Division, usable: Sequence[int]) -> None:
         """The state before the first step, and the instances."""
+        release_free_memory()
         self._parts, self._resident = predicted(self.program, division), resident_nbytes()
         self.state = TrainingState(self.program, initial)
         self._stepper = Stepper(self.program, self.state, division)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,9 +91,16 @@ def resident_nbytes() -> int | None:
         return None
 
 
+def release_free_memory() -> None:
+    """Give the system back what compiling has left free: malloc keeps it, and a training runs long beside it."""
+    gc.collect()
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _nbytes(spec: TensorSpec, first: int = 0) -> int:
     """Of a tensor, or of a row of it: without the axes before `first`."""
     return math.prod(d for d in (spec.dims or ())[first:] if isinstance(d, int)) * spec.numpy.itemsize
 
 
-__all__ = ["EVALUATION", "TrainingMemory", "arena_nbytes", "predicted", "resident_nbytes"]
+__all__ = ["EVALUATION", "TrainingMemory", "arena_nbytes", "predicted", "release_free_memory", "resident_nbytes"]
