@@ -6,10 +6,10 @@ the accuracy, or rounds all products, whichever is faster, and leaves f32 where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...errors import AccuracyMismatch, IncompatiblePlan, InvalidData, UsageError
+from ...errors import AccuracyMismatch, IncompatiblePlan, UsageError
 from ...runtime.plan import Plan
 from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
@@ -17,16 +17,15 @@ from ..frontend.parse import Source
 from ..ir.graph import Graph
 from ..optimisation import light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
-from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of, readers_of
 from .decision import Decided
 from .halves import Halved, halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
-from .quantized import check_quantizable, quantized
-from .ranges import METHODS, Observations
+from .quantized import check_quantizable
 from .record import KEY, PrecisionRecord, blamed, percent
 from .samples import Samples, count, read_samples
+from .schemes import Scheme, observed_scheme
 from .search import LayerDrop, Search
 from .speed import Gain, measured_gain
 from .trials import NATIVE, results, trial_plan
@@ -89,7 +88,8 @@ class _Decision:
         self.exact = list(results(self.f32_trial, self.samples.held_back))
         if self.asked != HALF:
             self.progress("observe ranges", 0.1)
-            self._observe()
+            self.scheme: Scheme = observed_scheme(self.graph, self.samples.observed, self.metric, self.options,
+                                                  self.asked)  # fmt: skip
         self.progress("compile fp32", 0.2)
         f32 = compile_model(self.model, self.options)
         if self.asked == HALF:
@@ -135,6 +135,8 @@ class _Decision:
         if trial.drop > options.max_accuracy_drop and self.light:
             self.light = frozenset()
             trial = self._quantized(frozenset())
+        if trial.drop > options.max_accuracy_drop:
+            trial = self._equalised(trial)
         trial = self._measured(trial, f32)
         if self.asked == AUTO:
             trial = self._without_slower_layers(trial, f32)
@@ -153,7 +155,7 @@ class _Decision:
     def _without_slower_layers(self, trial: _Trial, f32: Plan) -> _Trial:
         """The trial, or one that leaves those layers in f32 that are slower in 8 bits, if that is faster."""
         self.progress("compare layers", 0.45)
-        layers = {layer.node.name: layer.name for layer in readers_of(self.graph, self.ranges).layers}
+        layers = {layer.node.name: layer.name for layer in readers_of(self.scheme.graph, self.scheme.ranges).layers}
         slow = slower_nodes(trial.graph, self.graph, layers.keys() - {""}, self.samples.observed, self.options)
         if not slow or len(slow) == len(layers):
             return trial
@@ -164,7 +166,7 @@ class _Decision:
         """What keeps the budget. Raises AccuracyMismatch where all layers were asked for."""
         budget, n_left = self.options.max_accuracy_drop, 0
         self.progress("search", 0.5)
-        search = Search(self.graph, self.ranges, self.means, slower, self.samples.observed, self.metric, self.options)
+        search = Search(self.scheme, slower, self.samples.observed, self.metric, self.options)
         self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
         if self.asked != AUTO:
             hint = (f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
@@ -179,35 +181,25 @@ class _Decision:
             trial = self._quantized(slower | left)
         return trial
 
-    def _observe(self) -> None:
-        """Find the ranges and the means of activations, and how they are found: `self.how` is one of METHODS."""
-        seen = Observations(self.graph, self.samples.observed, self.options)
-        fixed = [layer for layer in layers_of(self.graph) if layer.activations.name in seen.constant]
-        if fixed and (self.asked != AUTO or len(fixed) == self.n_layers):
-            raise InvalidData(
-                "activations that are the same number everywhere tell no range", where=fixed[0].node.where,
-                expected="calibration data as the model sees it in use", found=f"{len(fixed)} such layers",
-                hint="give other data, or --precision auto, which leaves such layers in fp32")  # fmt: skip
-        self.means = seen.means
-        if self.options.ranges in METHODS:
-            self.how, self.ranges = self.options.ranges, seen.ranges(self.options.ranges)
-            return
-        self.progress("compare ranges", 0.15)
-        tried = {how: seen.ranges(how) for how in METHODS}
-        drops = {how: self._observed_drop(ranges) for how, ranges in tried.items()}
-        self.how = min(METHODS, key=lambda how: drops[how])
-        self.ranges = tried[self.how]
-
-    def _observed_drop(self, ranges: Mapping[str, ValueRange]) -> float:
-        """What is lost with some ranges, in the finer measure, on the data that they were found on."""
-        observed = self.samples.observed
-        found = list(results(trial_plan(quantized(self.graph, ranges, self.means, ()), self.options), observed))
-        exact = list(results(self.f32_trial, observed))
-        return self.metric.noise(exact, found, observed)
+    def _equalised(self, plain: _Trial) -> _Trial:
+        """The trial, or one of the same layers with even channels that loses less; with added nodes if need be."""
+        self.progress("equalise channels", 0.45)
+        trial, scheme = plain, self.scheme
+        for inserts in (False, True):
+            even = scheme.equalised(self.samples.observed, self.options, inserts)
+            if even is None or trial.drop <= self.options.max_accuracy_drop:
+                continue
+            before, self.scheme = self.scheme, even
+            found = self._quantized(plain.left_out)
+            if found.drop < trial.drop:
+                trial = found
+            else:
+                self.scheme = before
+        return trial
 
     def _quantized(self, left_out: frozenset[str]) -> _Trial:
         """All layers but some quantised, and what that loses on held-back data."""
-        graph = quantized(self.graph, self.ranges, self.means, left_out, self.light)
+        graph = self.scheme.quantized(left_out, self.light)
         plan = compile_graph(graph.clone(), self.options)
         here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
         found = list(results(here, self.samples.held_back))
@@ -235,12 +227,13 @@ class _Decision:
 
     def _record(self, taken: str, reason: str, trial: _Trial, slower: frozenset[str]) -> PrecisionRecord:
         options, samples = self.options, self.samples
-        n_quantized = len(readers_of(self.graph, self.ranges, trial.left_out).layers) if taken != FULL else 0
+        scheme = self.scheme
+        n_quantized = len(readers_of(scheme.graph, scheme.ranges, trial.left_out).layers) if taken != FULL else 0
         in_f32 = tuple(each for each in self.drops if taken != FULL and each.layer in trial.left_out)
         return PrecisionRecord(
-            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, trial.drop, self.how,
+            self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, trial.drop, scheme.how,
             count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, len(slower), in_f32,
-            trial.gain,
+            trial.gain, n_equalised=scheme.n_equalised if taken != FULL else 0,
         )  # fmt: skip
 
     def _too_much(self, what: str, drop: float, hint: str) -> AccuracyMismatch:

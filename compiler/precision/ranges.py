@@ -92,7 +92,7 @@ class Observations:
 
     Attributes:
         constant: names of values that held one number only, which tells nothing of what they hold in use.
-        means: name of what a layer reads → f64[channels], the mean of each of its channels.
+        means, reach: name of what a layer reads → f64[channels], mean and greatest magnitude of each of its channels.
     """
 
     def __init__(self, graph: Graph, requests: Sequence[Request], options: CompileOptions) -> None:
@@ -106,6 +106,7 @@ class Observations:
         self._plan = _observing(graph, values, options)
         self._seen: dict[str, ValueRange] = {}
         axes = {layer.activations.name: layer.contracted for layer in layers_of(graph)}
+        self.reach: dict[str, np.ndarray] = {}
         sums: dict[str, np.ndarray] = {}
         counts = dict.fromkeys(axes, 0)
         for name, array in self._arrays():
@@ -119,6 +120,8 @@ class Observations:
                     by_channel = np.moveaxis(array, axes[name], -1).reshape(-1, array.shape[axes[name]])
                     sums[name] = sums.get(name, 0.0) + by_channel.sum(0, np.float64)
                     counts[name] += len(by_channel)
+                    reach = np.abs(by_channel).max(0).astype(np.float64)
+                    self.reach[name] = np.maximum(reach, self.reach.get(name, 0.0))
         self.means = {name: total / counts[name] for name, total in sums.items()}
         self.constant = [name for name, seen in self._seen.items() if seen.low == seen.high]
         self._histograms: dict[str, Histogram] | None = None

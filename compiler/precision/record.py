@@ -30,6 +30,7 @@ class PrecisionRecord:
         in_f32: layers that stay in f32 to keep the budget, with what each would lose alone.
         gain: the plan's speed by the f32 plan's; None: not measured.
         beside: what else was tried, and what it gave.
+        n_equalised: activations whose channels were equalised, where 8 bits lost too much without.
         block_size: of the weights that share a scale, where weights alone are rounded; 0: activations are, too.
     """
 
@@ -49,6 +50,7 @@ class PrecisionRecord:
     gain: Gain | None = None
     beside: tuple[str, ...] = ()
     block_size: int = 0
+    n_equalised: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
@@ -67,6 +69,8 @@ class PrecisionRecord:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""
             yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
                    f"{percent(self.budget)} may be{ranges}")  # fmt: skip
+        if self.n_equalised:
+            yield f"channels equalised: of {self.n_equalised} activations"
         if self.n_slower:
             yield f"in fp32 for speed: {self.n_slower} layers"
         if self.in_f32:

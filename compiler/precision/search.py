@@ -6,18 +6,17 @@ is found by bisection, each step of which is measured, on the data that ranges w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.graph import Graph
 from ..options import CompileOptions
-from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import Layer, readers_of
 from ..passes.quantize.switches import add_switches, switches
 from .metrics import Metric
 from .samples import Request
+from .schemes import Scheme
 from .trials import results, trial_plan
 
 MOST_SAMPLES = 64  # of the observed ones that each layer is judged on
@@ -46,14 +45,14 @@ class Search:
     """
 
     def __init__(
-        self, graph: Graph, ranges: Mapping[str, ValueRange], means: Mapping[str, np.ndarray],
-        slower: Collection[str], requests: Sequence[Request], metric: Metric, options: CompileOptions,
+        self, scheme: Scheme, slower: Collection[str], requests: Sequence[Request], metric: Metric,
+        options: CompileOptions,
     ) -> None:  # fmt: skip
-        self._graph, self._ranges, self._metric, self._slower = graph, ranges, metric, frozenset(slower)
+        self._graph, self._ranges, self._metric, self._slower = scheme.graph, scheme.ranges, metric, frozenset(slower)
         self._requests = _some(requests)
-        self.layers: tuple[Layer, ...] = readers_of(graph, ranges, slower).layers
-        copy = graph.clone()
-        add_switches(copy, ranges, means)
+        self.layers: tuple[Layer, ...] = readers_of(scheme.graph, scheme.ranges, slower).layers
+        copy = scheme.graph.clone()
+        add_switches(copy, scheme.ranges, scheme.means)
         self._plan = trial_plan(copy, options)
         self._exact = self._run([layer.name for layer in self.layers])
 

@@ -17,7 +17,7 @@ from parax.compiler.backend.microkernels.whole import pair_weight
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.text import parse_graph
-from parax.compiler.precision import gates
+from parax.compiler.precision import gates, schemes
 from parax.compiler.precision.gates import decided
 from parax.compiler.precision.layer_speed import slower_nodes
 from parax.compiler.precision.record import KEY, told
@@ -91,9 +91,9 @@ def test_int8_that_loses_too_much_blames_layers() -> None:
 
 def test_weights_are_light_where_that_is_faster_and_keeps_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    plain = gates.quantized
+    plain = schemes.quantized
     monkeypatch.setattr(gates, "light_layers", lambda *_: frozenset({"scores"}))
-    monkeypatch.setattr(gates, "quantized", lambda *given: tried.append(set(given[4:][0])) or plain(*given))
+    monkeypatch.setattr(schemes, "quantized", lambda *given: tried.append(set(given[4:][0])) or plain(*given))
     graph = decided(classifier(), options()).graph
     (w,) = (v.data for node in graph for v in node.operands if v.name == "scores.weights")
     assert tried == [{"scores"}] and pair_weight(w) <= 128
