@@ -5,19 +5,18 @@ Owns the ways from what was seen to a range. A second run makes histograms where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import InvalidData
-from ...runtime.plan import Plan
 from ..ir.graph import Graph, Value
 from ..options import CompileOptions
 from ..passes.quantize.affine import LEVELS, ValueRange
 from ..passes.quantize.layers import Readers, layers_of, readers_of
+from .observing import Observing
 from .samples import Request
-from .trials import results, trial_plan
 
 N_BINS = 2048
 KEPT_SHARE = 0.9999  # of the numbers of a tensor, by the percentile's range
@@ -102,14 +101,13 @@ class Observations:
             InvalidData: a value was not finite.
         """
         values = _rounded(graph)
-        self._requests, self._names = requests, [value.name for value in values]
-        self._plan = _observing(graph, values, options)
+        self._observing = Observing(graph, values, requests, options)
         self._seen: dict[str, ValueRange] = {}
         axes = {layer.activations.name: layer.contracted for layer in layers_of(graph)}
         self.reach: dict[str, np.ndarray] = {}
         sums: dict[str, np.ndarray] = {}
         counts = dict.fromkeys(axes, 0)
-        for name, array in self._arrays():
+        for name, array in self._observing.arrays():
             if not np.isfinite(array).all():
                 raise InvalidData("an activation is NaN or infinite on the calibration data", where=f"value {name}",
                                   hint="calibrate with data as the model sees it in use")  # fmt: skip
@@ -137,16 +135,10 @@ class Observations:
 
     def _counted(self, seen: Mapping[str, ValueRange]) -> dict[str, Histogram]:
         counts = {name: np.zeros(N_BINS, np.int64) for name in seen}
-        for name, array in self._arrays():
+        for name, array in self._observing.arrays():
             if name in seen:
                 counts[name] += np.histogram(array, N_BINS, (seen[name].low, seen[name].high))[0]
         return {name: Histogram(seen[name], counts[name]) for name in seen}
-
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Every value in every request."""
-        for request, outputs in zip(self._requests, results(self._plan, self._requests), strict=True):
-            for i, name in enumerate(self._names):
-                yield name, request.inputs[name] if name in request.inputs else outputs[f"observed.{i}"]
 
 
 def possible_readers(graph: Graph) -> Readers:
@@ -157,13 +149,6 @@ def possible_readers(graph: Graph) -> Readers:
 def _rounded(graph: Graph) -> list[Value]:
     """The values that may be rounded, each once."""
     return list(dict.fromkeys(value for _, _, value in possible_readers(graph).reads()))
-
-
-def _observing(graph: Graph, values: Sequence[Value], options: CompileOptions) -> Plan:
-    copy = graph.clone()
-    outputs = {f"observed.{i}": copy.value(v.name) for i, v in enumerate(values) if not v.is_input}
-    copy.set_outputs([*copy.outputs, *outputs.values()], [*copy.output_names, *outputs])
-    return trial_plan(copy, options)
 
 
 __all__ = ["METHODS", "Histogram", "Observations", "entropy", "minmax", "percentile", "possible_readers"]

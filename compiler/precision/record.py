@@ -32,6 +32,7 @@ class PrecisionRecord:
         beside: what else was tried, and what it gave.
         n_equalised: activations whose channels were equalised, where 8 bits lost too much without.
         block_size: of the weights that share a scale, where weights alone are rounded; 0: activations are, too.
+        rounding: the way in which these are rounded.
     """
 
     asked: str
@@ -51,6 +52,7 @@ class PrecisionRecord:
     beside: tuple[str, ...] = ()
     block_size: int = 0
     n_equalised: int = 0
+    rounding: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
@@ -63,7 +65,8 @@ class PrecisionRecord:
         kind = "of bf16" if self.taken == HALF else f"in {WEIGHTS_ONLY.get(self.taken, 8)} bits"
         layers = f"{self.n_quantized} of {self.n_layers} layers {kind}"
         if self.block_size:
-            layers = f"the weights of {layers}, a scale for each {self.block_size}"
+            way = "" if self.rounding == "nearest" else f", rounded by {self.rounding}"
+            layers = f"the weights of {layers}, a scale for each {self.block_size}{way}"
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""

@@ -1,12 +1,13 @@
-"""A model whose products keep their weights in 4 or 8 bits: rounded to the nearest, judged where there is data.
+"""A model whose products keep their weights in 4 or 8 bits, judged where there is data.
 
 No ranges are needed, so calibration data is not either; where it is given, the accuracy that is lost on its held-back
-part is measured and must keep the budget, and the plan's speed is measured beside f32's.
+part is measured and must keep the budget, and the plan's speed is measured beside f32's. Weights go to the nearest
+numbers; where that loses too much, the observed part says which way to round loses least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,20 +18,18 @@ from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
 from ..frontend.parse import Source
 from ..ir.graph import Graph
-from ..ir.types import noting_positive
 from ..optimisation import prepared
 from ..options import FULL, WEIGHTS_ONLY, CompileOptions
-from ..passes.base import Pipeline
-from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.layers import Layer
-from ..passes.quantize.quantize_weights import QuantizeWeights, rounded_blocks, weight_layers
+from ..passes.quantize.quantize_weights import rounded_blocks, weight_layers
 from .decision import Decided, refuse_quantized
 from .metrics import Metric, metric_named
 from .record import KEY, PrecisionRecord, blamed, percent
-from .samples import Request, count, read_samples
+from .samples import Samples, count, read_samples
 from .search import LayerDrop
 from .speed import Gain, measured_gain
 from .trials import NATIVE, results, trial_plan
+from .weight_rounding import NEAREST, Rounding, best_rounding
 
 Progress = Callable[[str, float], None]
 MOST_BLAMED = 8  # layers that are tried alone: those whose weights are rounded most
@@ -38,13 +37,20 @@ MOST_BLAMED = 8  # layers that are tried alone: those whose weights are rounded 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What is lost on held-back requests, by a metric, and the plan's speed by f32's."""
+    """A way to round, the graph and the plan that it gives, and what that loses on held-back requests.
+
+    Attributes:
+        exact: f32's results of these. gain: the plan's speed by f32's; None: not measured.
+    """
 
     metric: Metric
+    samples: Samples
     exact: Sequence[dict[str, np.ndarray]]
-    held_back: Sequence[Request]
+    way: Rounding
+    graph: Graph
+    plan: Plan
     drop: float
-    gain: Gain | None
+    gain: Gain | None = None
 
 
 def decided_weights(model: Source, options: CompileOptions, progress: Progress) -> Decided:
@@ -63,66 +69,80 @@ def decided_weights(model: Source, options: CompileOptions, progress: Progress) 
         raise UsageError("nothing to quantise", where="--precision", expected="MatMul or Gemm of f32 with constant "
                          "weights", found="none", hint="compile it at fp32")  # fmt: skip
     progress(f"compile {options.precision}", 0.2)
-    rounded = with_rounded_weights(graph, options)
+    rounded = Rounding(NEAREST, graph).rounded(options)
     plan = compile_graph(rounded.clone(), plain)
     judged = None
     if options.calibration is not None:
-        judged = _judged(model, graph, rounded, plan, options, progress)
+        judged = _judged(graph, rounded, plan, options, progress)
         if judged.drop > options.max_accuracy_drop:
-            raise _too_much(graph, layers, judged, options)
+            judged = _rounded_better(judged, options, progress)
+        if judged.drop > options.max_accuracy_drop:
+            raise _too_much(layers, judged, options)
+        rounded, plan = judged.graph, judged.plan
+        progress("compare speed", 0.8)
+        judged = replace(judged, gain=_gain(model, judged, plain))
     record = _record(options, len(layers), judged)
     return Decided(plan.with_provenance(**{KEY: record.to_json()}), rounded, record)
 
 
-def with_rounded_weights(graph: Graph, options: CompileOptions, left_out: Collection[str] = ()) -> Graph:
-    """A copy of a graph with the weights of all layers but some rounded as the options ask for."""
-    copy = graph.clone()
-    rounding = QuantizeWeights(WEIGHTS_ONLY[options.precision], options.weight_block, frozenset(left_out))
-    with noting_positive(copy.positive):
-        Pipeline([rounding, DeadCode()]).run(copy)
-    return copy
-
-
-def _judged(
-    model: Source, graph: Graph, rounded: Graph, plan: Plan, options: CompileOptions, progress: Progress
-) -> _Judged:
+def _judged(graph: Graph, rounded: Graph, plan: Plan, options: CompileOptions, progress: Progress) -> _Judged:
+    """What rounding to the nearest loses."""
     assert options.calibration is not None
     plain = replace(options, precision=FULL, calibration=None)
     samples = read_samples(options.calibration, graph, takes_others=options.metric.endswith(".py"))
-    metric, held_back = metric_named(options.metric, has_labels=samples.has_labels), samples.held_back
+    metric = metric_named(options.metric, has_labels=samples.has_labels)
     progress("measure accuracy", 0.5)
-    exact = list(results(trial_plan(graph, plain), held_back))
-    here = plan if NATIVE in options.targets else trial_plan(rounded, plain)
-    drop = metric.drop(exact, list(results(here, held_back)), held_back)
-    gain = None
-    if drop <= options.max_accuracy_drop:
-        progress("compare speed", 0.8)
-        try:
-            gain = measured_gain(plan, compile_model(model, plain), held_back[0], quiet)
-        except IncompatiblePlan:  # the plan is for another machine
-            gain = None
-    return _Judged(metric, exact, held_back, drop, gain)
+    exact = list(results(trial_plan(graph, plain), samples.held_back))
+    drop = _drop(metric, exact, samples, rounded, plan, plain)
+    return _Judged(metric, samples, exact, Rounding(NEAREST, graph), rounded, plan, drop)
 
 
-def _too_much(graph: Graph, layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> AccuracyMismatch:
-    drops = tuple(sorted(_alone(graph, layers, judged, options), key=lambda each: -each.noise))
+def _rounded_better(nearest: _Judged, options: CompileOptions, progress: Progress) -> _Judged:
+    """The same, or what is lost in the way that loses least of the observed part."""
+    progress("compare ways to round", 0.6)
+    plain, samples = replace(options, precision=FULL, calibration=None), nearest.samples
+    way = best_rounding(nearest.way.graph, samples.observed, nearest.metric, options, plain)
+    if way.how == NEAREST:
+        return nearest
+    rounded = way.rounded(options)
+    plan = compile_graph(rounded.clone(), plain)
+    drop = _drop(nearest.metric, nearest.exact, samples, rounded, plan, plain)
+    return replace(nearest, way=way, graph=rounded, plan=plan, drop=drop)
+
+
+def _drop(metric: Metric, exact: Sequence[dict[str, np.ndarray]], samples: Samples, rounded: Graph, plan: Plan,
+          plain: CompileOptions) -> float:  # fmt: skip
+    """What a plan, or one of the same graph for this machine, loses of the held-back results."""
+    here = plan if NATIVE in plain.targets else trial_plan(rounded, plain)
+    return metric.drop(exact, list(results(here, samples.held_back)), samples.held_back)
+
+
+def _gain(model: Source, judged: _Judged, plain: CompileOptions) -> Gain | None:
+    """None where the plan is for another machine."""
+    try:
+        return measured_gain(judged.plan, compile_model(model, plain), judged.samples.held_back[0], quiet)
+    except IncompatiblePlan:
+        return None
+
+
+def _too_much(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> AccuracyMismatch:
+    drops = tuple(sorted(_alone(layers, judged, options), key=lambda each: -each.noise))
     return AccuracyMismatch(
-        f"{options.precision} loses too much by {judged.metric.name} on {count(judged.held_back)} samples held back",
+        f"{options.precision} loses too much by {judged.metric.name} on {count(judged.samples.held_back)} samples held back",
         expected=f"{percent(options.max_accuracy_drop)} at most", found=percent(judged.drop),
         hint=f"most lose, each alone: {blamed(drops)}; a smaller --weight-block, int8-weights or a larger "
              "--max-accuracy-drop may do")  # fmt: skip
 
 
-def _alone(
-    graph: Graph, layers: Sequence[Layer], judged: _Judged, options: CompileOptions
-) -> Iterator[LayerDrop]:
+def _alone(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> Iterator[LayerDrop]:
     """What layers lose where one alone is rounded: those whose weights change most."""
     plain = replace(options, precision=FULL, calibration=None)
     most = sorted(layers, key=lambda layer: -_change(layer, options))[:MOST_BLAMED]
     for layer in most:
         others = [other.name for other in layers if other is not layer]
-        found = list(results(trial_plan(with_rounded_weights(graph, options, others), plain), judged.held_back))
-        given = judged.exact, found, judged.held_back
+        held_back = judged.samples.held_back
+        found = list(results(trial_plan(judged.way.rounded(options, others), plain), held_back))
+        given = judged.exact, found, held_back
         yield LayerDrop(layer.name, layer.node.where, judged.metric.drop(*given), judged.metric.noise(*given))
 
 
@@ -134,9 +154,13 @@ def _change(layer: Layer, options: CompileOptions) -> float:
 
 
 def _record(options: CompileOptions, n_layers: int, judged: _Judged | None) -> PrecisionRecord:
-    metric, drop, gain, n = ("", None, None, 0) if judged is None else (
-        judged.metric.name, judged.drop, judged.gain, count(judged.held_back))  # fmt: skip
+    precision, budget = options.precision, options.max_accuracy_drop
+    if judged is None:
+        return PrecisionRecord(precision, precision, "", "", budget, None, "", 0, 0, n_layers, n_layers,
+                               block_size=options.weight_block, rounding=NEAREST)  # fmt: skip
+    samples = judged.samples
     return PrecisionRecord(
-        options.precision, options.precision, "", metric, options.max_accuracy_drop, drop, "", 0, n, n_layers, n_layers,
-        gain=gain, block_size=options.weight_block,
+        precision, precision, "", judged.metric.name, budget, judged.drop, "", count(samples.observed),
+        count(samples.held_back), n_layers, n_layers, gain=judged.gain, block_size=options.weight_block,
+        rounding=judged.way.how,
     )  # fmt: skip

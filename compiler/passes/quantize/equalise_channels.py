@@ -43,10 +43,13 @@ class EqualiseChannels(DataflowPass):
     Args:
         reach: name of a value that products read → f64[channels], the greatest magnitude of each channel.
         inserts: whether a Mul divides what no constant before can.
+        alone: whether the reach alone says by what is divided, whatever the weights are: where they alone are rounded,
+            those that meet large activations are to be large, as Lin et al., "AWQ", MLSys 2024.
     """
 
     reach: Mapping[str, np.ndarray] = field(default_factory=dict)
     inserts: bool = False
+    alone: bool = False
 
     on_bodies = False
 
@@ -63,7 +66,7 @@ class EqualiseChannels(DataflowPass):
         return changed
 
     def _equalise(self, value: Value, layers: list[Layer], every: Mapping[Node, Layer], rw: Rewriter) -> bool:
-        powers = balance(self.reach[value.name], layers)
+        powers = balance(self.reach[value.name], layers, self.alone)
         if not powers.any():
             return rw.no_match("its channels are alike", value)
         axis = -1 if layers[0].contracted == -1 else 1 - value.tensor.rank
@@ -87,12 +90,12 @@ class EqualiseChannels(DataflowPass):
         return True
 
 
-def balance(reach: np.ndarray, layers: list[Layer]) -> np.ndarray:
+def balance(reach: np.ndarray, layers: list[Layer], alone: bool = False) -> np.ndarray:
     """The power of two, i32[channels], to divide each channel by.
 
     A channel's reach and its greatest weight, by that of the weight's row, are brought to the same size; the reach
-    alone counts where each row has one weight for a channel, as in a depthwise convolution. A channel that is zero
-    everywhere stays.
+    counts alone where that is asked for, or each row has one weight for a channel, as in a depthwise convolution. A
+    channel that is zero everywhere stays.
     """
     weights = np.max([relative_weights(layer, len(reach)) for layer in layers], axis=0)
     depthwise = all(layer.weights.shape[1] == 1 and isinstance(layer.node.op, Conv) for layer in layers)
@@ -100,7 +103,7 @@ def balance(reach: np.ndarray, layers: list[Layer]) -> np.ndarray:
     if not used.any():
         return np.zeros(len(reach), np.int32)
     logs = np.log2(reach, where=used, out=np.zeros(len(reach)))
-    if not depthwise:
+    if not (alone or depthwise):
         logs = (logs - np.log2(weights, where=used, out=np.zeros(len(reach)))) / 2
     powers = np.where(used, np.rint(logs - np.median(logs[used])), 0)
     return np.clip(powers, -MOST, MOST).astype(np.int32)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ...ir.ops.contraction import Conv
 from ...ir.types import ceil_div
 from ..base import DataflowPass
 from ..rewrite import Rewriter
+from .compensated import block_scales, compensated_steps
 from .layers import Layer, Refuse, layers_of
 
 
@@ -26,11 +28,14 @@ class QuantizeWeights(DataflowPass):
     Args:
         bits: of a weight, 4 or 8. block_size: weights of a column that share a scale, a power of two from 16 on.
         left_out: names of the results of products that stay as they are.
+        moments: name of what products read → f32[K, K], its lines' second moments, by which its products' weights are
+            rounded one after the other: see `compensated_steps`; others go to the nearest numbers.
     """
 
     bits: int = 4
     block_size: int = 32
     left_out: frozenset[str] = frozenset()
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     on_bodies = False
 
@@ -44,7 +49,12 @@ class QuantizeWeights(DataflowPass):
     def _quantize(self, layer: Layer, g: GraphBuilder, rw: Rewriter) -> None:
         node, name = layer.node, layer.name
         columns = layer.weights if layer.channels == 0 else layer.weights.T
-        packed, scales = rounded_blocks(columns, self.bits, self.block_size)
+        moments = self.moments.get(layer.activations.name)
+        if moments is None:
+            packed, scales = rounded_blocks(columns, self.bits, self.block_size)
+        else:
+            steps, scales = compensated_steps(columns, moments, self.bits, self.block_size)
+            packed = _packed(steps.reshape(*scales.shape, self.block_size), self.bits)
         n, depth = columns.shape
         op = MatMulNBits(K=depth, N=n, bits=self.bits, block_size=self.block_size)
         q, s = g.const(packed, name=f"{name}.weights"), g.const(scales, name=f"{name}.weights.scale")
@@ -80,10 +90,13 @@ def rounded_blocks(columns: np.ndarray, bits: int, size: int) -> tuple[np.ndarra
         rows = np.zeros((len(some), blocks * size))
         rows[:, :depth] = some
         w = rows.reshape(len(some), blocks, size)
-        far = np.take_along_axis(w, np.abs(w).argmax(-1)[..., None], -1)[..., 0]
-        scale = (far / -half).astype(np.float32)
-        scales[first : first + several] = np.where(scale == 0, 1, scale)
+        scales[first : first + several] = block_scales(w, half)
         steps = np.rint(w / scales[first : first + several, :, None].astype(np.float64))
-        q = (np.clip(steps, -half, half - 1) + half).astype(np.uint8)
-        packed[first : first + several] = q if bits == 8 else q[..., ::2] | q[..., 1::2] << 4
+        packed[first : first + several] = _packed(np.clip(steps, -half, half - 1), bits)
     return packed, scales
+
+
+def _packed(steps: np.ndarray, bits: int) -> np.ndarray:
+    """Whole numbers from -2^(bits - 1) on as u8, with the zero point in their middle, two to a byte of 4 bits."""
+    q = (steps + (1 << bits - 1)).astype(np.uint8)
+    return q if bits == 8 else q[..., ::2] | q[..., 1::2] << 4
