@@ -27,7 +27,7 @@ from parax.compiler.precision.gates import decided
 from parax.compiler.precision.metrics import MeanSquare, Top1
 from parax.compiler.precision.samples import Request
 from parax.compiler.precision.speed import measured_gain
-from parax.errors import ParaxError, UsageError
+from parax.errors import ParaxError, UnsupportedOp, UsageError
 from parax.runtime.plan import Plan
 from parax.runtime.topology import choose_cores
 
@@ -50,11 +50,11 @@ def measured(name: str, folder: Path, n_samples: int, budget: float) -> Record:
     seen = {key: array[0::2] for key, array in stacked.items()}
     unseen = [Request({key: a[i] for key, a in stacked.items()}, {}, 1) for i in range(1, n_samples, 2)]
     plain = CompileOptions()
-    f32 = parax.compile(case.path, options=plain)
     asked = replace(plain, precision="auto", calibration=seen, max_accuracy_drop=budget)
     try:
+        f32 = parax.compile(case.path, options=plain)
         found = decided(case.path, asked)
-    except UsageError as error:
+    except (UsageError, UnsupportedOp) as error:
         return {"status": "refused", "problem": str(error)}
     lost = losses(f32, found.plan, unseen)
     same = found.record.taken == "fp32" and identical(found.plan, f32)

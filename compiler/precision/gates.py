@@ -55,12 +55,17 @@ def decided(
 
 @dataclass(frozen=True)
 class _Trial:
-    """A choice of layers. left_out: names of those in f32. drop: on held-back data. gain: None where not measured."""
+    """A choice of layers. left_out: names of those in f32. drop, at_most: by the metric, on held-back data.
+
+    Attributes:
+        gain: None where not measured.
+    """
 
     left_out: frozenset[str]
     graph: Graph
     plan: Plan
     drop: float
+    at_most: float
     gain: Gain | None = None
 
 
@@ -114,7 +119,7 @@ class _Decision:
         record = PrecisionRecord(
             self.asked, HALF, "", self.metric.name, options.max_accuracy_drop, found.drop, "", 0,
             count(samples.held_back), max(self.n_layers, found.n_layers), found.n_layers, gain=found.gain,
-            beside=beside,
+            beside=beside, at_most=found.at_most,
         )  # fmt: skip
         return Decided(found.plan.with_provenance(**{KEY: record.to_json()}), self.graph, record)
 
@@ -122,20 +127,19 @@ class _Decision:
         """What was decided of 8 bits, or bf16 where that keeps the accuracy and is faster than it and f32."""
         record = found.record
         least = record.gain.factor if record.taken != FULL and record.gain else 1.0
-        keeps = half.drop <= self.options.max_accuracy_drop
+        keeps = half.at_most <= self.options.max_accuracy_drop
         if keeps and half.gain is not None and half.gain.is_faster and half.gain.factor > least:
             return self._in_halves(half, (f"{record.taken}: {record.gain}" if record.taken != FULL else record.reason,))
         return replace(found, record=replace(record, beside=(str(half),)))
 
     def _in_bytes(self, f32: Plan) -> Decided:
         """What keeps the budget in 8 bits, or the plan in f32."""
-        options = self.options
         self.progress("compile int8", 0.4)
         trial = self._quantized(frozenset())
-        if trial.drop > options.max_accuracy_drop and self.light:
+        if self._exceeds(trial) and self.light:
             self.light = frozenset()
             trial = self._quantized(frozenset())
-        if trial.drop > options.max_accuracy_drop:
+        if self._exceeds(trial):
             trial = self._equalised(trial)
         trial = self._measured(trial, f32)
         if self.asked == AUTO:
@@ -143,7 +147,7 @@ class _Decision:
             if not _is_faster(trial.gain):
                 return self._in_f32(f32, f"{SLOWER}: {trial.gain}", trial)
         slower = trial.left_out
-        if trial.drop > options.max_accuracy_drop:
+        if self._exceeds(trial):
             trial = self._searched(trial, slower)
             if len(trial.left_out) >= self.n_layers:
                 return self._in_f32(f32, "no layer keeps the budget of accuracy", trial)
@@ -164,7 +168,7 @@ class _Decision:
 
     def _searched(self, trial: _Trial, slower: frozenset[str]) -> _Trial:
         """What keeps the budget. Raises AccuracyMismatch where all layers were asked for."""
-        budget, n_left = self.options.max_accuracy_drop, 0
+        n_left = 0
         self.progress("search", 0.5)
         search = Search(self.scheme, slower, self.samples.observed, self.metric, self.options)
         self.drops = tuple(search.by_drop(lambda what, share: self.progress(what, 0.5 + 0.3 * share)))
@@ -172,8 +176,8 @@ class _Decision:
             hint = (f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
                     "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
             raise self._too_much("8 bits", trial.drop, hint)
-        while trial.drop > budget and n_left < len(self.drops):
-            n_left = search.within(budget, self.drops, n_left + 1)
+        while self._exceeds(trial) and n_left < len(self.drops):
+            n_left = search.within(self.options.max_accuracy_drop, self.drops, n_left + 1)
             left = {each.layer for each in self.drops[:n_left]}
             if n_left == len(self.drops):
                 left = {layer.name for layer in layers_of(self.graph)}
@@ -187,7 +191,7 @@ class _Decision:
         trial, scheme = plain, self.scheme
         for inserts in (False, True):
             even = scheme.equalised(self.samples.observed, self.options, inserts)
-            if even is None or trial.drop <= self.options.max_accuracy_drop:
+            if even is None or not self._exceeds(trial):
                 continue
             before, self.scheme = self.scheme, even
             found = self._quantized(plain.left_out)
@@ -202,8 +206,13 @@ class _Decision:
         graph = self.scheme.quantized(left_out, self.light)
         plan = compile_graph(graph.clone(), self.options)
         here = plan if NATIVE in self.options.targets else trial_plan(graph, self.options)
-        found = list(results(here, self.samples.held_back))
-        return _Trial(left_out, graph, plan, self.metric.drop(self.exact, found, self.samples.held_back))
+        given = self.exact, list(results(here, self.samples.held_back)), self.samples.held_back
+        return _Trial(left_out, graph, plan, self.metric.drop(*given), self.metric.at_most(*given))
+
+    def _exceeds(self, trial: _Trial) -> bool:
+        """Whether it loses more than the budget; `auto` takes care that other data does not, either."""
+        lost = trial.at_most if self.asked == AUTO else trial.drop
+        return lost > self.options.max_accuracy_drop
 
     def _measured(self, trial: _Trial, f32: Plan) -> _Trial:
         """The same, with what it gains."""
@@ -233,7 +242,7 @@ class _Decision:
         return PrecisionRecord(
             self.asked, taken, reason, self.metric.name, options.max_accuracy_drop, trial.drop, scheme.how,
             count(samples.observed), count(samples.held_back), self.n_layers, n_quantized, len(slower), in_f32,
-            trial.gain, n_equalised=scheme.n_equalised if taken != FULL else 0,
+            trial.gain, n_equalised=scheme.n_equalised if taken != FULL else 0, at_most=trial.at_most,
         )  # fmt: skip
 
     def _too_much(self, what: str, drop: float, hint: str) -> AccuracyMismatch:

@@ -20,10 +20,11 @@ from .trials import NATIVE, results, trial_plan
 
 @dataclass(frozen=True)
 class Halved:
-    """A plan in bf16. drop: on held-back data. n_layers: products of bf16. gain: None where not measured."""
+    """A plan in bf16. drop, at_most: on held-back data. n_layers: products of bf16. gain: None where not measured."""
 
     plan: Plan
     drop: float
+    at_most: float
     n_layers: int
     gain: Gain | None = None
 
@@ -42,8 +43,8 @@ def halved(
     """
     plan = compile_graph(graph.clone(), replace(options, precision=HALF))
     here = plan if NATIVE in options.targets else trial_plan(graph, options, HALF)
-    found = list(results(here, samples.held_back))
-    return Halved(plan, metric.drop(exact, found, samples.held_back), len(rounded_products(graph)))
+    given = exact, list(results(here, samples.held_back)), samples.held_back
+    return Halved(plan, metric.drop(*given), metric.at_most(*given), len(rounded_products(graph)))
 
 
 __all__ = ["Halved", "halved"]

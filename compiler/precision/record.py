@@ -33,6 +33,7 @@ class PrecisionRecord:
         n_equalised: activations whose channels were equalised, where 8 bits lost too much without.
         block_size: of the weights that share a scale, where weights alone are rounded; 0: activations are, too.
         rounding: the way in which these are rounded.
+        at_most: what other data loses at most, in about 19 of 20 cases; None: not measured.
     """
 
     asked: str
@@ -53,12 +54,14 @@ class PrecisionRecord:
     block_size: int = 0
     n_equalised: int = 0
     rounding: str = ""
+    at_most: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
         finite = [{**asdict(each), "drop": _finite(each.drop), "noise": _finite(each.noise)} for each in self.in_f32]
         drop = None if self.drop is None else _finite(self.drop)
-        return {**asdict(self), "in_f32": finite, "drop": drop, LINES: list(self.lines())}
+        at_most = None if self.at_most is None else _finite(self.at_most)
+        return {**asdict(self), "in_f32": finite, "drop": drop, "at_most": at_most, LINES: list(self.lines())}
 
     def lines(self) -> Iterator[str]:
         """For people, a line each."""
@@ -70,8 +73,10 @@ class PrecisionRecord:
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""
-            yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back, "
-                   f"{percent(self.budget)} may be{ranges}")  # fmt: skip
+            other = self.at_most is not None and self.at_most != self.drop
+            likely = f" (of other data {percent(self.at_most or 0.0)} at most)" if other else ""
+            yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back"
+                   f"{likely}, {percent(self.budget)} may be{ranges}")  # fmt: skip
         if self.n_equalised:
             yield f"channels equalised: of {self.n_equalised} activations"
         if self.n_slower:

@@ -56,9 +56,9 @@ class Search:
         self._plan = trial_plan(copy, options)
         self._exact = self._run([layer.name for layer in self.layers])
 
-    def drop(self, left_out: Collection[str]) -> float:
-        """What is lost where all layers but some are quantised."""
-        return self._metric.drop(self._exact, self._run(left_out), self._requests)
+    def at_most(self, left_out: Collection[str]) -> float:
+        """What is lost at most of data like this where all layers but some are quantised."""
+        return self._metric.at_most(self._exact, self._run(left_out), self._requests)
 
     def by_drop(self, tell: Tell) -> list[LayerDrop]:
         """The layers, those that lose most alone first."""
@@ -76,7 +76,7 @@ class Search:
         low, high = at_least, len(ordered)
         while low < high:
             middle = (low + high) // 2
-            if self.drop([each.layer for each in ordered[:middle]]) <= budget:
+            if self.at_most([each.layer for each in ordered[:middle]]) <= budget:
                 high = middle
             else:
                 low = middle + 1

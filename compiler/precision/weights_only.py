@@ -127,8 +127,9 @@ def _gain(model: Source, judged: _Judged, plain: CompileOptions) -> Gain | None:
 
 def _too_much(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> AccuracyMismatch:
     drops = tuple(sorted(_alone(layers, judged, options), key=lambda each: -each.noise))
+    n_held_back = count(judged.samples.held_back)
     return AccuracyMismatch(
-        f"{options.precision} loses too much by {judged.metric.name} on {count(judged.samples.held_back)} samples held back",
+        f"{options.precision} loses too much by {judged.metric.name} on {n_held_back} samples held back",
         expected=f"{percent(options.max_accuracy_drop)} at most", found=percent(judged.drop),
         hint=f"most lose, each alone: {blamed(drops)}; a smaller --weight-block, int8-weights or a larger "
              "--max-accuracy-drop may do")  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parax.compiler.precision.metrics import metric_named
+from parax.compiler.precision.metrics import Cosine, MeanSquare, Metric, metric_named
 from parax.compiler.precision.samples import Request
 from parax.errors import InvalidData, UsageError
 
@@ -89,3 +89,28 @@ def test_no_such_metric() -> None:
     for name in ("best", "absent.py"):
         with pytest.raises(UsageError, match="no such metric"):
             metric_named(name, has_labels=False)
+
+
+@pytest.mark.parametrize("metric", [MeanSquare(), Cosine()], ids=["mse", "cosine"])
+@pytest.mark.parametrize(("n", "least"), [(4, 0.88), (24, 0.92)])
+def test_at_most_is_above_what_other_data_loses_as_often_as_it_says(metric: Metric, n: int, least: float) -> None:
+    """Of many draws of a few requests; what a draw itself loses is above that in about half of them."""
+    rng = np.random.default_rng(n)
+
+    def draw(requests: int) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        a = rng.standard_normal((requests, 10))
+        b = a + rng.standard_normal((requests, 10)) * rng.uniform(0.02, 0.1, (requests, 1))
+        return [{"y": row} for row in a], [{"y": row} for row in b]
+
+    true = metric.drop(*draw(40000), [])
+    draws = [draw(n) for _ in range(400)]
+    above = [np.mean([judge(*each, []) >= true for each in draws]) for judge in (metric.at_most, metric.drop)]
+    assert least <= above[0] <= 0.995 and above[1] < 0.6
+
+
+def test_at_most_of_one_request_and_of_what_is_not_finite() -> None:
+    one, off = [{"y": np.ones(3)}], [{"y": np.full(3, 1.1)}]
+    assert MeanSquare().at_most(one, off, []) == MeanSquare().drop(one, off, []) == pytest.approx(0.01)
+    assert MeanSquare().at_most(one * 2, [*one, {"y": np.array([1, np.nan, 1])}], []) == float("inf")
+    assert Cosine().at_most(one * 2, [*one, {"y": np.ones(4)}], []) == float("inf")
+    assert MeanSquare().at_most([*one, {"y": np.zeros(3)}], [*one, {"y": np.ones(3)}], []) == float("inf")

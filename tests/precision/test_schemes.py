@@ -40,7 +40,8 @@ def convolutions() -> onnx.ModelProto:
     """A quarter of the first layer's channels reach 50 times as far, and count 50 times less behind."""
     rng = np.random.default_rng(0)
     far = np.where(np.arange(16) % 4 == 0, 50.0, 1.0)
-    data = {"w": rng.standard_normal((16, 3, 3, 3)) * 0.3 * far[:, None, None, None], "b": rng.standard_normal(16) * far,
+    data = {"w": 0.3 * rng.standard_normal((16, 3, 3, 3)) * far[:, None, None, None],
+            "b": rng.standard_normal(16) * far,
             "v": rng.standard_normal((8, 16, 3, 3)) / far[:, None, None]}  # fmt: skip
     return to_onnx(parse_graph(CONVOLUTIONS, {name: array.astype(np.float32) for name, array in data.items()}))
 

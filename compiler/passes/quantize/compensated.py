@@ -48,7 +48,7 @@ def compensated_steps(columns: np.ndarray, moments: np.ndarray, bits: int, size:
 
 
 def block_scales(blocks: np.ndarray, half: int) -> np.ndarray:
-    """The scale of each block of the last axis, f32, by which its farthest weight from zero is -half; 1 where it is 0."""
+    """f32 scales of blocks along the last axis, by which the farthest weight from zero is -half; 1 where all are 0."""
     far = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
     scales = (far / -half).astype(np.float32)
     return np.where(scales == 0, np.float32(1), scales)
