@@ -21,7 +21,7 @@ from .samples import Request
 Outputs = Mapping[str, np.ndarray]
 STUDENT = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10,
            2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)  # fmt: skip
-"""97.5 % of Student's distribution lie below, by its degrees of freedom, from 1 on; as losses are skewed, some 95 % do."""
+"""97.5 % of Student's distribution lie below, by degrees of freedom from 1 on; as losses are skewed, some 95 % do."""
 SCORE = "score"  # the function of a metric's script
 
 
