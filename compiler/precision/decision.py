@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import UsageError
+from ...errors import AccuracyMismatch, UsageError
 from ...runtime.plan import Plan
 from ..ir.graph import Graph
 from ..ir.ops.quantization import QuantizeLinear
-from .record import PrecisionRecord
+from .record import PrecisionRecord, percent
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,14 @@ def refuse_quantized(graph: Graph) -> None:
     """Raises UsageError if activations of the model are rounded already."""
     if any(isinstance(node.op, QuantizeLinear) for node in graph):
         raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")
+
+
+def too_much(what: str, metric: str, n_held_back: int, budget: float, drop: float, hint: str) -> AccuracyMismatch:
+    """The error of a precision that was asked for and loses more than the budget on so many samples held back.
+
+    Args:
+        what: loses it, in words, with the verb.
+    """
+    return AccuracyMismatch(
+        f"{what} too much by {metric} on {n_held_back} samples held back", expected=f"{percent(budget)} at most",
+        found=percent(drop), hint=hint)  # fmt: skip

@@ -17,13 +17,14 @@ from ..frontend.parse import Source
 from ..ir.graph import Graph
 from ..optimisation import light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
+from ..passes.block.round_products import rounded_products
 from ..passes.quantize.layers import layers_of, readers_of
-from .decision import Decided
-from .halves import Halved, halved
+from .decision import Decided, too_much
+from .halves import Halved, halved, with_others_halved
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
 from .quantized import check_quantizable
-from .record import KEY, PrecisionRecord, blamed, percent
+from .record import KEY, PrecisionRecord, blamed
 from .samples import Samples, count, read_samples
 from .schemes import Scheme, observed_scheme
 from .search import LayerDrop, Search
@@ -98,23 +99,25 @@ class _Decision:
         self.progress("compile fp32", 0.2)
         f32 = compile_model(self.model, self.options)
         if self.asked == HALF:
-            return self._in_halves(self._halved(f32))
+            return self._in_halves(self._halved(self.graph, f32))
         found = self._in_bytes(f32)
         if self.asked == AUTO and not self.writes_onnx:
-            found = self._with_halves(found, self._halved(f32))
+            if found.record.taken == BYTES and rounded_products(found.graph):
+                found = with_others_halved(found, self._halved(found.graph, f32), self.options.max_accuracy_drop)
+            found = self._with_halves(found, self._halved(self.graph, f32))
         return Decided(found.plan.with_provenance(**{KEY: found.record.to_json()}), found.graph, found.record)
 
-    def _halved(self, f32: Plan) -> Halved:
-        """All products in bf16, and what that loses and gains."""
+    def _halved(self, graph: Graph, f32: Plan) -> Halved:
+        """All products of f32 in bf16, and what that loses and gains."""
         self.progress("compile bf16", 0.4)
-        found = halved(self.graph, self.options, self.metric, self.exact, self.samples)
+        found = halved(graph, self.options, self.metric, self.exact, self.samples)
         return replace(found, gain=self._gain(found.plan, f32))
 
     def _in_halves(self, found: Halved, beside: tuple[str, ...] = ()) -> Decided:
         """The plan in bf16. Raises AccuracyMismatch where it loses more than the budget."""
         options, samples = self.options, self.samples
         if found.drop > options.max_accuracy_drop:
-            raise self._too_much("products of bf16", found.drop,
+            raise self._too_much("products of bf16 lose", found.drop,
                                  "--precision auto takes f32 then, or a larger --max-accuracy-drop")  # fmt: skip
         record = PrecisionRecord(
             self.asked, HALF, "", self.metric.name, options.max_accuracy_drop, found.drop, "", 0,
@@ -130,7 +133,7 @@ class _Decision:
         keeps = half.at_most <= self.options.max_accuracy_drop
         if keeps and half.gain is not None and half.gain.is_faster and half.gain.factor > least:
             return self._in_halves(half, (f"{record.taken}: {record.gain}" if record.taken != FULL else record.reason,))
-        return replace(found, record=replace(record, beside=(str(half),)))
+        return replace(found, record=replace(record, beside=(*record.beside, str(half))))
 
     def _in_bytes(self, f32: Plan) -> Decided:
         """What keeps the budget in 8 bits, or the plan in f32."""
@@ -175,7 +178,7 @@ class _Decision:
         if self.asked != AUTO:
             hint = (f"most lose, each alone: {blamed(self.drops)}; --precision auto leaves such layers in fp32, other "
                     "--ranges or more data may do, or a larger --max-accuracy-drop")  # fmt: skip
-            raise self._too_much("8 bits", trial.drop, hint)
+            raise self._too_much("8 bits lose", trial.drop, hint)
         while self._exceeds(trial) and n_left < len(self.drops):
             n_left = search.within(self.options.max_accuracy_drop, self.drops, n_left + 1)
             left = {each.layer for each in self.drops[:n_left]}
@@ -246,9 +249,8 @@ class _Decision:
         )  # fmt: skip
 
     def _too_much(self, what: str, drop: float, hint: str) -> AccuracyMismatch:
-        return AccuracyMismatch(
-            f"{what} lose too much by {self.metric.name} on {count(self.samples.held_back)} samples held back",
-            expected=f"{percent(self.options.max_accuracy_drop)} at most", found=percent(drop), hint=hint)  # fmt: skip
+        return too_much(what, self.metric.name, count(self.samples.held_back), self.options.max_accuracy_drop, drop,
+                        hint)  # fmt: skip
 
 
 def _is_faster(gain: Gain | None) -> bool:

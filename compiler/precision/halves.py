@@ -9,12 +9,13 @@ import numpy as np
 from ...runtime.plan import Plan
 from ..driver import compile_graph
 from ..ir.graph import Graph
-from ..options import HALF, CompileOptions
+from ..options import FULL, HALF, CompileOptions
 from ..passes.block.round_products import rounded_products
+from .decision import Decided
 from .metrics import Metric
 from .record import percent
 from .samples import Samples
-from .speed import Gain
+from .speed import LEAST_GAIN, Gain
 from .trials import NATIVE, results, trial_plan
 
 
@@ -47,4 +48,20 @@ def halved(
     return Halved(plan, metric.drop(*given), metric.at_most(*given), len(rounded_products(graph)))
 
 
-__all__ = ["Halved", "halved"]
+def with_others_halved(found: Decided, half: Halved, budget: float) -> Decided:
+    """A plan in 8 bits, or the one whose other layers are in bf16, where that keeps the budget and is faster.
+
+    Args:
+        half: of the graph in 8 bits. budget: of what other data loses at most.
+    """
+    record, gain = found.record, half.gain
+    is_faster = gain is not None and gain.is_faster and (
+        record.gain is None or gain.factor >= LEAST_GAIN * record.gain.factor)  # fmt: skip
+    if half.at_most > budget or not is_faster:
+        return replace(found, record=replace(record, beside=(f"the other layers in {half}",)))
+    mixed = replace(record, drop=half.drop, at_most=half.at_most, gain=gain, n_halved=half.n_layers,
+                    beside=(f"the other layers in {FULL}: {record.gain}",))  # fmt: skip
+    return Decided(half.plan, found.graph, mixed)
+
+
+__all__ = ["Halved", "halved", "with_others_halved"]

@@ -34,6 +34,7 @@ class PrecisionRecord:
         block_size: of the weights that share a scale, where weights alone are rounded; 0: activations are, too.
         rounding: the way in which these are rounded.
         at_most: what other data loses at most, in about 19 of 20 cases; None: not measured.
+        n_halved: layers in bf16 beside those in 8 bits; they are not in f32, whatever keeps them out of 8 bits.
     """
 
     asked: str
@@ -55,6 +56,7 @@ class PrecisionRecord:
     n_equalised: int = 0
     rounding: str = ""
     at_most: float | None = None
+    n_halved: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; a drop that is not finite is None."""
@@ -73,19 +75,22 @@ class PrecisionRecord:
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""
-            other = self.at_most is not None and self.at_most != self.drop
-            likely = f" (of other data {percent(self.at_most or 0.0)} at most)" if other else ""
+            says_more = self.at_most is not None and self.at_most != self.drop
+            likely = f" (of other data {percent(self.at_most or 0.0)} at most)" if says_more else ""
             yield (f"accuracy: {percent(self.drop)} lost by {self.metric} on {self.n_held_back} samples held back"
                    f"{likely}, {percent(self.budget)} may be{ranges}")  # fmt: skip
         if self.n_equalised:
             yield f"channels equalised: of {self.n_equalised} activations"
+        other = HALF if self.n_halved else FULL
+        if self.n_halved:
+            yield f"in bf16: {self.n_halved} layers beside those in 8 bits"
         if self.n_slower:
-            yield f"in fp32 for speed: {self.n_slower} layers"
+            yield f"in {other} for speed: {self.n_slower} layers"
         if self.in_f32:
-            yield f"in fp32 for accuracy: {blamed(self.in_f32)}"
+            yield f"in {other} for accuracy: {blamed(self.in_f32)}"
         rest = self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower
         if self.taken not in (FULL, HALF) and rest:
-            yield f"in fp32 for want of a range: {rest} layers whose activations never changed"
+            yield f"in {other} for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"
         for each in self.beside:

@@ -22,9 +22,9 @@ from ..optimisation import prepared
 from ..options import FULL, WEIGHTS_ONLY, CompileOptions
 from ..passes.quantize.layers import Layer
 from ..passes.quantize.quantize_weights import rounded_blocks, weight_layers
-from .decision import Decided, refuse_quantized
+from .decision import Decided, refuse_quantized, too_much
 from .metrics import Metric, metric_named
-from .record import KEY, PrecisionRecord, blamed, percent
+from .record import KEY, PrecisionRecord, blamed
 from .samples import Samples, count, read_samples
 from .search import LayerDrop
 from .speed import Gain, measured_gain
@@ -127,12 +127,10 @@ def _gain(model: Source, judged: _Judged, plain: CompileOptions) -> Gain | None:
 
 def _too_much(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> AccuracyMismatch:
     drops = tuple(sorted(_alone(layers, judged, options), key=lambda each: -each.noise))
-    n_held_back = count(judged.samples.held_back)
-    return AccuracyMismatch(
-        f"{options.precision} loses too much by {judged.metric.name} on {n_held_back} samples held back",
-        expected=f"{percent(options.max_accuracy_drop)} at most", found=percent(judged.drop),
-        hint=f"most lose, each alone: {blamed(drops)}; a smaller --weight-block, int8-weights or a larger "
-             "--max-accuracy-drop may do")  # fmt: skip
+    hint = (f"most lose, each alone: {blamed(drops)}; a smaller --weight-block, int8-weights or a larger "
+            "--max-accuracy-drop may do")  # fmt: skip
+    return too_much(f"{options.precision} loses", judged.metric.name, count(judged.samples.held_back),
+                    options.max_accuracy_drop, judged.drop, hint)  # fmt: skip
 
 
 def _alone(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> Iterator[LayerDrop]:
