@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import AccuracyMismatch, UsageError
+from ...errors import AccuracyMismatch
 from ...runtime.plan import Plan
 from ..ir.graph import Graph
-from ..ir.ops.quantization import QuantizeLinear
 from .record import PrecisionRecord, percent
 
 
@@ -22,12 +21,6 @@ class Decided:
     plan: Plan
     graph: Graph
     record: PrecisionRecord
-
-
-def refuse_quantized(graph: Graph) -> None:
-    """Raises UsageError if activations of the model are rounded already."""
-    if any(isinstance(node.op, QuantizeLinear) for node in graph):
-        raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")
 
 
 def too_much(what: str, metric: str, n_held_back: int, budget: float, drop: float, hint: str) -> AccuracyMismatch:

@@ -8,13 +8,13 @@ import numpy as np
 
 from ...errors import UsageError
 from ..ir.graph import Graph
+from ..ir.ops.quantization import QuantizeLinear
 from ..ir.types import noting_positive
 from ..passes.base import Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.affine import ValueRange
 from ..passes.quantize.layers import layers_of
 from ..passes.quantize.quantize import Quantize
-from .decision import refuse_quantized
 
 
 def quantized(
@@ -36,4 +36,10 @@ def check_quantizable(graph: Graph) -> None:
                          "constant weights", found="none", hint="compile it at fp32")  # fmt: skip
 
 
-__all__ = ["check_quantizable", "quantized"]
+def refuse_quantized(graph: Graph) -> None:
+    """Raises UsageError if activations of the model are rounded already."""
+    if any(isinstance(node.op, QuantizeLinear) for node in graph):
+        raise UsageError("the model is quantised already", where="--precision", hint="compile it as it is")
+
+
+__all__ = ["check_quantizable", "quantized", "refuse_quantized"]

@@ -22,8 +22,9 @@ from ..optimisation import prepared
 from ..options import FULL, WEIGHTS_ONLY, CompileOptions
 from ..passes.quantize.layers import Layer
 from ..passes.quantize.quantize_weights import rounded_blocks, weight_layers
-from .decision import Decided, refuse_quantized, too_much
+from .decision import Decided, too_much
 from .metrics import Metric, metric_named
+from .quantized import refuse_quantized
 from .record import KEY, PrecisionRecord, blamed
 from .samples import Samples, count, read_samples
 from .search import LayerDrop

@@ -44,7 +44,8 @@ def test_the_table_and_the_summary() -> None:
     document = {"models": {"a/b": record(), "c/d": record(taken="fp32", is_f32=True, measured=None, agreement=None),
                            "e/f": {"status": "timeout", "problem": "more than 9 s"}}}  # fmt: skip
     first, second, third = markdown(quantised.table(document)).splitlines()[-3:]
-    cells = ["a/b", "int8 (3 of 4)", "0.2 %", "99.0", "1.40 (1.20–1.60)", "1.25", "2", "0.50, 0.001 %, 0.80 ×", "–", "0.16"]
+    cells = ["a/b", "int8 (3 of 4)", "0.2 %", "99.0", "1.40 (1.20–1.60)", "1.25", "2", "0.50, 0.001 %, 0.80 ×", "–",
+             "0.16"]  # fmt: skip
     assert first == "| " + " | ".join(cells) + " |"
     assert "the same plan" in second and third.startswith("| e/f | timeout | –")
     assert quantised.summary(document) == ["3 models, taken: fp32 1, int8 1; 1 faults", "e/f: more than 9 s"]
