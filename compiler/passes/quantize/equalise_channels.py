@@ -130,7 +130,7 @@ def factors_of(layer: Layer, factors: np.ndarray) -> np.ndarray:
 
 def _divided_before(value: Value, n_readers: int, axis: int, every: Mapping[Node, Layer]) -> list[Edit] | None:
     """The constants that divide a value, if they are divided; None where there are none, or others read the value."""
-    if value.output_uses or len(value.uses) != n_readers:
+    if value.output_uses or len(value.uses) != n_readers or value.tensor.shape is None:
         return None
     edits: list[Edit] = []
     while (node := value.producer) is not None:
@@ -145,7 +145,8 @@ def _divided_before(value: Value, n_readers: int, axis: int, every: Mapping[Node
         else:
             own = _own_constants(node, axis, every.get(node))
             return None if own is None else [*edits, *own]
-        if value.output_uses or len(value.uses) != 1 or value.tensor.rank != found.tensor.rank:
+        of_another_rank = value.tensor.shape is None or value.tensor.rank != found.tensor.rank
+        if value.output_uses or len(value.uses) != 1 or of_another_rank:
             return None
     return None
 
@@ -154,7 +155,7 @@ def _constant(node: Node) -> int | None:
     """The place of an element-wise node's constant operand, where the other has the shape of the result."""
     for place in (0, 1):
         constant, other = node.operands[place], node.operands[1 - place]
-        if constant.data is not None and not other.is_constant and other.tensor.dims == node.output.tensor.dims:
+        if constant.data is not None and not other.is_constant and other.tensor.shape == node.output.tensor.shape:
             return place
     return None
 
