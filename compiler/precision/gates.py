@@ -21,6 +21,7 @@ from ..passes.block.round_products import rounded_products
 from ..passes.quantize.layers import layers_of, readers_of
 from .decision import Decided, too_much
 from .halves import Halved, halved, with_others_halved
+from .halves_alone import losses_alone
 from .layer_speed import slower_nodes
 from .metrics import Metric, metric_named
 from .quantized import check_quantizable
@@ -46,7 +47,7 @@ def decided(
 
     Raises:
         UsageError: calibration data, metric or targets that do not fit. InvalidData: activations that tell nothing.
-        AccuracyMismatch: one that was asked for loses more than the budget; which layers are to blame, but of bf16.
+        AccuracyMismatch: one that was asked for loses more than the budget; which layers are to blame.
         ParaxError: as parax.compile.
     """
     if options.precision in WEIGHTS_ONLY:
@@ -117,8 +118,10 @@ class _Decision:
         """The plan in bf16. Raises AccuracyMismatch where it loses more than the budget."""
         options, samples = self.options, self.samples
         if found.drop > options.max_accuracy_drop:
+            drops = losses_alone(self.graph, self.metric, samples.observed, options)
             raise self._too_much("products of bf16 lose", found.drop,
-                                 "--precision auto takes f32 then, or a larger --max-accuracy-drop")  # fmt: skip
+                                 f"most lose, each alone: {blamed(drops)}; --precision auto takes f32 then, or a "
+                                 "larger --max-accuracy-drop")  # fmt: skip
         record = PrecisionRecord(
             self.asked, HALF, "", self.metric.name, options.max_accuracy_drop, found.drop, "", 0,
             count(samples.held_back), max(self.n_layers, found.n_layers), found.n_layers, gain=found.gain,

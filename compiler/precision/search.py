@@ -49,7 +49,7 @@ class Search:
         options: CompileOptions,
     ) -> None:  # fmt: skip
         self._graph, self._ranges, self._metric, self._slower = scheme.graph, scheme.ranges, metric, frozenset(slower)
-        self._requests = _some(requests)
+        self._requests = some_requests(requests)
         self.layers: tuple[Layer, ...] = readers_of(scheme.graph, scheme.ranges, slower).layers
         copy = scheme.graph.clone()
         add_switches(copy, scheme.ranges, scheme.means)
@@ -88,7 +88,7 @@ class Search:
         return list(results(self._plan, requests))
 
 
-def _some(requests: Sequence[Request]) -> list[Request]:
+def some_requests(requests: Sequence[Request]) -> list[Request]:
     """The first requests, of MOST_SAMPLES samples in all, one request at least."""
     taken: list[Request] = []
     for request in requests:

@@ -13,11 +13,17 @@ import parax
 from commanding import run_here
 from examples.models import build, feeds
 from parax import CompileOptions
+from parax.compiler.compilation import Compilation
 from parax.compiler.frontend.exporter import to_onnx
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.ir.types import BF16
+from parax.compiler.optimisation import prepared
 from parax.compiler.precision import gates
 from parax.compiler.precision.gates import decided
+from parax.compiler.precision.halves_alone import losses_alone
+from parax.compiler.precision.metrics import MeanSquare
 from parax.compiler.precision.record import KEY, told
+from parax.compiler.precision.samples import Request
 from parax.compiler.precision.speed import Gain
 from precision.small_models import classifier, images
 
@@ -137,6 +143,23 @@ def test_bf16_that_loses_too_much_is_an_error(gain: list[Gain]) -> None:
     with pytest.raises(parax.AccuracyMismatch, match="products of bf16 lose too much") as caught:
         decided(net(), options("bf16", max_accuracy_drop=1e-9))
     assert caught.value.exit_code == 5
+    assert all(f'"{name}" (' in str(caught.value) for name in ("first", "second", "head"))
+
+
+def test_what_each_product_loses_alone_is_what_rounding_its_operands_loses() -> None:
+    graph, x = prepared(net(), Compilation(CompileOptions(), lambda *_: None)), pictures(9)
+    drops = losses_alone(graph, MeanSquare(), [Request({"x": x}, {}, 9)], CompileOptions())
+    assert {each.layer for each in drops} == {"a", "c", "y"}
+    assert [each.drop for each in drops] == sorted((each.drop for each in drops), reverse=True) and drops[-1].drop > 0
+    data = {v.name: v.data for v in graph.constants}
+    head = next(node for node in graph if node.output.name == "y")
+    copy = graph.clone()
+    copy.set_outputs([copy.value(head.operands[0].name)], ["f"])
+    f = run(parax.compile(to_onnx(copy)), x)
+    v = np.asarray(data[head.operands[1].name], np.float64)
+    half = lambda array: array.astype(np.float32).astype(BF16.numpy).astype(np.float64)  # noqa: E731
+    want = np.sum((half(f) @ half(v) - f @ v) ** 2) / np.sum((f @ v) ** 2)
+    assert next(each.drop for each in drops if each.layer == "y") == pytest.approx(want, rel=0.02)
 
 
 def test_auto_takes_what_is_fastest(gain: list[Gain]) -> None:
