@@ -212,17 +212,16 @@ class Builder:
             return self.const(a.const, KType(dtype, a.lanes))
         return self.op("cast", (a,), KType(dtype, a.lanes))
 
+    def round_to(self, a: KValue, dtype: DType, zero: int = 0) -> KValue:
+        """f32 → 8 or 16 bits: rounded half to even, plus `zero`, a number of `dtype`, saturated (NaN gives 0)."""
+        return self.op("round_to", (a,), KType(dtype, a.lanes), zero=zero)
+
     def bitcast(self, a: KValue, dtype: DType) -> KValue:
         return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.bits // dtype.bits))
 
-    def math(self, fn: str, a: KValue) -> KValue:
-        return self.op("math", (a,), a.type, fn=fn)
-
-    def is_nan(self, a: KValue) -> KValue:
-        return self.compare("ne", a, a)
-
-    def is_inf(self, a: KValue) -> KValue:
-        return self.compare("eq", self.math("abs", a), self.const(math.inf, a))
+    def math(self, fn: str, a: KValue) -> KValue: return self.op("math", (a,), a.type, fn=fn)
+    def is_nan(self, a: KValue) -> KValue: return self.compare("ne", a, a)
+    def is_inf(self, a: KValue) -> KValue: return self.compare("eq", self.math("abs", a), self.const(math.inf, a))
 
     # -- vectors ------------------------------------------------------------------------------------------
     def splat(self, a: KValue, lanes: int) -> KValue:

@@ -185,6 +185,11 @@ def cast(x: Lanes, given: DType, to: DType) -> Lanes:
     return x.astype(register_type(to))
 
 
+def round_to(x: Lanes, to: DType, zero: int) -> Lanes:
+    """Lanes of f32 rounded, shifted and saturated: see Builder.round_to."""
+    return _saturated(np.rint(x.astype(np.float64)) + zero, register_type(to))
+
+
 def _saturated(x: Lanes, kind: np.dtype) -> Lanes:
     limits = np.iinfo(kind)
     whole = np.trunc(np.nan_to_num(x, nan=0.0))

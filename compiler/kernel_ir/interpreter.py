@@ -21,7 +21,18 @@ from ..ir.types import DType
 from . import interpreted_atomics as atomics
 from . import interpreted_matrices as matrices
 from .interpreted_cores import Access, Cores, Pointer
-from .interpreted_lanes import BINARY, COMPARE, REDUCE, cast, dot_bf16, dot_i16, dot_u8i8, function, register_type
+from .interpreted_lanes import (
+    BINARY,
+    COMPARE,
+    REDUCE,
+    cast,
+    dot_bf16,
+    dot_i16,
+    dot_u8i8,
+    function,
+    register_type,
+    round_to,
+)
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 
 MOST_TRIPS = 1_000_000  # of a `while`: minutes
@@ -272,6 +283,10 @@ def _cast(f: Frame, o: KOp) -> np.ndarray:
     return cast(f.get(o.operands[0]), o.operands[0].dtype, o.results[0].dtype)
 
 
+def _round_to(f: Frame, o: KOp) -> np.ndarray:
+    return round_to(f.get(o.operands[0]), o.results[0].dtype, o.attrs["zero"])
+
+
 def _insert(f: Frame, o: KOp) -> np.ndarray:
     v, x = map(f.get, o.operands)
     v = v.copy()
@@ -287,7 +302,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     **dict.fromkeys(BINARY, _binary),
     "cmp": lambda f, o: COMPARE[o.attrs["pred"]](*map(f.get, o.operands)),
     "neg": lambda f, o: -f.get(o.operands[0]), "fma": _fma, "select": _select, "cast": _cast, "math": _math,
-    "scale": _scale, "bitcast": lambda f, o: f.get(o.operands[0]).view(_results_type(o)),
+    "round_to": _round_to, "scale": _scale, "bitcast": lambda f, o: f.get(o.operands[0]).view(_results_type(o)),
     "splat": lambda f, o: np.repeat(f.get(o.operands[0]), o.results[0].lanes),
     "ramp": lambda f, o: np.arange(o.results[0].lanes).astype(_results_type(o)),
     "reduce": lambda f, o: np.array([REDUCE[o.attrs["op"]](f.get(o.operands[0]))], _results_type(o)),

@@ -78,6 +78,17 @@ def casts_within_range(o: KOp) -> Iterator[Mismatch]:
         yield Mismatch("attribute in_range", "floats to i32", f"{a.type} to {result.type}")
 
 
+def rounds_to_narrow(o: KOp) -> Iterator[Mismatch]:
+    """Integers of 8 or 16 bits, of which the zero point is one."""
+    to = o.results[0].dtype
+    if not to.is_int or to.bits > 16:
+        yield Mismatch("the result", "integers of 8 or 16 bits", to)
+        return
+    least = -(2 ** (to.bits - 1)) if to.is_signed else 0
+    if not least <= o.attrs["zero"] < least + 2**to.bits:
+        yield Mismatch("attribute zero", f"a number of {to}", o.attrs["zero"])
+
+
 def keeps_bits(o: KOp) -> Iterator[Mismatch]:
     """The width of all lanes together stays."""
     a, result = o.operands[0], o.results[0]

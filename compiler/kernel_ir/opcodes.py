@@ -105,6 +105,7 @@ def _is_power_of_two(v: Any) -> bool:
 
 
 FLAG = Attribute("true", lambda v: v is True, optional=True)
+NUMBER_OF_RESULT = Attribute("a whole number", lambda v: type(v) is int)
 ALIGN = Attribute("a power of two", _is_power_of_two)
 REGISTER_NUMBER = Attribute(f"below {REGISTERS}", lambda v: type(v) is int and 0 <= v < REGISTERS)
 LANE_LIST = Attribute("numbers of lanes", lambda v: isinstance(v, tuple) and all(type(i) is int and i >= 0 for i in v))
@@ -218,6 +219,8 @@ _ALL = (
     Opcode("select", (MASK, ANY, ANY), _same(1), (1, 2), rules=(rules.selects_by_lane_or_once,)),
     Opcode("cast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
            attributes={"in_range": FLAG}, rules=(rules.casts_within_range,)),
+    Opcode("round_to", (SINGLE,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
+           attributes={"zero": NUMBER_OF_RESULT}, rules=(rules.rounds_to_narrow,)),
     Opcode("bitcast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.results[0].lanes),
            rules=(rules.keeps_bits,)),
     Opcode("math", (NUMBER,), _same(0), attributes={"fn": _one_of(MATH), "libm": FLAG}),

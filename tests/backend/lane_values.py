@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from parax.compiler.ir.types import BF16, BOOL, F16, F32, F64, I32, DType
-from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16, dot_i16, dot_u8i8
+from parax.compiler.kernel_ir.interpreted_lanes import dot_bf16, dot_i16, dot_u8i8, round_to
 
 _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or,
                "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum, "shl": np.left_shift,
@@ -89,6 +89,9 @@ class NumpyLanes:
 
     def cast(self, a: Lanes, dtype: DType) -> Lanes:
         return Lanes(converted(a.data, a.dtype, dtype), dtype)
+
+    def round_to(self, a: Lanes, dtype: DType, zero: int) -> Lanes:
+        return Lanes(round_to(a.data, dtype, zero), dtype)
 
     def reduce(self, opcode: str, v: Lanes) -> Lanes:
         with np.errstate(all="ignore"):

@@ -240,6 +240,14 @@ def byte_products(target: Target) -> Iterator[Pattern]:
         yield Pattern(f"{n} x quads of light bytes", n, (U8, I8, I32), I32, _light_product)
 
 
+def roundings(target: Target) -> Iterator[Pattern]:
+    """f32 to nearest integers of 8 and 16 bits, with a zero point."""
+    for n in (1, 2, 4, 8, 16):
+        for to, zero in ((U8, 0), (U8, 131), (I8, 0), (I8, -7), (U16, 40000), (I16, -300)):
+            yield Pattern(f"{n} x f32 to nearest {to} by {zero}", n, (F32,), to,
+                          lambda e, x, to=to, zero=zero: e.round_to(x, to, zero))  # fmt: skip
+
+
 def _byte_product(e: Any, a: Any, b: Any, sums: Any, **promised: bool) -> Any:
     """Of each lane and the next three."""
     quads = [e.shuffle(v, v, [(i + j) % v.lanes for i in range(v.lanes) for j in range(4)]) for v in (a, b)]
@@ -262,5 +270,5 @@ def _pair_product(e: Any, a: Any, b: Any, sums: Any) -> Any:
 
 FAMILIES: tuple[Callable[[Target], Iterator[Pattern]], ...] = (
     casts, indirect_casts, narrowings, arithmetic, moves, at_random, pair_products,
-    whole_products, byte_products,
+    whole_products, byte_products, roundings,
 )  # fmt: skip

@@ -34,7 +34,7 @@ EVERY = 4  # of which one is tried here: all take ten minutes
 OPCODES = {
     "load", "store", "gather", "scatter", "cast", "bitcast", "select", "cmp", "splat", "ramp", "reduce", "extract",
     "insert", "shuffle", "math", "add", "sub", "mul", "div", "rem", "udiv", "urem", "min", "max", "and", "or", "xor",
-    "shl", "shr", "dot_bf16", "dot_i16", "dot_u8i8",
+    "shl", "shr", "dot_bf16", "dot_i16", "dot_u8i8", "round_to",
 }  # fmt: skip
 
 

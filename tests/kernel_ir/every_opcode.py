@@ -66,6 +66,7 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "dot_i16": lambda k: k.op("dot_i16", (k["h"], k["h"], k["z"]), k["z"].type),
     "dot_u8i8": lambda k: k.op("dot_u8i8", (k["ub"], k["sb"], k["z"]), k["z"].type, pairs_in_i16=True),
     "select": lambda k: k.select(k["m"], k["x"], float("-inf")), "cast": lambda k: k.cast(k["x"], I32),
+    "round_to": lambda k: k.round_to(k["x"], I8, -3),
     "bitcast": lambda k: k.bitcast(k["x"], U32), "math": lambda k: k.math("tanh", k["x"]),
     "scale": lambda k: k.op("scale", (k["x"], k["y"]), k["x"].type), "splat": lambda k: k.splat(k["s"], 8),
     "ramp": lambda k: k.ramp(8), "reduce": lambda k: k.reduce("max", k["x"]), "extract": lambda k: k.extract(k["x"], 7),

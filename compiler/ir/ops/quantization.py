@@ -41,6 +41,9 @@ class RoundTo(Elementwise):
         return self.to
 
     def compute(self, e: PyAny, x: PyAny, zero_point: PyAny = None) -> PyAny:
+        known = zero_point is None or zero_point.const is not None
+        if known and x.dtype == F32 and self.to.bits <= 16 and self.to.is_int:
+            return e.round_to(x, self.to, 0 if zero_point is None else int(zero_point.const))
         y = e.round_even(x)
         return e.cast(y if zero_point is None else y + e.cast(zero_point, y.dtype), self.to)
 

@@ -134,6 +134,13 @@ def _write_math(g: Any, op: KOp, x: Value) -> Value:
     return result
 
 
+def _write_rounding(g: Any, op: KOp, x: Value) -> Value:
+    to = op.results[0].dtype
+    zero = g.const(np.asarray(op.attrs["zero"], to.numpy))
+    result: Value = g.RoundTo(x, zero, to=to)
+    return result
+
+
 _WRITE: Mapping[str, Callable[..., Value]] = {
     **{opcode: lambda g, op, a, b, name=name: getattr(g, name)(a, b) for opcode, name in _BINARY.items()},
     **dict.fromkeys(_LOGIC, _write_logic),
@@ -143,5 +150,6 @@ _WRITE: Mapping[str, Callable[..., Value]] = {
     "select": lambda g, op, c, a, b: g.Where(c, a, b),
     "fma": lambda g, op, a, b, c: g.Add(g.Mul(a, b), c),
     "cast": lambda g, op, a: g.Cast(a, to=op.results[0].dtype),
+    "round_to": _write_rounding,
     "math": _write_math,
 }

@@ -210,6 +210,7 @@ _RULES: Mapping[str, Callable[..., Slope]] = {
     "neg": lambda s, op, da: s.negative(da),
     "mul": _product, "div": _quotient, "rem": _remainder, "pow": _power, "fma": _fused,
     "max": _extreme("Greater"), "min": _extreme("Less"), "select": _select, "cast": _cast, "math": _function,
+    "round_to": lambda s, op, da: 0.0,
 }  # fmt: skip
 
 _DERIVATIVES: Mapping[str, Callable[[Any, Value, Value], Value]] = {
