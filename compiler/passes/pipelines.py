@@ -18,6 +18,7 @@ from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
+from .block.fold_steps import FoldSteps
 from .block.forward_concat_operands import ForwardConcatOperands
 from .block.fuse_attention import FuseAttention
 from .block.fuse_depthwise import FuseDepthwise
@@ -69,8 +70,8 @@ LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites
                            SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
                            NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
-                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FuseNormalization,
-                                FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
+                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FoldSteps, DeadCode,
+                                FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
                                 RecomputeElementwise, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
