@@ -95,6 +95,7 @@ class FunctionEmitter:
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.names: dict[int, str] = {}
+        self.widened: dict[int, str] = {}  # by id: narrow numbers that there are in i32 as well
         self.counter = 0
         self.label = "entry"
         self._zero = ""

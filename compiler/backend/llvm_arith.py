@@ -148,6 +148,8 @@ def cast(e: FunctionEmitter, o: KOp) -> str:
     """Half precision converts through f32: x86 has no other instructions for it."""
     a, to = o.operands[0], o.results[0].type
     src, dst, value = a.type, to.dtype, e.ref(a)
+    if id(a) in e.widened and dst in (F32, I32):
+        value, src = e.widened[id(a)], KType(I32, src.lanes)
     if o.attrs.get("in_range"):  # freeze: the conversion of NaN must be some number
         return e.assign(f"freeze {llvm_type(to)} {e.assign(f'fptosi {e.typed(a)} to {llvm_type(to)}')}")
     if src.dtype.name in _HALVES:

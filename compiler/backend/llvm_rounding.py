@@ -36,6 +36,7 @@ def round_to(e: FunctionEmitter, o: KOp) -> str:
     whole = e.assign(f"call {llvm_type(wide)} @{name}({t} {x})")
     if zero:
         whole = e.assign(f"add {llvm_type(wide)} {whole}, {constant(zero, wide)}")
+    e.widened[id(o.results[0])] = whole
     return _narrowed(e, whole, wide, to)
 
 
