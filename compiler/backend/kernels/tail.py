@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Value
 from ...ir.ops.base import Elementwise
+from ...ir.ops.elementwise import Cast
+from ...ir.ops.quantization import RoundTo
 from ...ir.types import Dim, DType
 from ...kernel_ir.builder import Builder, KValue
 from ...kernel_ir.loops import PtrType
 from ..fusion import Epilogue, Fusion, evaluate_body, load, scalar_constant, store, widen
 from ..lowering import node_signature
+
+CONVERSIONS = (Cast, RoundTo)  # of quantised tensors: a few instructions, too
+LONGEST = 16  # operators of a tail that is written out for each accumulator
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ def tail_of(
             kinds.append("full")
         else:
             kinds.append("general")
-    heavy = not all(isinstance(n.op, Elementwise) and n.op.effort.repeats for n in fusion.tail)
+    heavy = len(fusion.tail) > LONGEST or not all(
+        isinstance(n.op, Elementwise) and (n.op.effort.repeats or isinstance(n.op, CONVERSIONS)) for n in fusion.tail)
     types = tuple(str(o.tensor.dtype) for _, o in (*fusion.extras, *fusion.outputs))
     shape_key = (node_signature(fusion.node),) if "general" in kinds else ()
     key = (tuple(kinds), str(epilogue.type.dtype), types, addend, factor, _nodes_key(fusion), *shape_key)
