@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..ir.graph import Graph, Node
 from ..ir.ops.contraction import Conv
-from ..ir.ops.quantised_products import takes_quads
+from ..ir.ops.quantised_products import is_depthwise, takes_quads
 from ..ir.ops.widening import ByteConv, ByteMatMul, WideningConv, WideningMatMul
 from ..ir.types import U8
 from ..targets.target import EXTENSIONS, Target
@@ -32,6 +32,8 @@ def _serves(target: Target, node: Node) -> bool:
     assert w is not None and isinstance(node.op, (WideningConv, WideningMatMul))
     if not isinstance(node.op, WideningConv):
         return multiplies(target, U8, w)
+    if is_depthwise(node.op.group, node.operands[1].tensor):
+        return True  # by no instruction of their own: bytes are half of what i16 read
     columns = w.reshape(*w.shape[:2], -1).transpose(2, 1, 0)
     if not multiplies(target, U8, columns):
         return False

@@ -134,3 +134,19 @@ def test_zero_points_of_requests_are_met_by_products_of_bytes(dtype: type, zero:
     with parax.compile(model, options=options()).session() as session:
         (y,) = session.run({"a": a, "z": z}).values()
     np.testing.assert_array_equal(y, (a.astype(np.int64) - z.astype(np.int64)) @ b)
+
+
+@pytest.mark.parametrize("zero", [0, 131])
+def test_a_depthwise_convolution_between_quantised_tensors(zero: int) -> None:
+    m = Maker(False)
+    x = m.through("x", 0.0313, 117)
+    a = m.through(m.node("Conv", x, m.weights(64, CHANNELS, 1, 1)), 0.05, zero)
+    a = m.through(m.node("Conv", a, m.weights(64, 1, 3, 3), group=64, pads=[1, 1, 1, 1]), 0.0217, 128)
+    y = m.node("Gemm", m.node("Flatten", m.node("GlobalAveragePool", a)), m.weights(40, 64), transB=1)
+    model = m.model(m.through(y, 0.0011, 120), 3)
+    plan = parax.compile(model, options=options())
+    text = plan.read("graph.txt").decode()
+    assert text.count("ByteConv(") + text.count("WideningConv(") == 2, text
+    with plan.session() as session:
+        (found,) = session.run({"x": image(3)}).values()
+    check(found, model, image(3), 0.0011)

@@ -113,6 +113,16 @@ def takes_pairs(group: int, w: TensorType) -> bool:
     return group == 1 and channels % 2 == 0 and channels >= FEWEST_CHANNELS
 
 
+def is_depthwise(group: int, w: TensorType) -> bool:
+    """Whether each channel has one filter of its own, along one or two axes."""
+    return group > 1 and w.is_static and w.static_shape[:2] == (group, 1) and w.rank <= 4
+
+
+def takes_whole(group: int, w: TensorType) -> bool:
+    """Whether a kernel of whole numbers serves a convolution."""
+    return takes_pairs(group, w) or is_depthwise(group, w)
+
+
 def takes_quads(group: int, w: TensorType) -> bool:
     """The same of whole quads."""
     return takes_pairs(group, w) and w.static_shape[1] % 4 == 0

@@ -17,7 +17,7 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.elementwise import Cast, Sub
-from ...ir.ops.quantised_products import takes_quads
+from ...ir.ops.quantised_products import is_depthwise, takes_quads
 from ...ir.ops.shape import Transpose
 from ...ir.ops.widening import WideningConv, WideningMatMul
 from ...ir.types import I8, I16, I32, U8
@@ -58,7 +58,8 @@ class ByteProducts(BlockPass):
         if found is None or w.data is None or w.tensor.dtype != I8 or not w.data.size:
             return rw.no_match("not bytes less one number by constant weights of bytes", node)
         q, zero = found
-        if isinstance(node.op, WideningConv) and not takes_quads(node.op.group, w.tensor):
+        op = node.op
+        if isinstance(op, WideningConv) and not (takes_quads(op.group, w.tensor) or is_depthwise(op.group, w.tensor)):
             return rw.no_match("the channels of a pixel are no whole quads", node)
         if isinstance(node.op, WideningConv) and isinstance(zero, Value):
             return rw.no_match("nobody knows yet what padding consists of", node)

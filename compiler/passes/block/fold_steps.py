@@ -2,9 +2,9 @@
 
     round((a - za)·sa/s + (b - zb)·sb/s) = round(a·fa + b·fb + c),   fa = sa/s, fb = sb/s, c = -za·fa - zb·fb
 
-Owns the algebra of dequantisations before RoundTo: additions of quantised tensors, biases, a change of scale. Factors are
-those of f64, rounded once: results differ from the model's by f32's roundings alone, which decide where a number lies as
-near to one step as to the next.
+Owns the algebra of dequantisations before RoundTo: additions of quantised tensors, biases, a change of scale. Factors
+are those of f64, rounded once: results differ from the model's by f32's roundings alone, which decide where a number
+lies as near to one step as to the next.
 """
 
 from __future__ import annotations

@@ -161,8 +161,10 @@ class _Block:
 
 
 def _only_widen(nodes: list[Node], block: _Block) -> bool:
-    """Whether nodes only scale a block's bytes, of constants, for one element-wise reader, which can do so as well: what
-    is stored between takes a quarter of the memory then."""
+    """Whether nodes only scale a block's bytes, by constants, for one element-wise reader, which can do so as well.
+
+    What is stored between takes a quarter of the memory then.
+    """
     if not nodes or not all(isinstance(n.op, WIDENING) and len(n.output.users) == 1 for n in nodes):
         return False
     inside = set(nodes)

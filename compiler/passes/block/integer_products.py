@@ -18,7 +18,7 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.contraction import Conv, Gemm, MatMul
-from ...ir.ops.quantised_products import heaviest, magnitude, narrowed, shortened, takes_pairs
+from ...ir.ops.quantised_products import EXACT, heaviest, is_depthwise, magnitude, narrowed, shortened, takes_whole
 from ...ir.ops.shape import Transpose
 from ...ir.types import F32, I8, I32, U8
 from ..base import BlockPass
@@ -59,11 +59,13 @@ def _rewritten(node: Node, rw: Rewriter) -> bool:
     scale = np.ravel(a.scale * w.scale)
     if weights is None or not weights.size or not is_usual(scale):
         return rw.no_match("the weights are computed, or their scales no usual ones", node)
-    largest = magnitude(a.q, a.zero) * heaviest(weights, axis)
-    if largest >= LIMIT:
+    in_f32 = isinstance(node.op, Conv) and is_depthwise(node.op.group, node.operands[1].tensor)
+    limit, most = (EXACT, 255) if in_f32 else (LIMIT, magnitude(a.q, a.zero))
+    largest = most * heaviest(weights, axis)
+    if largest >= limit:
         return rw.no_match("sums of so many products may leave i32, where those of the model are f32", node)
     g = rw.before(node)
-    sums = partial(_convolution, room=LIMIT - largest) if isinstance(node.op, Conv) else _matrix
+    sums = partial(_convolution, room=limit - largest) if isinstance(node.op, Conv) else _matrix
     short = shortened(g, a.q, a.zero)
     for view in reversed(views):
         short = g.add(view.op, [short, *view.inputs[1:]])
@@ -115,7 +117,7 @@ def _output_axis(node: Node) -> int | None:
     """The axis of the weights that the result has; None where a kernel of whole numbers does not serve the product."""
     op, w = node.op, node.operands[1].tensor
     if isinstance(op, Conv):
-        return 0 if takes_pairs(op.group, w) else None
+        return 0 if takes_whole(op.group, w) else None
     if w.rank != 2 or not w.is_static or (isinstance(op, Gemm) and op.transA):
         return None
     return 0 if isinstance(op, Gemm) and op.transB else 1

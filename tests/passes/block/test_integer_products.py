@@ -189,3 +189,13 @@ def test_a_bias_that_would_leave_i32_is_added_in_f32() -> None:
     text = text.replace('%w = const', '%b = const i32[4] "b"\n%bs = const f32[4] [0.125, 0.25, 0.5, 1]\n%w = const')
     assert rewritten(text, w=FILTERS, b=np.full(4, 1000, np.int32))[-2:] == ["Cast", "Mul"]
     assert rewritten(text, w=FILTERS, b=np.full(4, 2**31 - 1, np.int32))[-1] == "Add"
+
+
+def test_depthwise_convolutions_are_of_whole_numbers() -> None:
+    text = image(DQ_FILTERS + "%y = Conv(%1, %2) {group=4}", "4,1,3,3").replace("u8[N,2,5,5]", "u8[N,4,5,5]")
+    assert rewritten(text, w=FILTERS[:, :1].copy()) == [*SHORT, "WideningConv", *SCALED]
+
+
+def test_depthwise_convolutions_that_f32_may_round_stay() -> None:
+    text = image(DQ_FILTERS + "%y = Conv(%1, %2) {group=4}", "4,1,33,33").replace("u8[N,2,5,5]", "u8[N,4,50,50]")
+    refused(text, "may leave", w=np.full((4, 1, 33, 33), 127, np.int8))

@@ -15,6 +15,7 @@ from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
 from .bf16 import Bf16Algorithm
 from .depthwise import DepthwiseAlgorithm
+from .depthwise_whole import WholeDepthwiseAlgorithm
 from .gather import GatheredAlgorithm
 from .groups import GroupsAlgorithm
 from .halves import HalvesAlgorithm
@@ -34,6 +35,7 @@ from .winograd.whole import WholeWinogradAlgorithm
 ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     PlainAlgorithm(),
     WideningAlgorithm(),
+    WholeDepthwiseAlgorithm(),
     Bf16Algorithm(),
     WholeWinogradAlgorithm(),
     MatricesAlgorithm(),

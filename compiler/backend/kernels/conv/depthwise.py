@@ -58,12 +58,14 @@ class DepthwiseAlgorithm(ConvAlgorithm):
 
 
 def lower_depthwise(
-    ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: Axes | None = None, loops: type[Depthwise] | None = None
+    ctx: LowerContext, fusion: Fusion, s: ConvShape, axes: Axes | None = None, loops: type[Depthwise] | None = None,
+    bias: NamedOperand | None = None
 ) -> KernelCall:  # fmt: skip
-    """The kernel call; work items are output rows. `axes`, `loops`: others than a convolution's."""
+    """The kernel call; work items are output rows. `axes`, `loops`, `bias`: others than a convolution's."""
     rows, line = axes or lines_of(s)
     w, padded = depthwise_weights(ctx, s)
-    operands: list[NamedOperand] = [("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, w), bias_operand(ctx, s)]
+    operands: list[NamedOperand] = [
+        ("x", PtrType(s.x.tensor.dtype), s.x), ("w", F32PTR, w), bias or bias_operand(ctx, s)]  # fmt: skip
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
