@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ir.graph import Node, Value
 from ..ir.ops.base import Control, Host
+from ..ir.ops.quantization import DequantizeLinear
 from ..ir.types import BOOL, DType, SymDim, TensorType
 from .evaluate import EvaluationError
 from .limits import Limits
@@ -61,6 +62,8 @@ def _evaluated(node: Node, evaluate: Evaluate) -> list[np.ndarray] | None:
 def _is_foldable(node: Node, limits: Limits) -> bool:
     if isinstance(node.op, (Control, Host)) or not node.op.deterministic or node.op.domain == "parax":
         return False
+    if isinstance(node.op, DequantizeLinear) and node.output.tensor.rank > 1:
+        return False  # weights, maybe: of whole numbers, as long as the passes have not seen their product
     if any(v.data is None or v.data.size > 16 * limits.fold_numel for v in node.operands):
         return False
     for value in node.outputs:
