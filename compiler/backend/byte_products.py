@@ -38,7 +38,8 @@ def _serves(target: Target, node: Node) -> bool:
     if not multiplies(target, U8, columns):
         return False
     single = emitter_of(target, U8).heaviest_pair is None
-    return single or not is_filtered(node.op.geometry(node.operands[0].tensor, node.operands[1].tensor), w, target)
+    x = node.operands[0].tensor
+    return single or not is_filtered(node.op.geometry(x, node.operands[1].tensor), w, target, x.dims[0])
 
 
 def prefers_light(targets: Iterable[Target]) -> Callable[[Node], bool]:
@@ -54,8 +55,9 @@ def prefers_light(targets: Iterable[Target]) -> Callable[[Node], bool]:
             return False
         if conv is None:
             return w.tensor.rank == 2
-        geometry = conv.geometry(node.operands[0].tensor, w.tensor)
-        return takes_quads(conv.group, w.tensor) and not any(is_filtered(geometry, w.data, each) for each, _ in rows)
+        x = node.operands[0].tensor
+        geometry, n = conv.geometry(x, w.tensor), x.dims[0]
+        return takes_quads(conv.group, w.tensor) and not any(is_filtered(geometry, w.data, each, n) for each, _ in rows)
 
     return prefers
 

@@ -19,6 +19,7 @@ from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.backend.kernels.conv.weights import ConvShape
 from parax.compiler.backend.kernels.conv.winograd import whole as whole_winograd
 from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.ops.geometry import window_geometry
 from parax.compiler.ir.types import DType, TensorType, symbol
 from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
@@ -192,5 +193,12 @@ def test_winograd_is_left_out_where_four_times_an_output_leaves_i32() -> None:
         w = np.full((1, channels, 3, 3), -255, np.int16)
         graph = graph_of("WideningConv", np.zeros((1, channels, 4, 4), np.int16), [w], layout=LAST, kernel_shape=[3, 3])
         geometry = ConvShape.of(Fusion.of(graph.first)).geometry
-        assert whole_winograd.is_filtered(geometry, np.repeat(w, 16, axis=0), HOST) == holds
+        assert whole_winograd.is_filtered(geometry, np.repeat(w, 16, axis=0), HOST, 1) == holds
         assert (4 * 255 * 255 * 9 * channels < 2**31) == holds
+
+
+@pytest.mark.parametrize(("images", "size", "holds"), [(1, 7, False), (2, 7, True), (1, 14, True)])
+def test_many_weights_are_transformed_for_enough_pixels(images: int, size: int, holds: bool) -> None:
+    w = np.ones((512, 512, 3, 3), np.int8)
+    geometry = window_geometry((size, size), (3, 3), pads=(1, 1, 1, 1))
+    assert whole_winograd.is_filtered(geometry, w, HOST, images) == holds
