@@ -19,7 +19,6 @@ from . import llvm_atomics as atomics
 from . import llvm_dots as dots
 from . import llvm_matrices as matrices
 from . import llvm_memory as memory
-from . import llvm_rounding as rounding
 from .llvm_types import constant, llvm_type, memory_scalar
 
 # our loops are unrolled and vectorised by the schedule: LLVM must leave their shape alone
@@ -266,7 +265,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr",
                      "udiv", "urem", "pow"), arith.arith),
     "cmp": arith.compare, "neg": arith.negate, "fma": arith.fma, "select": arith.select, "cast": arith.cast,
-    "round_to": rounding.round_to,
+    "round_to": arith.round_to,
     "dot_bf16": dots.dot_bf16, "dot_i16": dots.dot_i16, "dot_u8i8": dots.dot_u8i8,
     "bitcast": arith.bitcast, "math": arith.math_call, "scale": arith.scale,
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,

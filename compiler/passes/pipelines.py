@@ -15,6 +15,7 @@ from .block.decompose_composites import DecomposeComposites
 from .block.expand_transposed import ExpandTransposed
 from .block.fold_affine import FoldAffine
 from .block.fold_batch_norm import FoldBatchNorm
+from .block.fold_byte_functions import FoldByteFunctions
 from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
@@ -71,8 +72,9 @@ LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites
                            NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
                                 ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FoldSteps, DeadCode,
-                                FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
-                                RecomputeElementwise, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
+                                FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
+                                AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
+                                NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

@@ -102,6 +102,12 @@ INTERNAL = {
         %y = parax::ByteConv(%1, %w) {{pads=[1,0], margin=2}} : i32[S,3,4]{{0,2,1}}
         return %y
         }}""",
+    "ByteTable": """graph @g(%x: f32[S,8,3]) {
+        %1 = Cast(%x) {to=u8} : u8[S,8,3]
+        %t = const i8[256] "t"
+        %y = parax::ByteTable(%1, %t) : i8[S,8,3]
+        return %y
+        }""".replace('"t"', str([(i * 37 + 11) % 256 - 128 for i in range(256)])),
     **recurrent.TEXTS,
 }
 
@@ -185,6 +191,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
     "ByteConv": lambda x: np.einsum("ncx,cm->nmx", np.pad(in_bytes(x), [(0, 0), (0, 0), (1, 0)], constant_values=2),
                                     COLUMNS),
     "TrainingMaxPool": with_taps, "MaxPoolGradient": to_the_greatest,
+    "ByteTable": lambda x: ((in_bytes(x).astype(int) * 37 + 11) % 256 - 128).astype(np.int8),
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
