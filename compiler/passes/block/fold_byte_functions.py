@@ -133,7 +133,7 @@ def _table(nodes: list[Node], q: Value) -> np.ndarray:
     k.store(k["y"], 0, k.splat(values[result], ENTRIES))
     bits, table = np.arange(ENTRIES, dtype=np.uint8), np.zeros(ENTRIES, np.uint8)
     interpret(k.func, [Pointer(bits), Pointer(table)])
-    return table.view(result.tensor.dtype.numpy)
+    return table if result.tensor.dtype == U8 else table.view(np.int8)
 
 
 __all__ = ["FoldByteFunctions"]
