@@ -25,6 +25,7 @@ def compile(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     overridable: Sequence[str] = (),
+    state: Mapping[str, str] | None = None,
     hint: str | None = None,
     target: str | Sequence[str] | None = None,
     options: CompileOptions | None = None,
@@ -38,6 +39,8 @@ def compile(
         shapes: input name → shape; an entry is a size or the name of a symbol.
         dims: symbol → size, or (least, greatest).
         overridable: initializers that are also inputs of the model and that requests may give.
+        state: input name → output name: what a call leaves for the next one, in the plan's memory; a * in both stands
+            for the same text. See `Session.sequence`.
         hint: "throughput" or "latency".
         target: "native", or one or several of x86-64-v2, x86-64-v3, x86-64-v4, aarch64.
         options: everything else; the arguments above win over it.
@@ -49,11 +52,14 @@ def compile(
         AccuracyMismatch with `options.check`; InternalError for a mistake in parax, with the graph as a note.
     """
     given: dict[str, Any] = {}
-    for name, value, expected in (("shapes", shapes, "input name → shape"), ("dims", dims, "symbol → size")):
+    for name, value, expected in (("shapes", shapes, "input name → shape"), ("dims", dims, "symbol → size"),
+                                  ("state", state, "input name → output name")):
         if value is not None and not isinstance(value, Mapping):
             raise UsageError("not a mapping", where=name, expected=expected, found=repr(value)[:200])
     if shapes is not None:
         given["shapes"] = dict(shapes)
+    if state is not None:
+        given["state"] = dict(state)
     if dims is not None:
         given["dims"] = dict(dims)
     if not isinstance(options, (CompileOptions, type(None))):

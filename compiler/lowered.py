@@ -32,7 +32,7 @@ from .manifest import Place, input_symbols
 from .options import HALF, CompileOptions
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory
-from .passes.dataflow.overwrite_inputs import overwritten_early
+from .passes.dataflow.overwrite_inputs import overwrites, overwritten_early
 from .passes.dataflow.separate_outputs import shared_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
 from .planner.decide import Decision
@@ -150,10 +150,12 @@ def _check_donated(graph: Graph, block: Block) -> None:
     Raises:
         UsageError: the passes leave one; or the graph is cut into steps, which may hold on to their inputs.
     """
-    if not graph.donated:
+    if not overwrites(graph):
         return
-    if [type(step) for step in block.steps] != [NativeStep]:
-        raise UsageError("donated inputs need a graph without operators on the host", where=f"graph {graph.name}")
+    host = [step.node.where for step in block.steps if not isinstance(step, NativeStep)]
+    if len(block.steps) != 1 or host:
+        raise UsageError("state and donated inputs need a graph without operators on the host",
+                         found=host[0] if host else f"{len(block.steps)} steps", where=f"graph {graph.name}")
     for i in overwritten_early(block.graph):
         raise UsageError("an output overwrites an input too early", where=f"output {graph.output_names[i]}",
                          hint="end the passes of native steps with overwrite-inputs")  # fmt: skip
@@ -166,7 +168,9 @@ def _schedule(block: Block, run: Compilation) -> tuple[Schedule, MemoryPlan] | N
     schedule = run.decision.schedule if run.decision else None
     if run.scheduler is not None:
         schedule = run.scheduler(block.graph)
-    if schedule is None or schedule.mode == "sequential" or block.graph.donated:  # branches would not wait for readers
+    if schedule is None or schedule.mode == "sequential":
+        return None
+    if overwrites(block.graph):  # branches would not wait for readers
         return None
     run.passes.run_on_scheduled(block.graph, schedule)
     run.dump("schedule.txt", print_schedule(schedule, block.graph))
@@ -178,6 +182,9 @@ def _rows(graph: Graph, block: Block, misses: list[str]) -> BatchRows | None:
     host = next((step for step in block.steps if not isinstance(step, NativeStep)), None)
     if host is not None or len(block.steps) != 1:
         misses.append(f"{host.node.where}: runs on the host" if host is not None else "nothing is computed")
+        return None
+    if graph.states:
+        misses.append("the plan keeps state, whose rows stay together")
         return None
     return batch_rows(graph, misses)
 

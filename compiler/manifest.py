@@ -73,6 +73,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "defaults": writer.defaults(graph),
         "fixed": list(graph.fixed),
         "donated": dict(graph.donated),
+        "states": [asdict(state) for state in graph.states],
         "samples": _samples(indexing, {name for name, place in symbols.items() if place is not None}),
         "batch": batch,
         "micro_batch": decision.rows if rows is not None else None,

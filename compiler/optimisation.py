@@ -18,6 +18,7 @@ from .frontend.evaluate import Evaluator
 from .frontend.importer import import_model
 from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
+from .frontend.state import declare_state
 from .ir.graph import Graph
 from .ir.text import print_graph
 from .ir.types import noting_positive
@@ -46,6 +47,7 @@ def imported(model: Source, run: Compilation) -> Graph:
                          "writes the model so decided on, which this takes")  # fmt: skip
     with run.phase("import", 0.0):
         graph = import_graph(model, run.options, run.evaluator)
+        declare_state(graph, run.options.state)
         run.indexing = index_ranges(graph)
     return graph
 

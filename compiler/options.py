@@ -70,6 +70,11 @@ class CompileOptions:
         metadata=_doc("initializers that are also inputs of the model and that requests may give; the model's value is "
                       "the default, and nothing is computed from it when compiling"),
     )  # fmt: skip
+    state: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=_doc("name of an input → of the output that the next call finds there, * for any text in both: the "
+                      "plan keeps it in its own memory, as a cache of keys and values, and calls run whole on all cores"),
+    )  # fmt: skip
     hint: str = field(
         default="throughput",
         metadata=_doc("what to tune for: throughput (one instance a core) or latency (all cores on one)"),
@@ -172,6 +177,8 @@ class CompileOptions:
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, Path(value))
         _check_kinds(self)
+        if self.state:  # a call is a whole, however many rows it has
+            object.__setattr__(self, "hint", "latency")
         if self.opt_level not in range(4):
             raise UsageError("no such level", where="opt_level", expected="0, 1, 2 or 3", found=self.opt_level)
         _one_of("hint", self.hint, HINTS)
@@ -191,6 +198,9 @@ class CompileOptions:
             if value is not None and value < 1:
                 raise UsageError("too small", where=name, expected="at least 1", found=value)
         _check_delay(self.delay_groups, self.delay_seconds)
+        if self.state and self.check:
+            raise UsageError("compares single calls", where="check and state", expected="at most one of them",
+                             hint="check the model without state")  # fmt: skip
         if not self.tune_seconds >= 0:
             raise UsageError("negative", where="tune_seconds", expected="0 or more", found=self.tune_seconds)
         if self.check < 0:
@@ -259,10 +269,13 @@ def _check_kinds(options: CompileOptions) -> None:
         raise UsageError("not targets", where="targets", expected="a tuple of names", found=repr(options.targets)[:200])
     if options.cores is not None and not _all_are(options.cores, int):
         raise UsageError("not cores", where="cores", expected="a tuple of numbers", found=repr(options.cores)[:200])
-    for name in ("shapes", "dims"):
+    for name in ("shapes", "dims", "state"):
         given = getattr(options, name)
         if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
             raise UsageError("not a mapping of names", where=name, found=repr(given)[:200])
+    for given, kept in options.state.items():
+        if not isinstance(kept, str):
+            raise UsageError("no name of an output", where=f"state {given}", found=repr(kept)[:200])
     for name, shape in options.shapes.items():
         if not _all_are(shape, object):
             raise UsageError("not a shape", where=f"shape of {name}", expected="a tuple", found=repr(shape)[:200])

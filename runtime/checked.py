@@ -27,7 +27,7 @@ class Checked:
     """Requests of one session.
 
     Attributes:
-        inputs: the plan's.
+        inputs: the plan's. defaults: of inputs that a request may leave out.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Checked:
         self.inputs, self._outputs = signature
         self._names = [spec.name for spec in self._outputs]
         self._places = {spec.name: i for i, spec in enumerate(self.inputs)}
-        self._fixed, self._defaults, self._donated = manifest.fixed, defaults, manifest.donated_numbers()
+        self._fixed, self.defaults, self._donated = manifest.fixed, defaults, manifest.donated_numbers()
         self._router, self._serve, self._program = router, serve, program
 
     def check(
@@ -46,8 +46,8 @@ class Checked:
     ) -> tuple[Binding, list[np.ndarray], dict[str, np.ndarray]]:
         """A request's binding, its inputs fit for native code, and the caller's memory for outputs."""
         with within(allowance or self._router.allowance()):
-            arrays = ordered_inputs(feeds, self.inputs, self._defaults, self._fixed)
-        binding = self._router.binding(tuple(array.shape for array in arrays))
+            arrays = ordered_inputs(feeds, self.inputs, self.defaults, self._fixed)
+        binding = self.binding(arrays)
         return binding, arrays, caller_outputs(out, self._outputs, binding.outputs, arrays, self._donated)
 
     def allocate(self, binding: Binding, own: Arrays) -> list[np.ndarray]:
@@ -93,6 +93,14 @@ class Checked:
             expected = ", ".join(map(str, self.inputs)) or "no input"
             raise InvalidInput(f"no input is named {name!r:.200}", expected=expected)
         return self._places[name]
+
+    def binding(self, arrays: Sequence[np.ndarray]) -> Binding:
+        """The binding of inputs that are fit for native code. Raises InvalidInput: the plan does not allow them."""
+        return self._router.binding(tuple(array.shape for array in arrays))
+
+    def serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Run a native request."""
+        self._serve(binding, arrays, outputs)
 
     def allowance(self) -> Allowance:
         """What one request may take, from now on."""

@@ -25,6 +25,7 @@ SYMBOL = "parax_interface"
 PARTS = (
     "inputs", "outputs", "symbols", "constraints", "steps", "values", "constants", "batch", "schedule", "weights",
     "targets", "arrangement", "delay", "defaults",
+    "states",
 )  # fmt: skip
 _DIGEST_NBYTES = 32
 NBYTES = _DIGEST_NBYTES * len(PARTS)

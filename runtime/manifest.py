@@ -16,7 +16,7 @@ import numpy as np
 from .dims import Dim, dim_text, shape_text
 from .dtypes import numpy_dtype
 
-FORMAT = 4
+FORMAT = 5
 
 
 class TensorSpec(NamedTuple):
@@ -221,6 +221,19 @@ class Samples(NamedTuple):
     conditions: tuple[Constraint, ...] = ()
 
 
+class State(NamedTuple):
+    """An input and an output, by their names, that are one memory between calls.
+
+    Attributes:
+        axis: of the model's tensor, along which the output is longer; it is the first of the plan's. None: both have
+            one shape.
+    """
+
+    input: str
+    output: str
+    axis: int | None
+
+
 class Weights(NamedTuple):
     """The size in bytes of weights.bin, its SHA-256, and its fast checksum (checksums.py)."""
 
@@ -235,6 +248,7 @@ class Manifest(NamedTuple):
     Attributes:
         defaults: input → its content where a request does not give it. fixed: what the model calls inputs, but are
             constants of the plan. donated: output → the input whose memory it may be given.
+        states: what a call leaves for the next one.
     """
 
     name: str
@@ -264,12 +278,22 @@ class Manifest(NamedTuple):
     fixed: tuple[str, ...] = ()
     samples: Samples = Samples()
     donated: Mapping[str, str] = MappingProxyType({})
+    states: tuple[State, ...] = ()
 
     @property
     def not_split(self) -> tuple[str, ...]:
         """Why rows of a request are not independent, symbol by symbol, as far as the compiler said."""
         reasons = self.provenance.get("not_split")
         return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
+    @property
+    def signature(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """What callers give and get: inputs and outputs but for states."""
+        if not self.states:
+            return self.inputs, self.outputs
+        given, kept = {s.input for s in self.states}, {s.output for s in self.states}
+        inputs = tuple(t for t in self.inputs if t.name not in given)
+        return inputs, tuple(t for t in self.outputs if t.name not in kept)
 
     def donated_numbers(self) -> dict[str, int]:
         """Output → number of the input whose memory it may be given."""

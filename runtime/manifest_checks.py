@@ -33,6 +33,7 @@ def check_references(manifest: Manifest) -> None:
             raise CorruptPlan("a symbol is not where the manifest says", where=f"manifest.symbols.{symbol.name}")
     _check_defaults(manifest)
     _check_donated(manifest)
+    _check_states(manifest)
     _check_steps(manifest)
     if manifest.scheduled is not None:
         _check_scheduled(manifest, manifest.scheduled)
@@ -59,6 +60,26 @@ def _check_donated(manifest: Manifest) -> None:
                               expected=b, found=a)  # fmt: skip
     if manifest.donated and (len(manifest.steps) != 1 or manifest.scheduled is not None):
         raise CorruptPlan("only a plan of one step overwrites inputs", where="manifest.donated")
+
+
+def _check_states(manifest: Manifest) -> None:
+    """The two sides of every state are one memory: of one shape, or of one but for the first axis."""
+    inputs, outputs = {t.name: t for t in manifest.inputs}, {t.name: t for t in manifest.outputs}
+    _unique([state.input for state in manifest.states], "states")
+    _unique([state.output for state in manifest.states], "states")
+    for i, (given, kept, axis) in enumerate(manifest.states):
+        a, b = inputs.get(given), outputs.get(kept)
+        if a is None or b is None or a.dtype != b.dtype or not _is_one_memory(a.dims, b.dims, axis):
+            raise CorruptPlan("an output does not fit the input that it is the state of",
+                              where=f"manifest.states[{i}]", expected=a, found=b)  # fmt: skip
+    if manifest.states and (len(manifest.steps) != 1 or manifest.scheduled is not None or manifest.batch is not None):
+        raise CorruptPlan("only a plan of one step whose batch is not cut keeps state", where="manifest.states")
+
+
+def _is_one_memory(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None, axis: int | None) -> bool:
+    if a is None or b is None or len(a) != len(b):
+        return False
+    return a == b if axis is None else axis < len(a) and a[1:] == b[1:] and isinstance(a[0], str)
 
 
 def _check_scheduled(manifest: Manifest, scheduled: Scheduled) -> None:

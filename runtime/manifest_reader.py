@@ -25,6 +25,7 @@ from .manifest import (
     Scheduled,
     SizeRule,
     StageSpec,
+    State,
     Step,
     Symbol,
     Target,
@@ -137,6 +138,11 @@ def _symbol(raw: object, where: str) -> Symbol:
     if (source is None) != (axis is None):
         raise fields.bad("axis", "an axis exactly where there is an input")
     return Symbol(name, source, axis, fields.integer("min", 0, MAX_INT, 1), fields.optional_integer("max", 0, MAX_INT))
+
+
+def _state(raw: object, where: str) -> State:
+    fields = Fields(raw, where)
+    return State(fields.text("input"), fields.text("output"), fields.optional_integer("axis", 0, MAX_RANK))
 
 
 def _target(raw: object, where: str) -> Target:
@@ -369,6 +375,7 @@ class ManifestReader:
             fixed=fields.items("fixed", _name, optional=True),
             samples=self.samples(),
             donated=fields.mapping("donated", _name),
+            states=fields.items("states", _state, optional=True),
         )
         check_references(manifest)
         return manifest

@@ -112,13 +112,13 @@ class PlanContents:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The tensors a run takes."""
-        return self.manifest.inputs
+        """The tensors a run takes; state is none of them."""
+        return self.manifest.signature[0]
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The tensors a run gives."""
-        return self.manifest.outputs
+        return self.manifest.signature[1]
 
     @property
     def graph(self) -> str:

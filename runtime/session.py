@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InternalError, ParaxError, as_parax_error, attach, reported
+from ..errors import InternalError, ParaxError, UsageError, as_parax_error, attach, reported
 from .checked import Checked
 from .closing import Closing
 from .delayed_start import usable_delay
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .profiling.profile import Profile
     from .profiling.watch import Watch
     from .requests import Submitted
+    from .sequence import CallSequence
     from .submissions import Submissions
 
 
@@ -148,6 +149,8 @@ class Session:
     def _start(self, batch_window: float | None, keeps_brief: bool) -> None:
         self._router = Router(self.executor, self.size_router, self._limits, len(self.plan.weights), keeps_brief)
         self._batches: Batches | None = None
+        if batch_window is not None and self._manifest.states:
+            raise UsageError("calls with state wait for no others", where="batch_window", found=batch_window)
         if batch_window is not None:
             from .batching import Batches  # here: as in _background
 
@@ -159,9 +162,13 @@ class Session:
         self._closing = Closing()
         defaults = {name: constant_array(self.plan, c) for name, c in self._manifest.defaults.items()}
         serve = self._batches.run if self._batches else self._router.serve
-        signature = self.inputs, self.outputs
+        signature = self._manifest.inputs, self._manifest.outputs
         self._checked = Checked(signature, self._manifest, defaults, self._router, serve, self.program)
         self._run_fast = fast_path(*signature, self._router, serve)
+        self._run_checked: Callable[[Any, Any], dict[str, np.ndarray]] = self._checked.run
+        if self._manifest.states:
+            self._own = self.sequence()
+            self._run_fast, self._run_checked = _not_fast, self._own.run
         self._finalizer = weakref.finalize(self, _close, self.executor, self.size_router)
         abandon_after_fork(self)
         self.executor.start()
@@ -198,7 +205,7 @@ class Session:
                 wanted, inputs = output_names(inputs, self.outputs), feeds  # type: ignore[arg-type]
             results = self._run_fast(inputs) if out is None else None
             if results is None:
-                results = self._checked.run(inputs, out)
+                results = self._run_checked(inputs, out)
             if watch is not None:
                 watch.note_request(began, inputs)
             return results if wanted is None else {name: results[name] for name in wanted}
@@ -226,7 +233,29 @@ class Session:
         Raises:
             As `run`.
         """
+        if self._manifest.states:
+            raise UsageError("calls of a plan with state are each of another size", where="Session.prepare",
+                             hint="run them")  # fmt: skip
         return Prepared(self, self._checked, inputs, out)
+
+    def sequence(self) -> CallSequence:
+        """A sequence of calls of a plan with state, at its beginning; others run beside it on the session's instances.
+
+        `run` and `reset` of the session are those of one that it has itself.
+
+        Raises:
+            UsageError: the plan was compiled without state.
+        """
+        if not self._manifest.states:
+            raise UsageError("the plan keeps no state", where=f"plan {self.plan.name!r}",
+                             hint="compile it with --state past=present (parax.compile: state=)")  # fmt: skip
+        from .sequence import CallSequence  # here: as in _background
+
+        return CallSequence(self._manifest, self._checked)
+
+    def reset(self, content: Mapping[str, Any] | None = None) -> None:
+        """Begin the session's own sequence anew; see `CallSequence.reset`."""
+        (self._own if self._manifest.states else self.sequence()).reset(content)
 
     def profile(self) -> AbstractContextManager[Profile]:
         """Record what every core does in a `with` block: `with session.profile() as profile: session.run(x)`.
@@ -372,6 +401,10 @@ class Session:
         from .describing import session_line  # here: for prompts
 
         return session_line(self.plan.manifest, self.core_groups, self.mode, self.target)
+
+
+def _not_fast(inputs: object) -> None:
+    """In the place of a fast path."""
 
 
 def _close(executor: Executor, size_router: SizeRouter) -> None:

@@ -176,7 +176,7 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
         if not computes(node) or not any(v.uses or v in graph.outputs for v in node.outputs):
             continue
         try:
-            own = _kernels(node, ctx)
+            own = [call for call in _kernels(node, ctx) if not places.stays(call)]
         except UnsupportedOp as error:
             refused.append(error)
             continue
@@ -288,6 +288,7 @@ class _Places:
     def __init__(self, graph: Graph, ctx: LowerContext, memory: MemoryPlan) -> None:
         self.ctx, self.memory = ctx, memory
         self.homes = homes(graph)
+        self.one_memory = _states(graph)
         self.fixed: dict[Value, Lasting] = {v: Input(i) for i, v in enumerate(graph.inputs)}
         for i, v in enumerate(graph.outputs):
             home = self.homes.get(v, Home(v))
@@ -303,6 +304,13 @@ class _Places:
         other.memory = memory
         other.fixed = {v: place for v, place in self.fixed.items() if not isinstance(place, Arena)}
         return other
+
+    def stays(self, call: KernelCall) -> bool:
+        """Whether a call copies state to where it lies."""
+        if not (call.moves_alike and self.one_memory):
+            return False
+        x, y = (self.of(o) if isinstance(o, (Value, Weight)) else None for o in call.operands[:2])
+        return isinstance(x, Input) and self.one_memory.get(x) == y
 
     def of(self, operand: Value | Weight) -> Lasting | Offset:
         """Where an operand's bytes lie."""
@@ -325,6 +333,13 @@ class _Places:
         else:
             self.fixed[root] = Arena(self.memory.offsets[root])
         return self.fixed[root]
+
+
+def _states(graph: Graph) -> dict[Place, Place]:
+    """The inputs that are one memory with an output."""
+    inputs = {v.name: Input(i) for i, v in enumerate(graph.inputs)}
+    outputs = {name: Output(i) for i, name in enumerate(graph.output_names)}
+    return {inputs[state.input]: outputs[state.output] for state in graph.states}
 
 
 def physical_array(v: Value) -> np.ndarray:

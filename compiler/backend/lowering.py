@@ -78,6 +78,8 @@ class KernelCall:
         work: number of independent work items; cores split [0, work).
         label: provenance for dumps and profiles (ONNX node name).
         flops, nbytes: arithmetic and compulsory memory traffic of the call, for reports (0 = not counted).
+        moves_alike: it only copies the first operand's elements, each to where it lies in the second: nothing is left
+            to do where both lie at one address.
         rounded_to: what operands are rounded to that the model has in a wider type; None: nothing.
 
     A call with a `BarrierSlot` among its operands waits inside for the cores that have its other items: all of
@@ -91,6 +93,7 @@ class KernelCall:
     flops: Dim = 0
     nbytes: Dim = 0
     rounded_to: DType | None = None
+    moves_alike: bool = False
 
     @property
     def meets(self) -> bool:

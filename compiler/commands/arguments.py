@@ -55,6 +55,14 @@ def assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
+def state(text: str) -> tuple[str, str]:
+    """`past=present`: an input, and the output that the next call finds there."""
+    given, equals, kept = text.partition("=")
+    if not (given and equals and kept):
+        raise _wrong("past=present, or past.*=present.*", text)
+    return given, kept
+
+
 def nbytes(text: str) -> int:
     """`8GiB`, `500MB`, `1024`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
@@ -173,6 +181,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """What CompileOptions holds, as flags (compile, and every verb that compiles a model on the way)."""
     sizes = parser.add_argument_group("sizes")
     add_sizes(sizes)
+    sizes.add_argument("--state", type=state, action="append", default=[], metavar="PAST=PRESENT",
+                       help=_helps()["state"])  # fmt: skip
     sizes.add_argument("--override", action="append", default=[], metavar="NAME", help=_helps()["overridable"])
     _add_planning(parser.add_argument_group(PLANNING))
     _add_code(parser.add_argument_group(CODE))
@@ -250,6 +260,7 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     }  # fmt: skip
     return CompileOptions(
         opt_level=args.opt_level, shapes=dict(args.shape), dims=dict(args.dim), overridable=tuple(args.override),
+        state=dict(args.state),
         hint=args.hint, mode=args.mode, precision=args.precision, calibration=args.calibrate,
         max_accuracy_drop=args.max_accuracy_drop, metric=args.metric, ranges=args.ranges,
         weight_block=args.weight_block, strict_fp=args.fp == "strict",

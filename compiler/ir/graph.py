@@ -19,6 +19,7 @@ from .dim import bounds_up_to
 from .inference import check_operands, infer_with
 from .ops.base import Composite, Control, Operator
 from .ops.context import KNOWN_LIMIT, InferContext
+from .states import State
 from .types import DType, SymDim, TensorType, Type
 from .values import Node, Value, node_where
 
@@ -45,6 +46,8 @@ class Graph:
         """What the model calls inputs, but are constants here."""
         self.donated: dict[str, str] = {}
         """Name of an output -> of the input whose memory it may be given, to be overwritten."""
+        self.states: tuple[State, ...] = ()
+        """Pairs of an input and an output that are one memory, which the runtime keeps between calls."""
         self.lent: frozenset[str] = frozenset()
         """Names of outputs whose memory may hold other values until they are written."""
         self.spent = False
@@ -287,7 +290,7 @@ class Graph:
         copy = Graph(self.name)
         copy.scope, copy.positive = self.scope, set(self.positive)
         copy.defaults, copy.fixed, copy.donated = dict(self.defaults), self.fixed, dict(self.donated)
-        copy.lent = self.lent
+        copy.lent, copy.states = self.lent, self.states
         for value in self._inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.known = value._known

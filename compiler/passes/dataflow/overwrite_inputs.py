@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Fused
+from ...ir.ops.gathering import ScatterElements, ScatterND
 from ...ir.ops.internal import Copy
 from ...ir.ops.shape import Concat
 from ...ir.views import computes, roots
 from ..base import StepPass
 from ..rewrite import Rewriter
-from .memory_planning import is_elementwise, same_places
+from .memory_planning import is_elementwise, replaceable, same_places
 from .separate_outputs import put_before_outputs
 
 
@@ -38,15 +39,18 @@ class OverwriteInputs(StepPass):
 
 def overwritten_early(graph: Graph) -> Iterator[int]:
     """The donated outputs, by their numbers, whose computation would spoil what is still to be read of their input."""
-    if not graph.donated:
+    overwritten = overwrites(graph)
+    if not overwritten:
         return
     root_of = roots(graph)
     order = {node: i for i, node in enumerate(graph)}
     for i, (name, v) in enumerate(zip(graph.output_names, graph.outputs, strict=True)):
-        if name not in graph.donated:
+        if name not in overwritten:
             continue
-        given, root = graph.value(graph.donated[name]), root_of.get(v, v)
+        given, root = graph.value(overwritten[name]), root_of.get(v, v)
         writer = root.producer
+        if writer is not None and _appends(writer, given, root_of):
+            continue
         if writer is None or isinstance(writer.op, Concat):  # whose operands may be written one by one
             yield i
             continue
@@ -57,8 +61,23 @@ def overwritten_early(graph: Graph) -> Iterator[int]:
                 break
 
 
+def overwrites(graph: Graph) -> dict[str, str]:
+    """Name of an output → of the input whose memory it has, or may have."""
+    return {**graph.donated, **{state.output: state.input for state in graph.states}}
+
+
+def _appends(node: Node, given: Value, root_of: dict[Value, Value]) -> bool:
+    """Whether the node leaves the input's bytes as they are and writes behind them."""
+    if not isinstance(node.op, Concat) or root_of.get(node.operands[0], node.operands[0]) is not given:
+        return False
+    first, y = node.operands[0].tensor, node.output.tensor
+    return y.axis_order[0] == node.op.axis % y.rank and first.axis_order == y.axis_order and y.within is None
+
+
 def _in_step(node: Node, given: Value, out: Value, root_of: dict[Value, Value]) -> bool:
     """Whether the node's kernel reads each element of the input before it overwrites it, since its result needs it."""
+    if isinstance(node.op, (ScatterElements, ScatterND)):
+        return given in replaceable(node, out, lambda v: root_of.get(v, v))
     own = {i: v for i, v in enumerate(node.inputs) if v is not None and root_of.get(v, v) is given}
     if not is_elementwise(node) or not all(same_places(v, out) for v in own.values()):
         return False
@@ -79,4 +98,4 @@ def _depends(node: Node, out: Value, number: int) -> bool:
     return False
 
 
-__all__ = ["OverwriteInputs", "overwritten_early"]
+__all__ = ["OverwriteInputs", "overwrites", "overwritten_early"]

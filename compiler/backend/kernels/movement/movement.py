@@ -35,7 +35,10 @@ def copy_call(ctx: LowerContext, node: Node, copy: Copy, x: Value, y: Value) -> 
     if key not in ctx.functions:
         ctx.functions[key] = inner.build(ctx, f"copy_{len(ctx.functions)}")
     operands = (OffsetOperand(x, x_base * size) if x_base else x, OffsetOperand(y, y_base * size) if y_base else y)
-    return KernelCall(ctx.functions[key], operands, inner.work, node.name, nbytes=2 * y.tensor.nbytes)
+    alike = all(a == b or d == 1 for d, a, b in zip(copy.shape, copy.x_strides, copy.y_strides, strict=True))
+    alike = alike and (copy.x_base, copy.y_base) == (0, 0)
+    return KernelCall(ctx.functions[key], operands, inner.work, node.name, nbytes=2 * y.tensor.nbytes,
+                      moves_alike=alike)  # fmt: skip
 
 
 @lowers(Transpose)
