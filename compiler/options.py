@@ -73,7 +73,7 @@ class CompileOptions:
     state: Mapping[str, str] = field(
         default_factory=dict,
         metadata=_doc("name of an input → of the output that the next call finds there, * for any text in both: the "
-                      "plan keeps it in its own memory, as a cache of keys and values, and calls run whole on all cores"),
+                      "plan keeps it in its memory, as a cache of keys and values, and calls run whole on all cores"),
     )  # fmt: skip
     hint: str = field(
         default="throughput",

@@ -1,6 +1,6 @@
 """State that stays in the runtime's memory: each call of a sequence finds what the one before left.
 
-Owns that memory. A state of a fixed shape is one array, which calls overwrite. One that grows lies with its growing axis
+Owns that memory. A state of a fixed shape is one array, which calls overwrite. One that grows lies with that axis
 outermost, in memory for the longest that the plan allows, or for twice as much whenever it is full: a call reads the
 front and writes behind it. Which of both a plan keeps, the compiler decided (`compiler/frontend/state.py`).
 """
