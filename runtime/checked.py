@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UsageError
 from .bindings import Binding
 from .executor import Executor
 from .limits import Allowance, within
@@ -39,12 +39,20 @@ class Checked:
         self._names = [spec.name for spec in self._outputs]
         self._places = {spec.name: i for i, spec in enumerate(self.inputs)}
         self._fixed, self.defaults, self._donated = manifest.fixed, defaults, manifest.donated_numbers()
+        self._keeps_state = bool(manifest.states)
         self._router, self._serve, self._program = router, serve, program
 
     def check(
         self, feeds: Any, out: Arrays | None, allowance: Allowance | None = None
     ) -> tuple[Binding, list[np.ndarray], dict[str, np.ndarray]]:
-        """A request's binding, its inputs fit for native code, and the caller's memory for outputs."""
+        """A request's binding, its inputs fit for native code, and the caller's memory for outputs.
+
+        Raises:
+            UsageError: the plan keeps state: see `CallSequence`. Others as of `Session.run`.
+        """
+        if self._keeps_state:
+            raise UsageError("calls of a plan with state are each of another size", where="Session.prepare",
+                             hint="run them")  # fmt: skip
         with within(allowance or self._router.allowance()):
             arrays = ordered_inputs(feeds, self.inputs, self.defaults, self._fixed)
         binding = self.binding(arrays)

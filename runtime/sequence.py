@@ -32,10 +32,18 @@ class CallSequence:
 
     Attributes:
         inputs, outputs: what calls take and give: the plan's, without state.
+        called: the tensors of the last call, by the names of all of the plan's inputs.
     """
 
     def __init__(self, manifest: Manifest, runs: Checked) -> None:
-        """At its beginning: as after `reset`."""
+        """At its beginning: as after `reset`.
+
+        Raises:
+            UsageError: the plan was compiled without state.
+        """
+        if not manifest.states:
+            raise UsageError("the plan keeps no state", where=f"plan {manifest.name!r}",
+                             hint="compile it with --state past=present (parax.compile: state=)")  # fmt: skip
         self._manifest, self._runs = manifest, runs
         self.inputs, self.outputs = manifest.signature
         places = {spec.name: i for i, spec in enumerate(manifest.outputs)}
@@ -47,6 +55,7 @@ class CallSequence:
         self._told = [(s.name, s.input, s.axis) for s in manifest.symbols if s.input in self._given]
         self._busy = threading.Lock()
         self._is_spoilt = False
+        self.called: dict[str, np.ndarray] = {}
 
     def reset(self, content: Mapping[str, Any] | None = None) -> None:
         """Begin anew.
@@ -109,6 +118,7 @@ class CallSequence:
             for cell in self._cells:
                 outputs[cell.output] = cell.room(binding.outputs[cell.output][0], allowance)
                 arrays[cell.input] = cell.front()  # which may have moved
+            self.called = {spec.name: array for spec, array in zip(self._manifest.inputs, arrays, strict=True)}
             self._serve(binding, arrays, outputs)
             for cell in self._cells:
                 cell.length = len(outputs[cell.output]) if cell.grows else 0

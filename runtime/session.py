@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InternalError, ParaxError, UsageError, as_parax_error, attach, reported
+from ..errors import InternalError, ParaxError, as_parax_error, attach, reported
 from .checked import Checked
 from .closing import Closing
 from .delayed_start import usable_delay
@@ -149,8 +149,6 @@ class Session:
     def _start(self, batch_window: float | None, keeps_brief: bool) -> None:
         self._router = Router(self.executor, self.size_router, self._limits, len(self.plan.weights), keeps_brief)
         self._batches: Batches | None = None
-        if batch_window is not None and self._manifest.states:
-            raise UsageError("calls with state wait for no others", where="batch_window", found=batch_window)
         if batch_window is not None:
             from .batching import Batches  # here: as in _background
 
@@ -168,7 +166,7 @@ class Session:
         self._run_checked: Callable[[Any, Any], dict[str, np.ndarray]] = self._checked.run
         if self._manifest.states:
             self._own = self.sequence()
-            self._run_fast, self._run_checked = _not_fast, self._own.run
+            self._run_fast, self._run_checked = lambda inputs: None, self._own.run
         self._finalizer = weakref.finalize(self, _close, self.executor, self.size_router)
         abandon_after_fork(self)
         self.executor.start()
@@ -207,7 +205,7 @@ class Session:
             if results is None:
                 results = self._run_checked(inputs, out)
             if watch is not None:
-                watch.note_request(began, inputs)
+                watch.note_request(began, self._own.called if self._manifest.states else inputs)
             return results if wanted is None else {name: results[name] for name in wanted}
         except ParaxError:
             raise
@@ -233,22 +231,14 @@ class Session:
         Raises:
             As `run`.
         """
-        if self._manifest.states:
-            raise UsageError("calls of a plan with state are each of another size", where="Session.prepare",
-                             hint="run them")  # fmt: skip
         return Prepared(self, self._checked, inputs, out)
 
     def sequence(self) -> CallSequence:
-        """A sequence of calls of a plan with state, at its beginning; others run beside it on the session's instances.
-
-        `run` and `reset` of the session are those of one that it has itself.
+        """A sequence of calls of a plan with state, beside others; `run` and `reset` are those of the session's own.
 
         Raises:
             UsageError: the plan was compiled without state.
         """
-        if not self._manifest.states:
-            raise UsageError("the plan keeps no state", where=f"plan {self.plan.name!r}",
-                             hint="compile it with --state past=present (parax.compile: state=)")  # fmt: skip
         from .sequence import CallSequence  # here: as in _background
 
         return CallSequence(self._manifest, self._checked)
@@ -401,10 +391,6 @@ class Session:
         from .describing import session_line  # here: for prompts
 
         return session_line(self.plan.manifest, self.core_groups, self.mode, self.target)
-
-
-def _not_fast(inputs: object) -> None:
-    """In the place of a fast path."""
 
 
 def _close(executor: Executor, size_router: SizeRouter) -> None:

@@ -57,7 +57,7 @@ def _watched(session: Profiled) -> Iterator[Watch]:
     if session.watch is not None:
         raise UsageError("the session is being profiled already", where=f"session of {session.plan.name!r}",
                          hint="end the other `with session.profile()` block first")  # fmt: skip
-    watch = Watch([spec.name for spec in session.inputs])
+    watch = Watch([spec.name for spec in session.plan.manifest.inputs])
     session.watch = session.program.watch = watch
     try:
         yield watch

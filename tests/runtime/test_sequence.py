@@ -253,7 +253,7 @@ def test_mistakes_of_use_are_told(attention: tuple[parax.Plan, parax.Session]) -
     new = rows(np.random.default_rng(0), 1)
     with pytest.raises(UsageError, match=r"keeps no state.*--state"):
         apart.sequence()
-    with pytest.raises(UsageError, match="batch_window"):
+    with pytest.raises(UsageError, match="rows"):
         plan.session(batch_window=0.01)
     with plan.session() as session:
         with pytest.raises(InvalidInput, match=r"no input is named 'past.k'"):
