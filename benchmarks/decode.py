@@ -1,0 +1,181 @@
+"""Tokens a second of a LLaMA-like model with random weights: f32, int8 and int4 weights, beside ONNX Runtime's.
+
+Every side keeps keys and values from token to token, begins with the same prompt and takes the likeliest token each
+time; the tokens of the f32 sides must agree. Sides take turns, rounds are reported as medians, with the lowest and the
+highest. ONNX Runtime runs the same model in f32, and with the weights that parax rounded, as MatMulNBits, with sums in
+f32 and (accuracy level 4) in 8 bits. Where llama-cpp-python and gguf are installed, llama.cpp runs such sizes as Q4_0.
+
+Bandwidth is the bytes of the weights that a token needs by the time it takes, of what the machine's memory delivers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from examples.generate import compiled, generate
+from examples.models.language import PAST, PRESENT, Sizes, llama
+from parax import env
+from parax.compiler.cli import main as parax_main
+from parax.compiler.planner.host_machine import running_machine
+from parax.errors import InternalError
+from parax.runtime.topology import choose_cores
+
+from .command import command_line, finish
+
+SIZES = Sizes(layers=2, hidden=2048, heads=32, key_heads=4, inner=5632, vocabulary=32000, positions=2048)
+SMALL = Sizes(layers=1, hidden=64, heads=4, key_heads=2, inner=96, vocabulary=100, positions=256)
+BYTES = {"f32": 4.0, "int8": 1 + 4 / 32, "int4": 0.5 + 4 / 32, "Q4_0": 0.5 + 2 / 32}
+"""Of a weight, with its share of a block's scale."""
+
+Tokens = Callable[[], Iterator[int]]
+
+
+@dataclass
+class Side:
+    """One way to run the model.
+
+    Attributes:
+        kind: of its weights, one of BYTES. tokens: those after the prompt, from its beginning. rates: tokens a second.
+    """
+
+    name: str
+    kind: str
+    tokens: Tokens
+    rates: list[float] = field(default_factory=list)
+
+
+def n_weights(sizes: Sizes) -> int:
+    """Weights that every token is multiplied by."""
+    z = sizes
+    heads = 2 * z.hidden * z.hidden + 2 * z.hidden * z.key_heads * z.depth
+    return z.layers * (heads + 3 * z.hidden * z.inner) + z.hidden * z.vocabulary
+
+
+class OnnxRuntime:
+    """A session that is fed its own keys and values, without going through NumPy."""
+
+    def __init__(self, path: Path, sizes: Sizes, n_threads: int) -> None:
+        import onnxruntime
+
+        self._make = onnxruntime.OrtValue.ortvalue_from_numpy
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = n_threads
+        self._session = onnxruntime.InferenceSession(path, options)
+        self._empty = np.zeros((1, sizes.key_heads, 0, sizes.depth), np.float32)
+        self._names = [PRESENT.replace("*", f"{i}.{part}") for i in range(sizes.layers) for part in ("key", "value")]
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._past = [self._make(self._empty) for _ in self._names]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """One call."""
+        feeds = {name: self._make(array) for name, array in inputs.items()}
+        first, last = PRESENT.split("*")[0], PAST.split("*")[0]
+        feeds |= {last + name.removeprefix(first): v for name, v in zip(self._names, self._past, strict=True)}
+        logits, *self._past = self._session.run_with_ort_values(["logits", *self._names], feeds)
+        return {"logits": logits.numpy()}
+
+
+def sides_of(args: argparse.Namespace, sizes: Sizes, folder: Path, prompt: Sequence[int]) -> list[Side]:
+    """Every side that can run here, ready."""
+    longest, path = len(prompt) + args.tokens + 1, folder / "model.onnx"
+    onnx.save(llama(sizes), path)
+    sides = []
+    for kind, precision in (("f32", "fp32"), ("int8", "int8-weights"), ("int4", "int4-weights")):
+        session = compiled(path, longest, precision).session()
+        sides.append(Side(f"parax {kind}", kind, lambda session=session: generate(session, prompt)))  # type: ignore[misc]
+        gc.collect()
+    n_cores = len(choose_cores(None))
+    rounded = folder / "rounded.onnx"
+    if parax_main(["compile", str(path), "-o", str(rounded), "--emit", "onnx", "--precision", "int4-weights", "-q"]):
+        raise InternalError("the model with rounded weights was not written", where=str(rounded))
+    for level in (0, 4):
+        onnx.save(with_accuracy_level(onnx.load(rounded), level), folder / f"level{level}.onnx")
+    files = (("f32", "f32", path), ("MatMulNBits", "int4", folder / "level0.onnx"),
+             ("MatMulNBits, level 4", "int4", folder / "level4.onnx"))  # fmt: skip
+    for name, kind, file in files:
+        peer = OnnxRuntime(file, sizes, n_cores)
+        sides.append(Side(f"ONNX Runtime {name}", kind, lambda peer=peer: generate(peer, prompt)))  # type: ignore[misc]
+    return sides
+
+
+def with_accuracy_level(model: onnx.ModelProto, level: int) -> onnx.ModelProto:
+    """The same model, whose products of rounded weights may round activations to 8 bits (4) or not (0)."""
+    for node in model.graph.node:
+        if node.op_type == "MatMulNBits":
+            kept = [a for a in node.attribute if a.name != "accuracy_level"]
+            del node.attribute[:]
+            node.attribute.extend([*kept, onnx.helper.make_attribute("accuracy_level", level)])
+    return model
+
+
+def check(sides: Sequence[Side]) -> None:
+    """Raises InternalError: the sides of f32, which sum in another order only, make other tokens."""
+    found = {side.name: list(islice(side.tokens(), 8)) for side in sides if side.kind == "f32"}
+    if len({tuple(tokens) for tokens in found.values()}) != 1:
+        raise InternalError("f32 makes other tokens", where="benchmarks.decode", found=str(found))
+
+
+def measure(sides: Sequence[Side], rounds: int, n_tokens: int) -> None:
+    """So many tokens of each side in each round, after the first one, which is the prompt's."""
+    for _ in range(rounds):
+        for side in sides:
+            tokens = side.tokens()
+            next(tokens)
+            next(tokens)
+            began = time.perf_counter()
+            for _ in range(n_tokens - 2):
+                next(tokens)
+            side.rates.append((n_tokens - 2) / (time.perf_counter() - began))
+
+
+def report(sides: Sequence[Side], sizes: Sizes, bandwidth: float | None) -> None:
+    """Print a row for each side; ratios are medians of those in each round."""
+    ours = {side.kind: side for side in sides if side.name.startswith("parax")}
+    print(f"{'':32} {'tokens/s':>9} {'lowest':>8} {'highest':>8} {'by our f32':>11} {'our int4 by it':>15} {'GB/s':>7} {'of memory':>10}")
+    for side in sides:
+        rate = statistics.median(side.rates)
+        reached = n_weights(sizes) * BYTES[side.kind] * rate
+        share = f"{reached / bandwidth:.0%}" if bandwidth else "?"
+        by_f32, int4_by = (statistics.median(a / b for a, b in zip(over.rates, under.rates, strict=True))
+                           for over, under in ((side, ours["f32"]), (ours["int4"], side)))  # fmt: skip
+        print(f"{side.name:32} {rate:9.1f} {min(side.rates):8.1f} {max(side.rates):8.1f} {by_f32:11.2f} {int4_by:15.2f} "
+              f"{reached / 1e9:7.1f} {share:>10}")  # fmt: skip
+
+
+def main() -> int:
+    """Build, check, measure, print."""
+    parser = command_line("decode", __doc__)
+    parser.add_argument("--layers", type=int, default=SIZES.layers, help=f"of the model (default {SIZES.layers})")
+    parser.add_argument("--prompt", type=int, default=16, metavar="N", help="tokens before those measured (default 16)")
+    parser.add_argument("--tokens", type=int, default=34, metavar="N", help="of a side in a round (default 34)")
+    parser.add_argument("--rounds", type=int, default=7, metavar="R", help="times that each side's turn comes (default 7)")
+    parser.add_argument("--small", action="store_true", help="a small model: a test of the tool, no measurement")
+    args = parser.parse_args()
+    sizes = SMALL if args.small else replace(SIZES, layers=args.layers)
+    prompt = [int(t) for t in np.random.default_rng(0).integers(0, sizes.vocabulary, args.prompt)]
+    machine = running_machine(env.cache_dir(), choose_cores(None))
+    with tempfile.TemporaryDirectory(prefix="parax-decode-") as folder:
+        sides = sides_of(args, sizes, Path(folder), prompt)
+        check(sides)
+        measure(sides, args.rounds, args.tokens)
+    print(f"{n_weights(sizes) / 1e6:.1f} M weights a token, {args.prompt} tokens before")
+    report(sides, sizes, machine.bandwidth if machine is not None else None)
+    return 0
+
+
+if __name__ == "__main__":
+    finish(main)
