@@ -100,8 +100,12 @@ class Instance:
             return
         if afford is not None:
             afford(nbytes - self.arena_nbytes, "an instance's arena")
+        if nbytes <= self._arena.nbytes:
+            self.arena_nbytes = nbytes
+            return
+        room = nbytes + nbytes // 4 if self.arena_nbytes else nbytes  # calls that grow again and again fault no pages
         try:
-            arena = aligned_bytes(nbytes)
+            arena = aligned_bytes(room)
         except (MemoryError, OSError, OverflowError) as error:
             raise ResourceLimit("no memory for an instance's arena", found=f"{nbytes} bytes") from error
         address = address_of(arena)  # before: no call, and so no Ctrl-C, parts the memory from its address

@@ -14,6 +14,8 @@ from ...ir.ops.attention import DotProductAttention
 from ...ir.ops.base import Operator
 from ...ir.ops.contraction import MatMul
 from ...ir.ops.elementwise import Add, Div, Mul
+from ...ir.ops.filling import Expand
+from ...ir.ops.shape import Reshape, Transpose
 from ...ir.ops.softmax import Softmax
 from ...ir.types import F32, Dim
 from ..base import BlockPass
@@ -66,8 +68,10 @@ class FuseAttention(BlockPass):
         reason = self._refusal(q, kt, v, mask)
         if reason:
             return rw.no_match(reason, node)
-        operands = [q, kt, v] if mask is None else [q, kt, v, mask]
-        rw.replace(node, rw.before(node).add(DotProductAttention(scale=scale), operands))
+        op = DotProductAttention(scale=scale)
+        if not _share(node, op, (q, kt, v, mask), rw):
+            operands = [q, kt, v] if mask is None else [q, kt, v, mask]
+            rw.replace(node, rw.before(node).add(op, operands))
         return True
 
     def _refusal(self, q: Value, kt: Value, v: Value, mask: Value | None) -> str:
@@ -88,6 +92,55 @@ class FuseAttention(BlockPass):
             if len(dims) != len(scores) or any(d not in (1, s) for d, s in zip(dims, scores, strict=True)):
                 return "the mask is larger than the scores"
         return ""
+
+
+def _share(
+    node: Node, op: DotProductAttention, operands: tuple[Value, Value, Value, Value | None], rw: Rewriter
+) -> bool:
+    """Attention of several heads to the keys and values of one, where these are repeated: as an axis of its own.
+
+    before: %y = parax::DotProductAttention(%q, Repeated(%kt), Repeated(%v)) : f32[N,8,S,D]
+    after:  %y = Reshape(parax::DotProductAttention(Reshape(%q), %kt, %v) : f32[N,2,4,S,D])
+    """
+    q, kt, v, mask = operands
+    keys, values = _unrepeated(_turned(kt)), _unrepeated(v)
+    if keys is None or values is None or keys.tensor.dims[1] != values.tensor.dims[1]:
+        return False
+    if mask is not None and mask.tensor.rank > 2 and mask.tensor.dims[-3] != 1:
+        return rw.no_match("heads have masks of their own", node)
+    one, many = keys.tensor.dims[1], q.tensor.dims[1]
+    if not isinstance(one, int) or not isinstance(many, int):
+        return rw.no_match("heads of unknown number", node)
+    group, g = many // one, rw.before(node)
+    apart = g.Reshape(q, np.array([0, one, group, -1, q.tensor.dims[-1]]))
+    given = [apart, g.Transpose(keys, perm=(0, 1, 2, 4, 3)), values]
+    if mask is not None:
+        given.append(g.Unsqueeze(mask, np.array([1])) if mask.tensor.rank == 4 else mask)
+    made = g.add(op, given)
+    rw.replace(node, g.Reshape(made, np.array([0, many, -1, v.tensor.dims[-1]])))
+    return True
+
+
+def _turned(kt: Value) -> Value | None:
+    """The keys that are transposed, if they are nothing else."""
+    made = kt.producer
+    if made is None or not isinstance(made.op, Transpose) or made.op.order(kt.tensor.rank) != (0, 1, 3, 2):
+        return None
+    return made.operands[0]
+
+
+def _unrepeated(v: Value | None) -> Value | None:
+    """[N,heads,1,S,D] of what is there once for each of several heads, [N,heads · several,S,D]."""
+    merge = v.producer if v is not None else None
+    if merge is None or not isinstance(merge.op, Reshape) or merge.output.tensor.rank != 4:
+        return None
+    repeat = merge.operands[0].producer
+    if repeat is None or not isinstance(repeat.op, Expand) or repeat.output.tensor.rank != 5:
+        return None
+    wide, x = repeat.output.tensor.dims, repeat.operands[0]
+    merged = (wide[0], wide[1] * wide[2], *wide[3:])
+    fits = x.tensor.dims == (*wide[:2], 1, *wide[3:]) and merge.output.tensor.dims == merged
+    return x if fits else None
 
 
 def _alone(v: Value, *kinds: type[Operator]) -> Node | None:

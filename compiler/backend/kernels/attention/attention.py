@@ -12,7 +12,8 @@ FlashAttention (Dao et al., 2022), on the register tile's loop.
 
 Scores and masks are never larger than the model makes them: many masks are the lowest number there is, and rows may be
 masked whole. A block of scores stays in L2 together with k and v of its head. The plain form is
-`DotProductAttention.expand`.
+`DotProductAttention.expand`. Where a call brings few queries, as a token that is generated does, `few.py` reads k and v
+where they lie.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds,
 from ..matmul.pack import copy_function
 from ..matmul.tile import LINE
 from ..plain import decompose
+from . import few
 
 TILES = 4  # of rows in a block of queries
 LOWEST = float(np.finfo(np.float32).min)  # of a finite number: where all of a block is -inf, nothing becomes NaN yet
@@ -208,8 +210,16 @@ class _Kernel:
             first = (index - head * k.index(h.n_groups)) * k.index(h.group)
             last = k.min(first + k.index(h.group), k.index(h.queries))
             at = decompose(k, head, h.outer, self.y.dims)
-            self.pack(at)
-            k.for_(first, last, h.rows, [], lambda row, _: self.queries(at, row, k.min(last - row, h.rows)))
+
+            def packed() -> None:
+                self.pack(at)
+                k.for_(first, last, h.rows, [], lambda row, _: self.queries(at, row, k.min(last - row, h.rows)))
+
+            if few.reads(self.q, self.kt, self.v):
+                k.if_(last - first <= few.MOST, lambda: k.for_(first, last, 1, [], lambda r, _: few.query(self, at, r)),
+                      packed)
+            else:
+                packed()
 
         k.for_(k["begin"], k["end"], 1, [], item)
 
