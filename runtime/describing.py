@@ -20,8 +20,9 @@ size = partial(units.size, unit="bytes")
 
 def line(plan: Manifest) -> str:
     """What a plan is, in one line that names do not break."""
-    ins, outs = (", ".join(_shown([_plain(spec) for spec in specs])) for specs in (plan.inputs, plan.outputs))
-    facts = [f"{ins} -> {outs}", _batch(plan), _targets(plan), f"{size(plan.weights.size)} of weights", _steps(plan)]
+    ins, outs = (", ".join(_shown([_plain(spec) for spec in specs])) for specs in plan.signature)
+    facts = [f"{ins} -> {outs}", *_states(plan), _batch(plan), _targets(plan),
+             f"{size(plan.weights.size)} of weights", _steps(plan)]  # fmt: skip
     return f"<Plan {_printable(plan.name)}: {'; '.join(facts)}>"
 
 
@@ -35,7 +36,8 @@ def table(plan: Manifest, path: Path | None, code_nbytes: Mapping[str, int]) -> 
     facts = [("file", str(path) if path else "not saved yet"), ("hint", plan.hint),
              ("batch", _batch(plan)), ("code", code or "none"), ("weights", size(plan.weights.size)),
              ("steps", _steps(plan))]  # fmt: skip
-    for kind, specs in (("input", plan.inputs), ("output", plan.outputs)):
+    facts += [("state", text) for text in _states(plan)]
+    for kind, specs in zip(("input", "output"), plan.signature, strict=True):
         facts += [(kind, text) for text in _shown([_plain(spec) for spec in specs])]
     cell = 'style="text-align: left"'
     rows = "".join(f"<tr><th {cell}>{escape(name)}</th><td {cell}>{escape(_printable(text, 4 * MOST_CHARACTERS))}"
@@ -60,6 +62,14 @@ def session_line(plan: Manifest, core_groups: Sequence[Sequence[int]], mode: str
 def _batch(plan: Manifest) -> str:
     batch = plan.batch
     return f"batch {batch.symbol}" if batch is not None else "no batch"
+
+
+def _states(plan: Manifest) -> list[str]:
+    """What it keeps between calls, in words; nothing where it keeps nothing."""
+    if not plan.states:
+        return []
+    names = _shown([f"{_printable(s.input)} = {_printable(s.output)}" for s in plan.states])
+    return [f"state {', '.join(names)}"]
 
 
 def _targets(plan: Manifest) -> str:

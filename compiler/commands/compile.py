@@ -70,6 +70,8 @@ def made(args: argparse.Namespace, options: CompileOptions, progress: Progress) 
     if args.emit != "onnx":
         plan = api.compile(args.model, options=options, progress=progress)
         return plan, None if args.emit == "plan" else emitted(plan, args.emit, options)
+    if options.state:
+        raise UsageError("ONNX has no state", where="--emit onnx and --state", expected="at most one of them")
     if options.precision in (FULL, HALF):
         why = "the model as it is" if options.precision == FULL else "ONNX has no products of bf16 summed in f32"
         raise UsageError(why, where="--emit onnx", expected="another --precision", found=options.precision)

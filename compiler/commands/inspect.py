@@ -124,7 +124,10 @@ def _signature(plan: Plan) -> Table:
     def rows(side: str, specs: tuple[TensorSpec, ...]) -> list[list[Any]]:
         return [[side, spec.name, spec.dtype, preflight.shape_text(spec.shape)] for spec in specs]
 
-    return Table("signature", preflight.SIGNATURE, [*rows("input", plan.inputs), *rows("output", plan.outputs)])
+    kept = {state.input for state in plan.manifest.states}
+    states = rows("state", tuple(spec for spec in plan.manifest.inputs if spec.name in kept))
+    sides = [*rows("input", plan.inputs), *rows("output", plan.outputs), *states]
+    return Table("signature", preflight.SIGNATURE, sides)
 
 
 def _targets(plan: Plan) -> Table:

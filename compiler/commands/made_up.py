@@ -32,7 +32,8 @@ def sizes_of(
     """
     from ..sizes import batch_symbol, symbol_sizes
 
-    given = dict(sizes)
+    empty = {state.input for state in plan.manifest.states if state.axis is not None}
+    given = {str((spec.dims or ("",))[0]): 0 for spec in plan.manifest.inputs if spec.name in empty} | dict(sizes)
     for spec in plan.inputs:
         array = (arrays or {}).get(spec.name)
         for dim, size in zip(spec.dims or (), array.shape if array is not None else (), strict=False):

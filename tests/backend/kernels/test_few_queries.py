@@ -18,7 +18,7 @@ def model(depth: int, columns: int, heads: int, shared: int = 1) -> bytes:
     """q f32[N,S,heads·shared,D], k f32[N,T,heads,D], v f32[N,T,heads,E], mask f32[S,T] → y f32[N,heads·shared,S,E]."""
     nodes = [helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1, 3])]
     wide = heads * shared
-    for name, inner in (("k", depth), ("v", columns)):
+    for name in "kv":
         nodes.append(helper.make_node("Transpose", [name], [f"{name}t"], perm=[0, 2, 1, 3]))
         if shared > 1:
             nodes += [
@@ -59,7 +59,8 @@ def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, sha
 
 
 def feeds(rng: np.random.Generator, n: int, s: int, t: int, depth: int, columns: int, heads: int, shared: int) -> dict:
-    shapes = {"q": (n, s, heads * shared, depth), "k": (n, t, heads, depth), "v": (n, t, heads, columns), "mask": (s, t)}
+    shapes = {"q": (n, s, heads * shared, depth), "k": (n, t, heads, depth), "v": (n, t, heads, columns),
+              "mask": (s, t)}  # fmt: skip
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
