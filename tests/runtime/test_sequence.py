@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 import parax
-from parax.errors import InvalidInput, UsageError
+from parax.errors import CorruptPlan, InvalidInput, UsageError
 
 F32, I64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 HEADS, DEPTH, LONGEST = 3, 5, 37
@@ -271,6 +271,29 @@ def test_mistakes_of_use_are_told(attention: tuple[parax.Plan, parax.Session]) -
         sequence._busy.release()
         mine = np.zeros_like(new)
         assert sequence.run({"new": new}, {"y": mine})["y"] is mine and mine.any()
+
+
+BENT = {
+    "no such input": lambda m: m["states"][0].update(input="other"),
+    "no such output": lambda m: m["states"][0].update(output="other"),
+    "another axis": lambda m: m["states"][0].update(axis=4),
+    "no axis": lambda m: m["states"][0].update(axis=None),
+    "another shape": lambda m: m["outputs"][1].update(shape=[["+", "P", "S"], "B", HEADS, DEPTH + 1]),
+    "another type": lambda m: m["outputs"][1].update(dtype="i32"),
+    "twice": lambda m: m["states"].append(m["states"][0]),
+    "a batch": lambda m: m.update(batch={"symbol": "B", "axis": {"new": 0, "y": 0}}),
+    "no state": lambda m: m.pop("states"),
+}
+
+
+@pytest.mark.parametrize("change", BENT)
+def test_a_plan_whose_states_do_not_fit_is_refused(
+    attention: tuple[parax.Plan, parax.Session], change: str
+) -> None:
+    manifest = attention[0].json()
+    BENT[change](manifest)
+    with pytest.raises(CorruptPlan):
+        parax.Plan(manifest, attention[0]._members).session()
 
 
 WRONG = [
