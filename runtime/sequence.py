@@ -121,7 +121,7 @@ class CallSequence:
             self.called = {spec.name: array for spec, array in zip(self._manifest.inputs, arrays, strict=True)}
             self._serve(binding, arrays, outputs)
             for cell in self._cells:
-                cell.length = len(outputs[cell.output]) if cell.grows else 0
+                cell.is_begun, cell.length = True, len(outputs[cell.output]) if cell.grows else 0
             return {spec.name: outputs[i] for i, spec in zip(self._made, self.outputs, strict=True)}
 
     def _with_state(self, given: list[np.ndarray], allowance: Allowance) -> list[np.ndarray]:
@@ -168,32 +168,28 @@ class _Cell:
 
     Attributes:
         input, output: its numbers among the plan's. length: of what it holds, where it grows. most: the greatest.
+        is_begun: whether a call has left something, or whoever began anew.
     """
 
     def __init__(self, state: State, spec: TensorSpec, place: int, output: int, most: int | None) -> None:
         self.state, self.spec, self.input, self.output, self.most = state, spec, place, output, most
-        self.grows, self.length = state.axis is not None, 0
+        self.grows, self.length, self.is_begun = state.axis is not None, 0, False
         self._array: np.ndarray | None = None
         self._order = _order(state, spec)
-        self._shape: tuple[int, ...] = ()  # where it grows: without the first axis
+        self._shape: tuple[int, ...] | None = None  # where it grows: without the first axis; None: not known yet
         self._sizes: Mapping[str, int] = {}
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether there is anything: a fixed shape is known from the first call on."""
-        return self._array is not None
-
     def begin(self, content: Any, allowance: Allowance) -> None:
-        """Hold this, or nothing. Raises InvalidInput: of another type or rank."""
-        self.length, self._shape, self._sizes = 0, (), {}
+        """Hold this, or nothing, for which memory that grows is kept. Raises InvalidInput: of another type or rank."""
+        self.length, self.is_begun, self._shape, self._sizes = 0, False, None, {}
         if content is None:
-            self._array = None
+            self._array = self._array if self.grows else None
             return
         with within(allowance):
             array = input_array(content, self.spec)
             self._array = np.ascontiguousarray(array.transpose(self._order)) if self.grows else array.copy()
         self.length = len(self._array) if self.grows else 0
-        self._shape = self._array.shape[1:] if self.grows else self._array.shape
+        self._shape, self.is_begun = self._array.shape[1:] if self.grows else self._array.shape, True
 
     def fit(self, sizes: Mapping[str, int], allowance: Allowance) -> None:
         """Have the shape that a call of these sizes wants; memory at the first one.
@@ -201,15 +197,16 @@ class _Cell:
         Raises:
             InvalidInput: another shape than at the calls before.
         """
-        if self._array is not None and sizes == self._sizes:
+        if self._shape is not None and sizes == self._sizes:
             return
         dims = (self.spec.dims or ())[1 if self.grows else 0 :]
         shape = tuple(evaluate(dim, sizes) for dim in dims)
-        if self._array is not None and shape != self._shape:
+        if self.is_begun and shape != self._shape:
             raise InvalidInput("the state of this sequence has another shape", where=f"state {self.state.input!r}",
-                               expected=list(self._shape), found=list(shape), hint="reset() begins anew")  # fmt: skip
-        if self._array is None:
-            self._shape = shape
+                               expected=list(self._shape or ()), found=list(shape),
+                               hint="reset() begins anew")  # fmt: skip
+        self._shape = shape
+        if self._array is None or self._array.shape[1 if self.grows else 0 :] != shape:
             rows = (LEAST_ROWS if self.most is None else self.most) if self.grows else None
             self._array = self._zeros(shape if rows is None else (rows, *shape), allowance)
         self._sizes = dict(sizes)
@@ -225,7 +222,7 @@ class _Cell:
         Raises:
             InvalidInput: longer than the plan allows, or of another shape. ResourceLimit: no memory for it.
         """
-        assert self._array is not None
+        assert self._array is not None and self._shape is not None
         if (shape[1:] if self.grows else shape) != self._shape:
             raise InvalidInput("a call would leave a state of another shape", where=f"state {self.state.input!r}",
                                expected=list(self._shape), found=list(shape))  # fmt: skip

@@ -221,6 +221,13 @@ def test_too_long_is_refused_and_changes_nothing(attention: tuple[parax.Plan, pa
             session.run({"new": news[1]})
 
 
+def test_a_refused_beginning_is_none(attention: tuple[parax.Plan, parax.Session]) -> None:
+    with attention[0].session() as session:
+        with pytest.raises(InvalidInput, match="too long"):
+            session.run({"new": rows(np.random.default_rng(0), LONGEST + 1, batch=2)})
+        assert session.run({"new": rows(np.random.default_rng(0), 2)})["y"].shape == (1, HEADS, 2, DEPTH)
+
+
 def test_another_batch_wants_a_new_beginning(attention: tuple[parax.Plan, parax.Session]) -> None:
     with attention[0].session() as session:
         session.run({"new": rows(np.random.default_rng(0), 2)})
