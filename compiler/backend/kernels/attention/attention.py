@@ -18,11 +18,8 @@ where they lie.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.attention import DotProductAttention
@@ -36,10 +33,9 @@ from ..matmul.pack import copy_function
 from ..matmul.tile import LINE
 from ..plain import decompose
 from . import few
+from .shared import LOG2E, LOWEST
 
 TILES = 4  # of rows in a block of queries
-LOWEST = float(np.finfo(np.float32).min)  # of a finite number: where all of a block is -inf, nothing becomes NaN yet
-LOG2E = math.log2(math.e)  # powers of two are cheaper than of e
 KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
 
 

@@ -12,13 +12,10 @@ are as large as the model makes them: see `attention.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ....ir.types import TensorType
 from ....kernel_ir.builder import F32, KValue
-
-if TYPE_CHECKING:
-    from .attention import _Kernel as Kernel
+from .shared import LOG2E, LOWEST, Kernel
 
 MOST = 6  # queries: of more, packing pays
 TOGETHER = 8  # vectors of a result that are summed at once, in registers
@@ -67,8 +64,6 @@ def _scores(kernel: Kernel, at: list[KValue], row: KValue, n: KValue, line: KVal
 
 def _powers(kernel: Kernel, at: list[KValue], row: KValue, n: KValue, line: KValue) -> KValue:
     """The line's exponentials, below its greatest; returns their sum."""
-    from .attention import LOG2E, LOWEST  # there is the way in
-
     k, h = kernel.k, kernel.h
 
     def greatest(c: KValue, top: KValue, on: KValue | None) -> KValue:
