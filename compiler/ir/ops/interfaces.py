@@ -62,6 +62,10 @@ class Interfaces:
         """
         return None
 
+    def first_alone(self) -> Any:
+        """The operator that computes the first of several results alone, of the same operands; None: there is none."""
+        return None
+
     def gradient(self, back: Backward) -> Sequence[Any] | None:
         """Gradients of the operands, in order (None where one has none or none is wanted); None: not declared.
 

@@ -12,7 +12,7 @@ from .attributes import Ints
 from .backward import Backward
 from .base import Attr, Float, In, InferContext, Operator, Out, Rows, Shapes, Work, op
 from .geometry import WindowGeometry
-from .pool import Maximum
+from .pool import Maximum, MaxPool
 from .widening import Byte
 
 
@@ -32,6 +32,9 @@ class TrainingMaxPool(Maximum):
 
     def row_axis(self, rows: Rows) -> int | None:
         return 0 if rows.given[0] == 0 and rows.output > 0 else super().row_axis(rows)
+
+    def first_alone(self) -> MaxPool:
+        return MaxPool(**self.explicit_attributes())
 
     def gradient(self, back: Backward) -> Sequence[PyAny]:
         """To the element that each window's greatest came from."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Control, Host
+from ...ir.ops.base import Control, Host, Operator
 from ...ir.ops.work_rules import Shapes
 from ...ir.views import Home, computes, homes, is_window
 from .lent_outputs import rooms_of
@@ -28,7 +28,7 @@ class Tensor:
     """A value with memory of its own.
 
     Attributes:
-        size: bytes. first: number of the node that writes it. may_repeat: whether that node may run again.
+        size: bytes. first: number of the node that writes it. may_repeat: whether that node may run again for it.
         cost: of that, in bytes moved. lodges: whether it is small enough for the memory of an output that is lent.
         needs: tensors that the node reads. hosts: those whose bytes it may take over.
     """
@@ -67,7 +67,8 @@ class KeptTensors:
             own = [v for v in node.outputs if owners[v] is v and v not in outside]
             self.writes.append(list(range(len(self.tensors), len(self.tensors) + len(own))))
             for v in own:
-                self._add(v, i, v not in aliased and not is_window(v) and _repeats(node))
+                again = v is node.outputs[0] and repeated_form(node) is not None
+                self._add(v, i, again and v not in aliased and not is_window(v))
         self.at.update({v: self.at[owner] for v, owner in owners.items() if owner in self.at})
         self.reads = [sorted({self.at[o] for o in node.operands if o in self.at}) for node in self.nodes]
         rooms = rooms_of(graph, number)
@@ -125,10 +126,13 @@ class Lives:
         self.reads: list[list[int]] = []
         self.versions: list[list[int]] = [[] for _ in kept.tensors]
         newest: list[list[int]] = [[] for _ in kept.tensors]  # readers of the last version
+        seen: set[int] = set()
         for place, n in enumerate(order):
             for t in kept.reads[n]:
                 newest[t].append(place)
-            for t in kept.writes[n]:
+            written = kept.writes[n][:1] if n in seen else kept.writes[n]
+            seen.add(n)
+            for t in written:
                 self.versions[t].append(len(self.tensor))
                 self.tensor.append(t)
                 self.born.append(place)
@@ -179,10 +183,11 @@ def needed(kept: KeptTensors, order: Sequence[int]) -> list[int]:
     """The places in an order of all runs but those whose tensor nobody reads before it is made again, or at all, though
     it is made elsewhere."""
     lives = Lives(kept, order)
-    n_readers, idle = [len(reads) for reads in lives.reads], set()
+    n_readers, idle = [len(reads) for reads in lives.reads], set[int]()
     for i in range(len(lives.tensor) - 1, -1, -1):
         t, place = lives.tensor[i], lives.born[i]
-        if not n_readers[i] and len(lives.versions[t]) > 1 and kept.tensors[t].may_repeat:
+        others = len(kept.writes[order[place]]) > 1 and lives.versions[t][0] == i  # which the first run alone makes
+        if not n_readers[i] and len(lives.versions[t]) > 1 and kept.tensors[t].may_repeat and not others:
             idle.add(place)
             for o in kept.reads[order[place]]:
                 before = lives.at(o, place)
@@ -191,9 +196,12 @@ def needed(kept: KeptTensors, order: Sequence[int]) -> list[int]:
     return [place for place in range(len(order)) if place not in idle]
 
 
-def _repeats(node: Node) -> bool:
-    """Whether a node may run twice with the same result: random masks are kept."""
-    return (len(node.outputs) == 1 and node.op.deterministic and not isinstance(node.op, (Control, Host)))
+def repeated_form(node: Node) -> Operator | None:
+    """The operator that makes a node's first result a second time, to the same bits; None: random masks are kept."""
+    if not node.op.deterministic or isinstance(node.op, (Control, Host)):
+        return None
+    form: Operator | None = node.op if len(node.outputs) == 1 else node.op.first_alone()
+    return form
 
 
 def cost_of(node: Node) -> float:
@@ -215,4 +223,4 @@ def _nbytes(v: Value) -> int:
     return size
 
 
-__all__ = ["KeptTensors", "Lives", "Order", "Tensor", "beyond", "cost_of", "needed"]
+__all__ = ["KeptTensors", "Lives", "Order", "Tensor", "beyond", "cost_of", "needed", "repeated_form"]

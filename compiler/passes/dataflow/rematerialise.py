@@ -15,12 +15,12 @@ from ..base import DataflowPass
 from ..rewrite import Rewriter
 from .choose_repeated import choose_repeated
 from .dead_code import DeadCode
-from .kept_tensors import KeptTensors, Lives, Order
+from .kept_tensors import KeptTensors, Lives, Order, repeated_form
 from .memory_planning import plan_memory
 
 AIMS, THRIFT = (1.0, 0.97, 0.94, 0.9, 0.8), (1.0, 0.5)
 """Shares of a limit that an order is chosen for, and how much its cost counts."""
-DOWN = (0.7, 0.5, 0.35, 0.27, 0.22, 0.19, 0.17, 0.155, 0.14)
+DOWN, DOWN_THRIFT = (0.7, 0.5, 0.35, 0.27, 0.22, 0.19, 0.17, 0.155, 0.14, 0.13, 0.12), (1.0, 0.75, 0.65, 0.5)
 """The same of what is taken with everything kept: the least that some of these need is the least known."""
 
 
@@ -76,7 +76,8 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
 
     What is chosen for a lower limit may meet a higher one that what was chosen for that does not: lower ones are looked
     at until one meets it, and the cheaper choice is taken. Where there is none, choices for limits all the way down are
-    looked at, so that the least that is found is found again for itself.
+    looked at, of which the cheapest that meets the limit is taken; or that of the least memory, so that the least that
+    is found is found again for itself.
     """
     kept = KeptTensors(graph)
     for share in AIMS:
@@ -85,9 +86,9 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
             if Lives(kept, order).live.max() <= limit and (total := _planned(graph, order)) <= limit:
                 return order, total
     everything = int(Lives(kept, kept.once()).live.max())
-    choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in THRIFT for share in DOWN}
+    choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in DOWN_THRIFT for share in DOWN}
     planned = [(order, _planned(graph, order)) for order in choices]
-    return min(planned, key=lambda found: (found[1], kept.cost(found[0])))
+    return min(planned, key=lambda found: (max(found[1], limit), kept.cost(found[0])))
 
 
 def _planned(graph: Graph, order: Order) -> int:
@@ -149,9 +150,10 @@ class _Newest:
         """Let a node run again before `here`."""
         inputs = [None if o is None else self.read(o, here) for o in node.inputs]
         bodies = {name: body.clone() for name, body in node.bodies.items()}
-        copy = self.graph.add_node(node.op, inputs, before=here, name=node.name, types=[node.output.type],
-                                   bodies=bodies)  # fmt: skip
-        self.values[self.kept.at[node.output]] = {node.output: copy.output}
+        form, made = repeated_form(node), node.outputs[0]
+        assert form is not None
+        copy = self.graph.add_node(form, inputs, before=here, name=node.name, types=[made.type], bodies=bodies)
+        self.values[self.kept.at[made]] = {made: copy.output}
 
 
 def _is_static(graph: Graph) -> bool:
