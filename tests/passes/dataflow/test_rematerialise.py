@@ -50,6 +50,21 @@ def test_a_tensor_is_computed_again_before_its_backward_reader() -> None:
     check_pass(Rematerialise(arena_nbytes=3 * BYTES + 4096), STEP.replace("AGAIN", ""), after)
 
 
+def test_of_a_pool_that_keeps_its_taps_the_result_alone_is_computed_again() -> None:
+    before = """graph @g(%x: f32[4,8,16,16]) {
+        %1 = Softmax(%x)\n %2, %t = parax::TrainingMaxPool(%1) {kernel_shape=[1,1]}\n %3 = Softmax(%2)\n %4 = Softmax(%3)
+        %5 = ReduceMax(%4) {keepdims=0}\n AGAIN%6 = Mul(%4, %2)\n %7 = Mul(%6, %1)\n %8 = ReduceMin(%7) {keepdims=0}
+        %9 = ReduceMax(%t) {keepdims=0}\n return %5, %8, %9\n}"""
+    graph, same = (parse_graph(before.replace("AGAIN", "")) for _ in range(2))
+    assert Rematerialise(arena_nbytes=3 * BYTES + BYTES // 4 + 4096).run(graph, Rewriter(graph))
+    verify(graph)
+    expected = before.replace("AGAIN", "%p = MaxPool(%1) {kernel_shape=[1,1]}\n ").replace("Mul(%4, %2)", "Mul(%4, %p)")
+    assert [n.op.name for n in graph] == [n.op.name for n in parse_graph(expected)]
+    x = given(graph)
+    for found, kept in zip(run_graph(graph, x), run_graph(same, x), strict=True):
+        np.testing.assert_array_equal(found, kept)
+
+
 def test_what_fits_or_has_open_sizes_is_left_alone() -> None:
     text = STEP.replace("AGAIN", "")
     check_pass(Rematerialise(arena_nbytes=5 * BYTES), text, None)
