@@ -71,7 +71,7 @@ LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites
                            SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
                            NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
-                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, FoldSteps, DeadCode,
+                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, DeadCode,
                                 FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
                                 AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
                                 NameOutputs)  # fmt: skip
@@ -86,7 +86,7 @@ STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (
 SCHEDULED: tuple[type[PartitionPass], ...] = (ResultNodes,)
 """The passes of the only native step, where it runs by a schedule, which they are handed; the same at every level."""
 
-ON_REQUEST = (MergeConvolutions, Rematerialise, RoundProducts)
+ON_REQUEST = (FoldSteps, MergeConvolutions, Rematerialise, RoundProducts)
 """Passes of no level: the planner and the trainer run them where they pay, --precision bf16, and whoever names them."""
 
 

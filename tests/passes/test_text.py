@@ -14,6 +14,7 @@ from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.node.constant_folding import ConstantFolding
 from parax.compiler.passes.partition.result_nodes import ResultNodes
 from parax.compiler.passes.pipelines import known_passes, pipeline
+from parax.compiler.passes.quantize.equalise_channels import EqualiseChannels
 from parax.compiler.passes.quantize.quantize import Quantize
 from parax.compiler.passes.quantize.quantize_weights import QuantizeWeights
 from parax.compiler.passes.surroundings import Surroundings
@@ -115,7 +116,7 @@ def test_every_pass_can_be_named_but_those_that_follow_a_schedule_or_measured_ra
         importlib.import_module(module.name)
     kinds = {kind for base in (NodePass, BlockPass, DataflowPass, StepPass) for kind in base.__subclasses__()}
     ours = {kind for kind in kinds if kind.__module__.startswith(room.__name__)}
-    assert ours - {StepPass, Quantize, QuantizeWeights} == set(KNOWN.values()) and ResultNodes not in ours and len(KNOWN) > 30
+    assert ours - {StepPass, EqualiseChannels, Quantize, QuantizeWeights} == set(KNOWN.values()) and ResultNodes not in ours and len(KNOWN) > 30
 
 
 def test_every_field_is_an_option_or_handed_in() -> None:
