@@ -95,6 +95,7 @@ class FunctionEmitter:
         self.allocas: list[str] = []
         self.names: dict[int, str] = {}
         self.widened: dict[int, str] = {}  # by id: narrow numbers that there are in i32 as well
+        self.quotients: dict[int, tuple[Any, float]] = {}  # by id: of f32 by constants, what is divided by what
         self.counter = 0
         self.label = "entry"
         self._zero = ""

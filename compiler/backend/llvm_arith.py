@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import InternalError
 from ..ir.types import BOOL, F32, F64, I32, DType
 from ..kernel_ir.loops import KFunc, KOp, KType
+from .exact_quotients import rounding_parts
 from .llvm_fence import fenced
 from .llvm_types import constant, llvm_type, mask_type, scalar_type, suffix
 from .narrow_float import narrow, to_odd_f32, widen_bf16, widen_f16
@@ -56,6 +57,8 @@ def arith(e: FunctionEmitter, o: KOp) -> str:
             return _float_extreme(e, o.opcode, a, b)
         is_alone = e.func.exact or o.opcode not in ("add", "sub", "mul") or "rounds" in o.attrs
         flags = "" if is_alone else " contract"
+        if o.opcode == "div" and b.const is not None and a.dtype == F32:
+            e.quotients[id(o.results[0])] = a, b.const
         return e.assign(f"{_FLOAT[o.opcode]}{flags} {llvm_type(a.type)} {e.ref(a)}, {e.ref(b)}")
     signed = is_signed(a.dtype)
     if o.opcode in ("min", "max"):
@@ -240,12 +243,13 @@ def round_to(e: FunctionEmitter, o: KOp) -> str:
     t, i1, wide = llvm_type(a.type), mask_type(a.type), KType(I32, a.lanes)
     least = -(2 ** (to.bits - 1)) if to.is_signed else 0
     low, high = (constant(float(bound - zero), a.type) for bound in (least, least + 2**to.bits - 1))
-    above = e.assign(f"fcmp ogt {t} {e.ref(a)}, {low}")
-    x = e.assign(f"select {i1} {above}, {t} {e.ref(a)}, {t} {low}")  # NaN gives the least number
+    given = _before_rounding(e, a)
+    above = e.assign(f"fcmp ogt {t} {given}, {low}")
+    x = e.assign(f"select {i1} {above}, {t} {given}, {t} {low}")  # NaN gives the least number
     beyond = e.assign(f"fcmp ogt {t} {x}, {high}")
     x = e.assign(f"select {i1} {beyond}, {t} {high}, {t} {x}")
     if least:
-        is_number = e.assign(f"fcmp ord {t} {e.ref(a)}, {constant(0.0, a.type)}")
+        is_number = e.assign(f"fcmp ord {t} {given}, {constant(0.0, a.type)}")
         x = e.assign(f"select {i1} {is_number}, {t} {x}, {t} {constant(float(-zero), a.type)}")
     name = e.module.declare(f"llvm.lrint.{suffix(wide)}.{suffix(a.type)}", llvm_type(wide), t)
     whole = e.assign(f"call {llvm_type(wide)} @{name}({t} {x})")
@@ -253,6 +257,19 @@ def round_to(e: FunctionEmitter, o: KOp) -> str:
         whole = e.assign(f"add {llvm_type(wide)} {whole}, {constant(zero, wide)}")
     e.widened[id(o.results[0])] = whole
     return _narrowed(e, whole, wide, to)
+
+
+def _before_rounding(e: FunctionEmitter, a: Any) -> str:
+    """What will be rounded; a quotient by a constant as a product and a fused multiply-add, several times as fast."""
+    x, divisor = e.quotients.get(id(a), (a, None))
+    parts = rounding_parts(divisor) if divisor is not None and e.module.has("fma") else None
+    if parts is None:
+        return e.ref(a)
+    t = llvm_type(a.type)
+    high, low = (constant(part, a.type) for part in parts)
+    name = e.module.declare(f"llvm.fma.{suffix(a.type)}", t, f"{t}, {t}, {t}")
+    rest = e.assign(f"fmul {t} {e.ref(x)}, {low}")
+    return e.assign(f"call {t} @{name}({t} {e.ref(x)}, {t} {high}, {t} {rest})")
 
 
 def _narrowed(e: FunctionEmitter, whole: str, wide: KType, to: DType) -> str:

@@ -79,6 +79,8 @@ def window(draw: st.DrawFn) -> Window:
 )  # fmt: skip
 @example(1, 7, 65, [(5, 3, 1, 1, 1), (600, 3, 1, 1, 1)], 1, 1)  # a line of several pieces
 @example(9, 97, 130, [(9, 3, 2, 1, 1), (9, 3, 2, 1, 1)], 1, 1)  # chunks, panels, blocks of rows
+@example(2, 211, 50, [(7, 1, 2, 0, 1), (8, 1, 3, 1, 1)], 2, 1)  # one tap; a last chunk of another size
+@example(1, 115, 33, [(4, 2, 1, 1, 2), (5, 3, 1, 1, 1), (6, 3, 2, 2, 1)], 2, 2)  # the same in groups, in three axes
 @example(2, 1, 1, [(8, 3, 1, 1, 1), (8, 3, 1, 1, 1)], 1, 5)  # one filter a channel
 def test_against_the_sums(n: int, c: int, m: int, windows: list[Window], cores: int, group: int) -> None:
     check(n, c * group, m * group, windows, group, cores=min(cores, 2))
@@ -103,7 +105,7 @@ def test_operands_as_they_lie(level: int) -> None:
     check(2, 6, 20, [(7, 3, 2, 1, 1), (6, 2, 1, 0, 2)], 2, level=level)
 
 
-@pytest.mark.parametrize("c, m, group", [(40, 70, 1), (70, 70, 70)])
+@pytest.mark.parametrize("c, m, group", [(40, 70, 1), (201, 70, 1), (70, 70, 70)])
 def test_cores_change_no_bit(c: int, m: int, group: int) -> None:
     windows = [(14, 3, 1, 1, 1), (14, 3, 1, 1, 1)]
     x, dy = operands(2, c, m, windows)

@@ -82,6 +82,8 @@ class Part:
 
         self.clear()
         k.for_(0, n_rows, s.block_rows, [], rows)
+        if s.sums_apart:
+            self.write()
 
     def clear(self) -> None:
         """The item's part of the result becomes 0, which blocks are added to."""
@@ -191,7 +193,14 @@ class Part:
         m = self.group * self.s.outputs + self.m0 + j * self.s.lanes
         return place(self.k, self.s, [*self.outer, kw], m, c)
 
+    def summed(self, kw: KValue, c: KValue, j: int) -> tuple[KValue, KValue]:
+        """Where in the scratch vector j of the sums for an input channel and a tap is."""
+        s = self.s
+        return self.k["sums"], (kw * s.chunk + (c - self.c0)) * s.width + j * s.lanes
+
     def stored(self, kw: KValue, c: KValue, j: int) -> KValue:
+        if self.s.sums_apart:
+            return self.k.load(*self.summed(kw, c, j), self.s.lanes)
         k, s, at = self.k, self.s, self.at(kw, c, j)
         mask = self.mask if j == self.vectors - 1 else None
         if s.dw.strides[0] == 1:
@@ -199,12 +208,40 @@ class Part:
         return k.gather(k.gep(k["dw"], at), self.apart(), mask)
 
     def store(self, kw: KValue, c: KValue, j: int, value: KValue) -> None:
+        if self.s.sums_apart:
+            self.k.store(*self.summed(kw, c, j), value)
+            return
         k, s, at = self.k, self.s, self.at(kw, c, j)
         mask = self.mask if j == self.vectors - 1 else None
         if s.dw.strides[0] == 1:
             k.store(k["dw"], at, value, mask)
         else:
             k.scatter(k.gep(k["dw"], at), self.apart(), value, mask)
+
+    def write(self) -> None:
+        """The item's sums into the result, along the input channels: an output channel's may lie pages apart."""
+        k, s = self.k, self.s
+        step, ramp = s.dw.strides[1], k.ramp(s.lanes)
+        there = k.min(k.index(s.inputs) - self.c0, s.chunk)
+
+        def vector(c: KValue, source: KValue, target: KValue, mask: KValue | None) -> None:
+            value = k.gather(k.gep(source, c * s.width), ramp * k.splat(k.index(s.width), s.lanes), mask)
+            if step == 1:
+                k.store(target, c, value, mask)
+            else:
+                k.scatter(k.gep(target, c * k.index(step)), ramp * k.splat(k.index(step), s.lanes), value, mask)
+
+        def column(m: KValue, kw: KValue) -> None:
+            source = k.gep(k["sums"], kw * (s.chunk * s.width) + m)
+            at = place(k, s, [*self.outer, kw], self.group * s.outputs + self.m0 + m, self.c0)
+            target, whole = k.gep(k["dw"], at), k.udiv(there, s.lanes) * s.lanes
+            k.for_(0, whole, s.lanes, [], lambda c, _: vector(c, source, target, None))
+            mask = k.tail_mask(there - whole, s.lanes)
+            k.if_(whole < there, lambda: vector(whole, source, target, mask))
+
+        columns = k.min(k.index(s.outputs) - self.m0, self.vectors * s.lanes)
+        k.for_(0, s.geometry.kernel[-1], 1, [],
+               lambda kw, _: k.for_(0, columns, 1, [], lambda m, _: column(m, kw)))  # fmt: skip
 
     def apart(self) -> KValue:
         """Distances of a vector's columns in the result."""

@@ -53,6 +53,11 @@ class Sizes:
         return few and g.dilations[-1] == 1
 
     @property
+    def sums_apart(self) -> bool:
+        """Whether blocks are added up in scratch: where vectors of the result do not lie side by side."""
+        return self.dw.strides[0] != 1 and not self.merges_taps
+
+    @property
     def line(self) -> int:
         """Pixels of a line of x under a block's, with its padding."""
         return (self.block_pixels - 1) * self.geometry.strides[-1] + self.geometry.kernel[-1]
