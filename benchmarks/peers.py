@@ -6,6 +6,11 @@ in processes of its own with a time limit. Owns the procedure; figures come from
 from `peers_table`.
 
     python -m benchmarks.peers --json results.json && python -m benchmarks.readme results.json
+
+Of `--precision int8` all sides get the same model, quantised by ONNX Runtime's quantiser; of bf16 the model in f32,
+which parax and OpenVINO compute in bf16 and ONNX Runtime in f32:
+
+    python -m benchmarks.peers --precision int8 --models resnet50 mobilenet-v2 bert-base --modes throughput latency
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from .cases import ROOT, model_file
 from .children import Record, records_of
 from .command import command_line, finish, new_file, repeating
 from .peers_fresh import cold_start, compiled, plan_memory, second_instance
+from .peers_quantised import quantised
 from .peers_table import SIDES, Table, all_tables, problems
 
 PARTS = ("throughput", "latency", "start", "memory")
@@ -136,6 +142,8 @@ def load_flags(mode: str, rows: int) -> list[str]:
 def _compile(files: Files, batch: int, args: argparse.Namespace) -> Record:
     """Both plans; the figures are those of the throughput one, which people compile by default."""
     level = ["-O", str(args.opt_level)]
+    if args.precision == "bf16":
+        level += ["--precision", "bf16"]
     made = compiled(files.source, files.throughput_plan, [*level, *load_flags("throughput", batch)], args.timeout)
     latency = compiled(files.source, files.latency_plan, [*level, *load_flags("latency", 1)], args.timeout)
     return {**made, "latency": latency}
@@ -147,6 +155,7 @@ def _speed(files: Files, mode: str, rows: int, args: argparse.Namespace) -> Reco
     task = {
         "name": files.name, "small": args.small, "mode": mode, "batch": rows, "model": str(model), "plan": str(plan),
         "cores": args.cores, "rounds": args.rounds, "seconds": args.seconds, "sides": args.sides,
+        "precision": args.precision,
     }  # fmt: skip
     child = [sys.executable, "-m", "benchmarks.peers_case", json.dumps(task)]
     record = {key: value for each in records_of(child, args.timeout, ROOT) for key, value in each.items()}
@@ -218,7 +227,8 @@ def main(argv: list[str] | None = None) -> int:
     document: Record = {
         "command": command(args), "date": time.strftime("%Y-%m-%d"),
         "machine": machine(args.cores), "versions": versions(args.sides),
-        "settings": {"rounds": args.rounds, "seconds": args.seconds, "opt_level": args.opt_level, "small": args.small},
+        "settings": {"rounds": args.rounds, "seconds": args.seconds, "opt_level": args.opt_level, "small": args.small,
+                     "precision": args.precision},
         "models": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="parax-peers-") as scratch:
@@ -226,7 +236,10 @@ def main(argv: list[str] | None = None) -> int:
         work.mkdir(parents=True, exist_ok=True)
         for name in args.models:
             with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=scratch) as folder:
-                files = Files(name, model_file(name, work, args.small), Path(folder))
+                source = model_file(name, work, args.small)
+                if args.precision == "int8":
+                    source = quantised(name, source, Path(folder) / "int8.onnx", small=args.small)
+                files = Files(name, source, Path(folder))
                 document["models"][name] = measure_model(files, args)
             if args.json:  # after every model: an interrupted run keeps what it has
                 write_whole(args.json, json.dumps(document, indent=1))
@@ -241,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def command(args: argparse.Namespace) -> str:
     """The command that repeats a measurement: every option that is not the default, but for files and limits."""
-    options = ("models", "modes", "sides", "rounds", "seconds", "batch", "opt_level", "small")
+    options = ("models", "modes", "sides", "rounds", "seconds", "batch", "opt_level", "precision", "small")
     return repeating("peers", args, _arguments([]), options)
 
 
@@ -258,6 +271,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of a set-up in a round (default 1)")
     parser.add_argument("--batch", type=int, metavar="B", help="of throughput, instead of each model's own")
     parser.add_argument("-O", dest="opt_level", type=int, default=2, choices=range(4), help="of paraxc (default 2)")
+    parser.add_argument("--precision", default="f32", choices=("f32", "bf16", "int8"),
+                        help="of all sides that have it (default f32)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK['rounds']} rounds of {QUICK['seconds']} s")
     parser.add_argument("--small", action="store_true", help="small editions: a test of the tool, no measurement")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps the built models (default: removed at the end)")

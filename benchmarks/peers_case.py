@@ -24,6 +24,7 @@ from parax.errors import UsageError
 
 Record = dict[str, Any]
 LineUp = Callable[[], list[Contestant]]
+NARROW = 0.1  # of a result's length as a vector: random weights make steps of 8 bits and roundings of bf16 add up
 
 
 def run_case(task: Mapping[str, Any]) -> Record:
@@ -31,7 +32,7 @@ def run_case(task: Mapping[str, Any]) -> Record:
 
     Args:
         task: name, small, mode (latency or throughput), batch, model (the file with the batch fixed, for the peers),
-            plan, cores, rounds, seconds (for each set-up in each round), and the sides that take part.
+            plan, cores, rounds, seconds (for each set-up in each round), precision, and the sides that take part.
 
     Returns:
         Record: `contestants` with rates per round, and `problem` where a side was left out. The first peer's results
@@ -52,7 +53,10 @@ def run_case(task: Mapping[str, Any]) -> Record:
         for contestant in contestants:
             found = peers.outputs(contestant)
             reference = found if reference is None else reference
-            problem, ratio = disagreement(found, reference, MODELS[task["name"]].classifies)
+            if task["precision"] == "f32":
+                problem, ratio = disagreement(found, reference, MODELS[task["name"]].classifies)
+            else:
+                problem, ratio = distance(found, reference)
             worst[side] = max(worst.get(side, 0.0), ratio)
             if problem:
                 left_out.append(f"{side} {contestant.setup}: {problem}")
@@ -78,6 +82,15 @@ def disagreement(found: list[np.ndarray], expected: list[np.ndarray], classifies
     return problem, max((each.worst for each in differences), default=0.0)
 
 
+def distance(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[str, float]:
+    """As `disagreement`, for results in few bits: each output's |Δ| / |expected| as vectors, by NARROW."""
+    if len(found) != len(expected):
+        return f"{len(found)} outputs, expected {len(expected)}", float("inf")
+    apart = [float(np.linalg.norm(a - b) / np.linalg.norm(b) / NARROW) for a, b in zip(found, expected, strict=True)]
+    problem = next((f"output {i} is {r * NARROW:.2g} away" for i, r in enumerate(apart) if not r <= 1), "")
+    return problem, max(apart, default=0.0)
+
+
 def described(contestant: Contestant) -> Record:
     """A measured contestant as JSON values."""
     return {
@@ -91,6 +104,7 @@ def _line_ups(task: Mapping[str, Any], feed: dict[str, np.ndarray]) -> dict[str,
     """Per side, a function that sets it up in every way worth trying."""
     cores, rows, model = tuple(task["cores"]), task["batch"], Path(task["model"])
     n, alone = len(cores), task["mode"] == "latency"
+    hint = "bf16" if task["precision"] == "bf16" else "f32"
 
     def ours() -> list[Contestant]:
         plan = parax.load(task["plan"])
@@ -102,7 +116,7 @@ def _line_ups(task: Mapping[str, Any], feed: dict[str, np.ndarray]) -> dict[str,
     return {
         "parax": ours,
         "onnxruntime": lambda: peers.onnxruntime(model, feed, rows, cores, alone=alone),
-        "openvino": lambda: peers.openvino(model, feed, rows, cores, alone=alone),
+        "openvino": lambda: peers.openvino(model, feed, rows, cores, alone=alone, precision=hint),
         "torch": lambda: _torch(model, feed, rows, n),
     }
 

@@ -101,12 +101,15 @@ def onnxruntime(
         return contestants
 
 
-def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, alone: bool = False) -> list[Contestant]:
+def openvino(
+    model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, alone: bool = False, precision: str = "f32"
+) -> list[Contestant]:
     """Compilations for LATENCY with one request in flight, for THROUGHPUT with as many as it asks for, and with a
-    stream per core where that is another number; f32 in all.
+    stream per core where that is another number.
 
     Args:
         alone: one request at a time only: LATENCY over all cores and on a single one.
+        precision: f32 or bf16, of what the model does not quantise.
 
     Raises:
         UsageError: openvino is not installed.
@@ -120,7 +123,7 @@ def openvino(model: Path, inputs: Inputs, rows: int, cores: Sequence[int], *, al
     def compiled(**settings: Any) -> Any:
         network = core.read_model(str(model))
         network.reshape({name: list(array.shape) for name, array in inputs.items()})
-        settings = {"INFERENCE_NUM_THREADS": n, "INFERENCE_PRECISION_HINT": "f32", **settings}
+        settings = {"INFERENCE_NUM_THREADS": n, "INFERENCE_PRECISION_HINT": precision, **settings}
         return core.compile_model(network, "CPU", settings)
 
     def contestant(setup: str, network: Any, clients: int) -> Contestant:

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import peers, peers_table, readme
 from benchmarks.children import records_of
-from benchmarks.peers_case import disagreement
+from benchmarks.peers_case import disagreement, distance
 from examples.models import build, feeds
 from parax.compiler.commands.peers import onnxruntime, outputs
 from parax.errors import UsageError
@@ -178,3 +178,26 @@ def test_a_small_run_measures_every_part(tmp_path: Path) -> None:
     assert set(found) == {"compile", "throughput", "latency", "start", "memory"}
     assert found["latency"]["difference"]["parax"] <= 1
     assert found["memory"]["plan"]["weights"] > 1e6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+def test_a_small_run_in_few_bits_compares_the_same_numbers(precision: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="its quantiser makes the model, and a peer is needed")
+    out = tmp_path / "results.json"
+    options = ["--sides", "parax", "onnxruntime", "--rounds", "1", "--seconds", "0.05", "--small", "--batch", "4"]
+    options += ["--modes", "throughput", "--precision", precision]
+    code = peers.main(["--models", "cifar-resnet20", *options, "--work", str(tmp_path), "--json", str(out)])
+    document = json.loads(out.read_text())
+    found = document["models"]["cifar-resnet20"]
+    assert code == 0, found
+    assert f"--precision {precision}" in document["command"]
+    assert found["throughput"]["difference"]["parax"] <= 1
+
+
+def test_results_in_few_bits_may_lie_a_tenth_apart() -> None:
+    expected = [np.array([3.0, 4.0])]
+    assert distance([np.array([3.0, 4.3])], expected)[0] == ""
+    assert "away" in distance([np.array([3.0, 5.0])], expected)[0]
+    assert "away" in distance([np.array([np.nan, 4.0])], expected)[0]
+    assert distance([], expected)[0] == "0 outputs, expected 1"

@@ -98,9 +98,13 @@ class KeptTensors:
         seen: set[int] = set()
         total = 0.0
         for n in order:
-            total += self.tensors[self.writes[n][0]].cost if n in seen else 0.0
+            total += self.run_cost(n) if n in seen else 0.0
             seen.add(n)
         return total
+
+    def run_cost(self, n: int) -> float:
+        """Of one run of a node again, in bytes moved."""
+        return self.tensors[self.writes[n][0]].cost if self.writes[n] else 0.0
 
 
 Order = tuple[int, ...]

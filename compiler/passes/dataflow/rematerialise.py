@@ -15,7 +15,7 @@ from ..base import DataflowPass
 from ..rewrite import Rewriter
 from .choose_repeated import choose_repeated
 from .dead_code import DeadCode
-from .kept_tensors import KeptTensors, Lives, Order, repeated_form
+from .kept_tensors import KeptTensors, Lives, Order, needed, repeated_form
 from .memory_planning import plan_memory
 
 AIMS, THRIFT = (1.0, 0.97, 0.94, 0.9, 0.8), (1.0, 0.5)
@@ -77,7 +77,7 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
     What is chosen for a lower limit may meet a higher one that what was chosen for that does not: lower ones are looked
     at until one meets it, and the cheaper choice is taken. Where there is none, choices for limits all the way down are
     looked at, of which the cheapest that meets the limit is taken; or that of the least memory, so that the least that
-    is found is found again for itself.
+    is found is found again for itself. It is then without the runs that its plan can be without.
     """
     kept = KeptTensors(graph)
     for share in AIMS:
@@ -88,7 +88,28 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
     everything = int(Lives(kept, kept.once()).live.max())
     choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in DOWN_THRIFT for share in DOWN}
     planned = [(order, _planned(graph, order)) for order in choices]
-    return min(planned, key=lambda found: (max(found[1], limit), kept.cost(found[0])))
+    order, total = min(planned, key=lambda found: (max(found[1], limit), kept.cost(found[0])))
+    return spared(graph, kept, order, max(total, limit))
+
+
+def spared(graph: Graph, kept: KeptTensors, order: Order, limit: int) -> tuple[Order, int]:
+    """An order without the runs without which its arena is still planned within the limit, the dearest tried first; and
+    the bytes of that arena.
+
+    `choose_repeated` leaves out what it counts as unneeded; orders for lower limits hold more, and plans differ from
+    what it counts: not every tensor finds room in the outputs.
+    """
+    runs, total = list(enumerate(order)), _planned(graph, order)
+    for run in sorted(runs, key=lambda run: kept.run_cost(run[1]), reverse=True):
+        at = runs.index(run) if run in runs else 0
+        if not any(n == run[1] for _, n in runs[:at]):
+            continue
+        rest = runs[:at] + runs[at + 1 :]
+        left = [rest[place] for place in needed(kept, [n for _, n in rest])]
+        shorter = tuple(n for _, n in left)
+        if Lives(kept, shorter).live.max() <= limit and (less := _planned(graph, shorter)) <= limit:
+            runs, total = left, less
+    return tuple(n for _, n in runs), total
 
 
 def _planned(graph: Graph, order: Order) -> int:
@@ -160,4 +181,4 @@ def _is_static(graph: Graph) -> bool:
     return all(isinstance(v.type, TensorType) and v.type.is_static for n in graph for v in n.outputs)
 
 
-__all__ = ["ArenaTooSmall", "Rematerialise", "arena_nbytes", "reorder", "within"]
+__all__ = ["ArenaTooSmall", "Rematerialise", "arena_nbytes", "reorder", "spared", "within"]

@@ -14,7 +14,13 @@ from parax.compiler.passes.dataflow.choose_repeated import choose_repeated
 from parax.compiler.passes.dataflow.dead_code import DeadCode
 from parax.compiler.passes.dataflow.kept_tensors import KeptTensors, Lives
 from parax.compiler.passes.dataflow.memory_planning import plan_memory
-from parax.compiler.passes.dataflow.rematerialise import ArenaTooSmall, Rematerialise, arena_nbytes, reorder
+from parax.compiler.passes.dataflow.rematerialise import (
+    ArenaTooSmall,
+    Rematerialise,
+    arena_nbytes,
+    reorder,
+    spared,
+)
 from parax.compiler.passes.rewrite import Rewriter
 from passes.check import assert_equivalent, check_pass
 
@@ -136,6 +142,24 @@ def test_what_is_made_again_is_let_go_again() -> None:
     reorder(graph, order)
     verify(graph)
     for a, b in zip(expected, run_graph(graph, x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
+def test_runs_that_the_limit_has_room_for_are_left_out(share: float) -> None:
+    """Of an order for a lower limit; what is left is needed, run by run."""
+    graph = deep(12)
+    x, kept, everything = given(graph), KeptTensors(graph), arena_nbytes(graph)
+    frugal = choose_repeated(kept, int(everything * 0.35))
+    limit = int(everything * share)
+    order, total = spared(graph, kept, frugal, limit)
+    assert total <= limit and kept.cost(order) < kept.cost(frugal)
+    assert (kept.cost(order) == 0) == (share == 1.0)
+    again = graph.clone()
+    reorder(again, order)
+    verify(again)
+    assert arena_nbytes(again) == total
+    for a, b in zip(run_graph(graph, x), run_graph(again, x), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
