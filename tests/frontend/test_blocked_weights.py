@@ -47,6 +47,18 @@ def test_as_onnxruntime(bits: int, zeros: bool, instances: int) -> None:
             np.testing.assert_allclose(y, theirs.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
 
 
+def test_columns_that_the_model_leaves_open_are_k() -> None:
+    ort = pytest.importorskip("onnxruntime", reason="the other side of the comparison")
+    made = model()
+    made.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "S"
+    x = np.random.default_rng(0).standard_normal((3, 2, K)).astype(np.float32)
+    expected = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
+    with parax.compile(made).session() as session:
+        np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-3)
+        with pytest.raises(ParaxError, match="columns of the operand are not K"):
+            session.run({"x": x[..., : K - 1]})
+
+
 @pytest.mark.parametrize("level", (1, 2, 3, 4))
 def test_every_level_of_accuracy_is_met(level: int) -> None:
     x = np.random.default_rng(0).standard_normal((1, 2, K)).astype(np.float32)

@@ -180,6 +180,8 @@ class MatMulNBits(Composite):
     def expand(self, g: PyAny, a: PyAny, b: PyAny, scales: PyAny, zeros: PyAny = None, g_idx: PyAny = None,
                bias: PyAny = None) -> PyAny:
         shape = (self.N, self.blocks)
+        if not isinstance(a.tensor.dims[-1], int):  # columns that the model leaves open are K
+            a = g.Reshape(a, [*[0] * (a.tensor.rank - 1), self.K])
         if all(v is None or _is_finite(v) for v in (b, scales, zeros)):
             whole = (*shape, self.block_size * self.bits // 8)
             q = b if b.tensor.dims == whole else g.const(b.data.reshape(whole))
