@@ -128,7 +128,7 @@ class _Search:
         again = []
         for place, n in enumerate(self.order):
             if n in seen:
-                again.append((self.kept.tensors[self.kept.writes[n][0]].cost, self.runs[place]))
+                again.append((self.kept.run_cost(n), self.runs[place]))
             seen.add(n)
         for _, run in sorted(again, reverse=True):
             at = self.place.get(run)
@@ -179,7 +179,7 @@ class _Search:
         for deep in (True, False):
             nodes, kept = self._chain(t, place, deep)
             less = self._less(t, before, place, nodes, kept)
-            cost = sum(self.kept.tensors[self.kept.writes[n][0]].cost for n in nodes) - spared
+            cost = sum(map(self.kept.run_cost, nodes)) - spared
             found.append(_Chain(less / max(cost, 1.0) ** self.thrift, nodes, place))
         return max(found, key=lambda chain: chain.score)
 

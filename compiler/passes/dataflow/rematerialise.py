@@ -77,7 +77,8 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
     What is chosen for a lower limit may meet a higher one that what was chosen for that does not: lower ones are looked
     at until one meets it, and the cheaper choice is taken. Where there is none, choices for limits all the way down are
     looked at, of which the cheapest that meets the limit is taken; or that of the least memory, so that the least that
-    is found is found again for itself. It is then without the runs that its plan can be without.
+    is found is found again for itself. One that meets it is then without the runs that
+    its plan can be without.
     """
     kept = KeptTensors(graph)
     for share in AIMS:
@@ -89,7 +90,7 @@ def within(graph: Graph, limit: int) -> tuple[Order, int]:
     choices = {choose_repeated(kept, int(everything * share), thrift) for thrift in DOWN_THRIFT for share in DOWN}
     planned = [(order, _planned(graph, order)) for order in choices]
     order, total = min(planned, key=lambda found: (max(found[1], limit), kept.cost(found[0])))
-    return spared(graph, kept, order, max(total, limit))
+    return spared(graph, kept, order, limit) if total <= limit else (order, total)
 
 
 def spared(graph: Graph, kept: KeptTensors, order: Order, limit: int) -> tuple[Order, int]:
