@@ -23,6 +23,10 @@ def _columns(k: Builder, b: KValue, at: KValue, lanes: int, mask: KValue | None,
     return k.load(b, at, lanes, mask, align=align)
 
 
+def _same(k: Builder, sums: KValue) -> KValue:
+    return sums
+
+
 @dataclass(frozen=True)
 class Emitter:
     """The inner step of a row's tiles.
@@ -41,6 +45,8 @@ class Emitter:
             vectors do. A step of A is `k_step` elements then, and `width` are B's: a step of a panel lies as
             [width][columns], else as [columns][width].
         heaviest_pair: the most that `pair_weight` may be of B for sums to be exact; None: any B's are.
+        begin: (builder, a vector of sums) → what is accumulated from them. end: (builder, that) → the sums.
+        column_nbytes: of B, for a column in what a product counts as a step of k.
     """
 
     element: DType
@@ -56,6 +62,9 @@ class Emitter:
     columns: Callable[[Builder, KValue, KValue, int, KValue | None, int | None], KValue] = _columns
     matrices: str = ""
     heaviest_pair: int | None = None
+    begin: Callable[[Builder, KValue], KValue] = _same
+    end: Callable[[Builder, KValue], KValue] = _same
+    column_nbytes: int = 4
 
 
 def steps_of(elements: np.ndarray, step: int) -> np.ndarray:
@@ -66,10 +75,10 @@ def steps_of(elements: np.ndarray, step: int) -> np.ndarray:
     return whole.reshape(*lead, -1, step, n).swapaxes(-1, -2).reshape(*lead, -1, step * n)
 
 
-def _multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
+def multiply_add(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
     """One product of f32 a lane, rounded once together with its sum where the target has an instruction for that."""
     return k.fma(a, b, sums) if fma else sums + a * b
 
 
-SINGLE = Emitter(F32, 1, _multiply_add, lambda k, vectors: vectors[0], lambda columns: columns)
+SINGLE = Emitter(F32, 1, multiply_add, lambda k, vectors: vectors[0], lambda columns: columns)
 """Of f32."""

@@ -69,7 +69,7 @@ def patched(patch: pytest.MonkeyPatch) -> list[quads.Quads]:
 
 def with_tail(dtype: DType) -> Graph:
     """A number for each channel and an addend for each element of the result, rounded to `dtype`."""
-    graph, y = layer(op("Conv", group=4), (2, 80, 7, 5), (44, 20, 1, 1))
+    graph, y = layer(op("Conv", group=4), (2, 84, 7, 5), (44, 21, 1, 1))
     g = GraphBuilder(graph)
     each = graph.add_input("each", TensorType(F32, (44, 1, 1)))
     other = graph.add_input("other", y.tensor)
@@ -81,7 +81,7 @@ def with_tail(dtype: DType) -> Graph:
 @pytest.mark.parametrize("dtype", [F32, F16], ids=str)
 def test_the_tail_sees_each_element(target: Target, dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     served = patched(monkeypatch)
-    feeds = {"x": normal(2, 80, 7, 5), "each": normal(44, 1, 1, seed=3), "other": normal(2, 44, 7, 5, seed=4)}
+    feeds = {"x": normal(2, 84, 7, 5), "each": normal(44, 1, 1, seed=3), "other": normal(2, 44, 7, 5, seed=4)}
     (separate,) = run_graph(with_tail(dtype), feeds, target=target)
     (together,) = run_graph(fused(with_tail(dtype)), feeds, target=target)
     assert len(served) == 2 * (target.f32_lanes >= 8)

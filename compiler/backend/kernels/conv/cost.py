@@ -82,7 +82,11 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
         return replace(cost, kernel_flops=(cost.flops - tail_flops) * _inner_taps(op, node) + tail_flops)
     if cost.kind == "conv1x1" and not any(op.pads or ()) and choice.fp.strassen:
         return halved(cost, node, w[0], sizes, tail_flops)
-    return cost if groups_share_vectors(op, w) else padded(cost, w[0] // op.group, tail_flops)
+    if groups_share_vectors(op, w):
+        return cost
+    columns = w[0] // op.group
+    halves = op.group == 1 and columns < 4 * LANES and w[1] % 2 == 0  # as `blocking.best_tiles`
+    return padded(cost, columns, tail_flops, LANES // 2 if halves else LANES)
 
 
 def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ....ir.types import F32
 from ....kernel_ir.builder import F32PTR
 from ...lowering import KernelCall, LowerContext
+from ...microkernels.emitter import SINGLE
+from ..matmul.blocking import Product, best_lanes
 from ..matmul.strassen import counts
 from ..matmul.strassen import lower as strassen
 from ..tail import tail_of
@@ -21,17 +24,22 @@ class HalvesAlgorithm(ConvAlgorithm):
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
         able = layer.is_indirect(ctx) and not layer.is_exact(ctx) and has_halves(layer.shape)
-        return able and strassen.serves(ctx, blocks(ctx, layer.shape)[0])
+        return able and strassen.serves(ctx, whole(ctx, layer.shape))
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
-        return strassen.expected_share(ctx, blocks(ctx, layer.shape)[0])
+        return strassen.expected_share(ctx, whole(ctx, layer.shape))
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
         s, fusion = layer.shape, layer.fusion
-        p = strassen.plan_halves(ctx, blocks(ctx, s)[0])
+        p = strassen.plan_halves(ctx, whole(ctx, s))
         product = strassen.Strassen(ctx, p, conv_weights(s, taps_outside=True)[0, 0], constant_bias(s))
         return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols), [("a", F32PTR, s.x)],
                              lambda k: indirect_operands(k, ctx, s, p, False))  # fmt: skip
+
+
+def whole(ctx: LowerContext, s: ConvShape) -> Product:
+    """The product that Strassen's algorithm takes apart, in steps of one k."""
+    return blocks(ctx, s, F32, best_lanes(ctx.target, s.group_outputs), SINGLE)[0]
 
 
 def has_halves(s: ConvShape) -> bool:

@@ -17,11 +17,12 @@ from ....kernel_ir.builder import I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
-from ...microkernels.table import emitter_of, tallest_tile
-from ..matmul.blocking import LEAST_SEGMENT, PanelKind, Product, best_lanes, plan_product
+from ...microkernels.emitter import Emitter
+from ...microkernels.table import tallest_tile
+from ..matmul.blocking import LEAST_SEGMENT, PanelKind, Product, plan_product
 from ..matmul.gemm import Operands, ProductEmitter
 from ..tail import tail_of
-from .layer import ConvAlgorithm, ConvLayer
+from .layer import ConvAlgorithm, ConvLayer, tiles_of
 from .tables import fill_offsets
 from .weights import (
     ConvShape,
@@ -61,9 +62,8 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         input_type: of the tiles; where they take several channels in a step, those of a pixel are whole steps.
         margin: what padding consists of.
     """
-    emitter = emitter_of(ctx.target, input_type)
-    p, own = blocks(ctx, s, input_type)
-    p = _with_blocks(ctx, p, row_share)
+    p, own = blocks(ctx, s, input_type, *tiles_of(ctx.target, s, input_type))
+    p, emitter = _with_blocks(ctx, p, row_share), p.emitter
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
     element = PtrType(emitter.element)
@@ -86,13 +86,16 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 
-def blocks(ctx: LowerContext, s: ConvShape, input_type: DType = F32) -> tuple[Product, PanelKind | None]:
-    """How an indirect convolution is blocked; and the panel of a group, where groups are the panels of one product."""
+def blocks(
+    ctx: LowerContext, s: ConvShape, input_type: DType, lanes: int, emitter: Emitter
+) -> tuple[Product, PanelKind | None]:
+    """How an indirect convolution is blocked by the tiles of `tiles_of`; and the panel of a group, where groups are
+    the panels of one product.
+    """
     pixels = prod(s.geometry.output)
     rows = s.y.dims[0] * pixels
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
-    lanes = best_lanes(ctx.target, s.group_outputs)
-    vectors = s.group_outputs // lanes
+    vectors, depth = s.group_outputs // lanes, s.group_inputs // emitter.k_step
     if s.groups > 1 and s.constant and vectors * lanes == s.group_outputs and vectors <= PANEL_VECTORS:
         own = PanelKind(vectors, False, 0, 1, 0)  # groups share the table of offsets
         p = plan_product(
@@ -101,10 +104,12 @@ def blocks(ctx: LowerContext, s: ConvShape, input_type: DType = F32) -> tuple[Pr
             rows,
             s.groups * s.group_outputs,
             s.taps,
-            s.group_inputs,
+            depth,
             lanes=lanes,
             kinds=(replace(own, count=s.groups),),
             segment=segment,
+            input_type=input_type,
+            emitter=emitter,
         )
         return p, own
     p = plan_product(
@@ -113,11 +118,12 @@ def blocks(ctx: LowerContext, s: ConvShape, input_type: DType = F32) -> tuple[Pr
         rows,
         s.group_outputs,
         s.taps,
-        s.group_inputs // emitter_of(ctx.target, input_type).k_step,
+        depth,
         lanes=lanes,
         whole_rows=0 if s.constant else 384,
         segment=segment if s.constant else 0,
         input_type=input_type,
+        emitter=emitter,
     )
     return p, None
 

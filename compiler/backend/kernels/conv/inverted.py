@@ -18,19 +18,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....ir.types import ceil_div, prod
+from ....ir.types import ceil_div
 from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.table import tallest_tile
 from ..matmul.balance import ITEM_CYCLES, TILE_CYCLES
-from ..matmul.blocking import Product, best_lanes, plan_product, static
+from ..matmul.blocking import Product, plan_product, static
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.pack import packed_panels
 from ..tail import tail_of
 from .depthwise import Depthwise, depthwise_weights
-from .separable import PAD, ScratchEpilogue
+from .separable import PAD, ScratchEpilogue, pointwise_product
 from .spatial import SpatialAxis, lines_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights, emit_panel, weight_operands
 
@@ -58,9 +58,8 @@ def lower_inverted(ctx: LowerContext, first: Fusion, depthwise: Fusion, fusion: 
     """The kernel call; work items are bands of output rows."""
     e, d, s = ConvShape.of(first), ConvShape.of(depthwise), ConvShape.of(fusion)
     rows, line = lines_of(d)
-    width, pixels = static(line.output), static(prod(s.geometry.output))
-    p = plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs, segment=pixels,
-                     lanes=best_lanes(ctx.target, s.group_outputs))  # fmt: skip
+    width = static(line.output)
+    p = pointwise_product(ctx, s)
     n_rows = band_rows(ctx, p, rows, line, (e.group_inputs, d.groups, s.group_outputs))
     p = replace(p, row_block=n_rows * width, panels_per_item=p.n_panels)
     q = plan_product(ctx, 1, static(line.input), d.groups, 1, e.group_inputs)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from ....ir.ops.bf16_products import Bf16Conv
 from ....ir.ops.contraction import IntegralConv
-from ....ir.types import BF16
-from ....kernel_ir.builder import F32
+from ....ir.types import BF16, F32, DType
 from ....targets.target import Target
 from ...algorithm import Algorithm
 from ...fusion import Fusion
 from ...lowering import LowerContext
+from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of, has_instruction
+from ..matmul.blocking import best_lanes, best_tiles
 from .cost import FEW_CHANNELS
 from .weights import ConvShape
 
@@ -67,6 +68,13 @@ class ConvLayer:
         s = self.shape
         long_runs = self.own(ctx).group_inputs >= FEW_CHANNELS
         return self.is_multiplied and s.x.tensor.dtype == F32 and s.channels_last_input and long_runs
+
+
+def tiles_of(target: Target, s: ConvShape, input_type: DType = F32) -> tuple[int, Emitter]:
+    """Columns of a vector of an indirect convolution's tiles, and how they multiply."""
+    if input_type == F32 and s.constant:
+        return best_tiles(target, s.group_outputs, s.group_inputs)
+    return best_lanes(target, s.group_outputs), emitter_of(target, input_type)
 
 
 ConvAlgorithm = Algorithm[ConvLayer]

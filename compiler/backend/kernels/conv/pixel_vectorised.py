@@ -27,10 +27,10 @@ from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.registers import most_outer
 from ...microkernels.table import widest_tile
-from ..matmul.blocking import MIN_ITEMS, best_lanes, panel_kinds, static
+from ..matmul.blocking import MIN_ITEMS, panel_kinds, static
 from ..tail import tail_of
 from .groups import arrangement
-from .layer import ConvAlgorithm, ConvLayer
+from .layer import ConvAlgorithm, ConvLayer, tiles_of
 from .pixel_lines import Lines, staged_nelements
 from .pixel_shape import Chunk, Narrow, Sizes, narrow_conv
 from .spatial import run_lengths
@@ -68,7 +68,7 @@ class PixelVectorisedAlgorithm(ConvAlgorithm):
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         n, wide = narrow_conv(layer.fusion, layer.shape), layer.wide(ctx.target)
         assert n is not None
-        return share(n, ctx.target, best_lanes(ctx.target, wide.group_outputs), wide.merged)
+        return share(n, ctx.target, tiles_of(ctx.target, wide)[0], wide.merged)
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
         n = narrow_conv(layer.fusion, layer.shape)

@@ -26,10 +26,10 @@ from ....kernel_ir.loops import KFunc
 from ....targets.target import Target
 from ...fusion import Epilogue, Fusion
 from ...lowering import KernelCall, LowerContext
-from ..matmul.blocking import MIN_ITEMS, best_lanes, static
+from ..matmul.blocking import MIN_ITEMS, static
 from ..matmul.tile import LINE
 from ..tail import tail_of
-from .layer import ConvAlgorithm, ConvLayer
+from .layer import ConvAlgorithm, ConvLayer, tiles_of
 from .pixel_vectorised import MAX_SHARE, cycles_by_channels
 from .weights import ConvShape, NamedOperand
 
@@ -58,7 +58,7 @@ class QuadsAlgorithm(ConvAlgorithm):
         wide = layer.wide(target)
         pixels, outputs = static(prod(wide.geometry.output)), wide.group_outputs
         multiply_adds = pixels * wide.groups * outputs * wide.group_inputs * wide.taps
-        lanes = best_lanes(target, outputs)
+        lanes, _ = tiles_of(target, wide)
         direct = cycles_by_channels(target, lanes, outputs, pixels, multiply_adds, wide.groups == 1)
         return q.cycles(layer.shape, target) / direct if direct else 1.0
 

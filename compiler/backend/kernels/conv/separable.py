@@ -22,12 +22,14 @@ from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...fusion import Epilogue, Fusion, evaluate_body
 from ...lowering import KernelCall, LowerContext, Scratch
-from ..matmul.blocking import Product, best_lanes, plan_product, product_shape, static
+from ...microkernels.emitter import SINGLE
+from ..matmul.blocking import Product, plan_product, product_shape, static
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.strassen import lower as strassen
 from ..matmul.tile import LINE
 from ..tail import tail_of
 from .depthwise import Depthwise, depthwise_weights
+from .layer import tiles_of
 from .spatial import SpatialAxis, lines_of
 from .weights import (
     ConvShape,
@@ -84,18 +86,24 @@ class ScratchEpilogue(Epilogue):
         self.k.store(self.scratch, at, self.k.splat(values[result], value.lanes), mask)
 
 
+def pointwise_product(ctx: LowerContext, s: ConvShape) -> Product:
+    """Of a pointwise convolution behind a depthwise one, image by image."""
+    pixels, (lanes, emitter) = static(prod(s.geometry.output)), tiles_of(ctx.target, s)
+    return plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs // emitter.k_step,
+                        segment=pixels, lanes=lanes, emitter=emitter)  # fmt: skip
+
+
 def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> KernelCall:
     """The kernel call of a depthwise and a pointwise convolution; work items are bands of output rows."""
     d, s = ConvShape.of(depthwise), ConvShape.of(fusion)
     rows, line = lines_of(d)
-    width, pixels = static(line.output), static(prod(s.geometry.output))
-    p = plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs, segment=pixels,
-                     lanes=best_lanes(ctx.target, s.group_outputs))  # fmt: skip
+    width = static(line.output)
+    p = pointwise_product(ctx, s)
     n_rows = band_rows(ctx, p, rows, line, d.groups)
     p = replace(p, row_block=n_rows * width, panels_per_item=p.n_panels)
     pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
     weights, padded = depthwise_weights(ctx, d)
-    halves = strassen.within(ctx, p) if constant_operands(s) else None
+    halves = strassen.within(ctx, p) if constant_operands(s) and p.emitter is SINGLE else None
     matrix = conv_weights(s, taps_outside=True)[0, 0] if halves else None
     fast = None if halves is None or matrix is None else strassen.Strassen(ctx, halves, matrix, constant_bias(s))
     operands: list[NamedOperand] = [
@@ -144,7 +152,7 @@ def band_rows(ctx: LowerContext, p: Product, rows: SpatialAxis, line: SpatialAxi
     half of L2 and keep cores busy.
     """
     shape, width = product_shape(ctx, p), static(line.output)
-    height, depth, columns = static(rows.output), static(p.kc), static(p.columns)
+    height, depth, columns = static(rows.output), static(p.kc) * p.emitter.k_step, static(p.columns)
     row = static(line.input) * channels  # elements of an input row
     halo = max(0, (rows.kernel - 1) * rows.dilation + 1 - rows.stride) * row
     streamed = depth * columns if depth * columns * 4 > ctx.target.l2_nbytes // 2 else 0

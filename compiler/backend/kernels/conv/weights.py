@@ -14,7 +14,6 @@ from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import PtrType
 from ...fusion import Fusion
 from ...lowering import LowerContext, Operand, Scratch
-from ...microkernels.table import emitter_of
 from ..matmul.blocking import PanelKind, Product, padded_columns, static
 from ..matmul.pack import copy_function, packed_panels
 from .tables import Walk
@@ -155,7 +154,7 @@ def _spread(s: ConvShape, w: np.ndarray) -> np.ndarray:
 def weight_operands(ctx: LowerContext, s: ConvShape, p: Product, taps_outside: bool) -> list[NamedOperand]:
     """The packed weights, or the weights and scratch for one panel."""
     if s.constant:
-        emitter, weights = emitter_of(ctx.target, p.input_type), conv_weights(s, taps_outside)
+        emitter, weights = p.emitter, conv_weights(s, taps_outside)
         if emitter.k_step > 1:  # one depth of whole steps
             weights = weights.reshape(s.groups, -1, s.group_outputs)
         packed = packed_panels(ctx, weights, p.kinds, p.lanes, emitter=emitter)
@@ -199,7 +198,7 @@ def emit_panel(
     """Pointer to a packed panel; weights that are not constant are packed here."""
     depth = s.taps * s.group_inputs
     if s.constant:
-        packed = p.taps * static(p.kc) * emitter_of(ctx.target, p.input_type).width
+        packed = p.taps * static(p.kc) * p.emitter.width
         return k.gep(k["w"], (group * padded_columns(s.group_outputs, p.lanes) + column) * packed)
     width = kind.vectors * p.lanes
     n_step, c_step, *tap_steps = s.w.tensor.strides

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from ....ir.types import F32, Dim, DType, SymDim, ceil_div
 from ....targets.target import Target
 from ...lowering import LowerContext
-from ...microkernels.table import tallest_tile, widest_tile
+from ...microkernels.emitter import SINGLE, Emitter
+from ...microkernels.table import emitter_of, tallest_tile, widest_tile
+from ...microkernels.two_steps import TWO_STEPS
 from .balance import Shape, best_cut, refill_rows
 from .tile import best_unroll
 
@@ -23,6 +25,7 @@ ROWS = 96  # of a block, about
 # time were 3 to 7 % slower than 1,024 or 1,536 (Sapphire Rapids, 2 MiB, 128 to 788 rows); those were alike.
 L2_SHARE = 0.6
 LEAST_SEGMENT = 48  # rows of an image or a sequence from which on blocks of rows keep to one
+LEAST_HALF = 4  # columns of half a vector; narrower ones multiply by an element of a vector, which a pair is not
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
 
 
@@ -88,7 +91,7 @@ class Product:
         rows_known: False if blocks have any number of rows up to row_block.
         segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
             the number of segments is not; 0 = all rows are one.
-        input_type: what is multiplied; of a type whose tiles take several at once, `kc` counts those steps.
+        input_type: what is multiplied. emitter: of its tiles; where they take several at once, `kc` counts those steps.
         along_rows: tiles beside one another come before those below (`interleave`).
     """
 
@@ -106,6 +109,7 @@ class Product:
     rows_known: bool = True
     segment: int = 0
     input_type: DType = F32
+    emitter: Emitter = SINGLE
     along_rows: bool = False
 
     @property
@@ -188,25 +192,26 @@ def plan_product(
     kinds: tuple[PanelKind, ...] = (),
     segment: int = 0,
     input_type: DType = F32,
+    emitter: Emitter | None = None,
 ) -> Product:
     """Choose panels and blocks.
 
     Args:
-        segment, input_type: see Product.
+        segment, input_type: see Product. emitter: None: the usual one of the type.
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
         kinds: the panels, if they are not simply the columns cut into equal widths.
     """
-    lanes = lanes or ctx.lanes
+    lanes, emitter = lanes or ctx.lanes, emitter or emitter_of(ctx.target, input_type)
     kinds = kinds or tuple(panel_kinds(columns, lanes, widest_tile(ctx.target, rows, input_type)))
     widest = max(kind.vectors for kind in kinds)
     m = tallest_tile(ctx.target, widest, input_type)
     half_l2 = ctx.target.l2_nbytes // 2
-    k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (4 * (ROWS + widest * lanes)))
+    k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (emitter.column_nbytes * (ROWS + widest * lanes)))
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
     n_blocks = ceil_div(hint, max(whole_rows, 2 * ROWS if streamed else ROWS))
-    fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * 4))
+    fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * emitter.column_nbytes))
     most = 1 if streamed else min(fits, n_panels)
     together = most
     others = ceil_div(n_panels, together) * n_outer
@@ -216,7 +221,7 @@ def plan_product(
         together = max(1, together * n_blocks * others // MIN_ITEMS)
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
     p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment,
-                input_type=input_type)  # fmt: skip
+                input_type=input_type, emitter=emitter)  # fmt: skip
     if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
         return p
     block, together = best_cut(product_shape(ctx, p), (min(block, hint), together), most, 2 * m)
@@ -238,6 +243,15 @@ def best_lanes(target: Target, columns: Dim) -> int:
     if target.splits_wide and isinstance(columns, int) and columns < 4 * target.f32_lanes:
         return half if 0 < columns % target.f32_lanes <= half else target.f32_lanes
     return target.f32_lanes
+
+
+def best_tiles(target: Target, columns: Dim, depth: Dim) -> tuple[int, Emitter]:
+    """Columns of a vector that waste the fewest, and how tiles of f32 multiply then; B has to be constant."""
+    lanes, half = best_lanes(target, columns), target.f32_lanes // 2
+    if lanes == half or half < LEAST_HALF or not isinstance(columns, int) or not isinstance(depth, int):
+        return lanes, SINGLE
+    wasteful = columns < 4 * lanes and 0 < columns % lanes <= half
+    return (half, TWO_STEPS) if wasteful and depth % TWO_STEPS.k_step == 0 else (lanes, SINGLE)
 
 
 def size_hint(d: Dim) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...lowering import LowerContext
-from ...microkernels.table import emitter_of
 from .blocking import Product, static
 from .shapes import Matrices, Rows, is_packed
 
@@ -23,7 +22,7 @@ BESIDE = 8
 
 def is_interleaved(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bool:
     """Whether tiles read a copy of A in their order: where its columns are contiguous, or enough of B's meet a row."""
-    if len(rows.a_runs) != 1 or emitter_of(ctx.target, p.input_type).k_step != 1:
+    if len(rows.a_runs) != 1 or p.emitter.k_step != 1:
         return False
     if m.a_k != 1:
         return rows.a_runs[0][1] == 1

@@ -29,9 +29,9 @@ def product_items(outer: int, rows: int, columns: int) -> int:
     return outer * -(-rows // (2 * TILE_ROWS)) * -(-columns // PANEL)
 
 
-def padded(cost: Cost, columns: int, tail_flops: float) -> Cost:
-    """Vectors that are not full multiply zeros."""
-    whole = -(-columns // LANES) * LANES
+def padded(cost: Cost, columns: int, tail_flops: float, each: int = LANES) -> Cost:
+    """Vectors, of `each` columns, that are not full multiply zeros."""
+    whole = -(-columns // each) * each
     direct = cost.flops - tail_flops
     return replace(cost, kernel_flops=direct * whole / columns + tail_flops) if whole > columns else cost
 

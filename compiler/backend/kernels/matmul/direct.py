@@ -259,7 +259,7 @@ class MatMulEmitter:
         """Offsets of the block's rows of A, or the rows themselves copied to scratch."""
         k, m, runs = self.k, self.m, self.rows.a_runs
         base = self.outer_offset(outer, dict(enumerate(m.a_strides)))
-        pitch = k.index(row_pitch(self.p) * emitter_of(self.ctx.target, self.p.input_type).width)
+        pitch = k.index(row_pitch(self.p) * self.p.emitter.width)
         single = len(runs) == 1
 
         def offset(r: KValue) -> KValue:
@@ -286,7 +286,7 @@ class MatMulEmitter:
 
     def copy_rows(self, at: KValue, dst: KValue, count: KValue, stride: Dim, pitch: KValue) -> None:
         k, m = self.k, self.m
-        emitter = emitter_of(self.ctx.target, self.p.input_type)
+        emitter = self.p.emitter
         mode = "rows" if m.a_k == 1 else "strided"
         copy = copy_function(self.ctx, m.a.tensor.dtype, mode, self.ctx.lanes, emitter)
         depth = k.index(m.depth)
@@ -301,7 +301,7 @@ class MatMulEmitter:
         """A panel of B: packed, in the weights or now (to a place of `bpack`), or as it lies."""
         k, m, p = self.k, self.m, self.p
         if self.packed_b:
-            return k.gep(k["b"], column * k.index(p.kc * emitter_of(self.ctx.target, p.input_type).width))
+            return k.gep(k["b"], column * k.index(p.kc * p.emitter.width))
         axis = m.column_axis
         assert axis is not None
         n_step = m.b_strides[axis]

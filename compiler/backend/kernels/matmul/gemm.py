@@ -18,7 +18,7 @@ from ....ir.types import Dim, SymDim, ceil_div
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...lowering import LowerContext
-from ...microkernels.table import emitter_of, tallest_tile
+from ...microkernels.table import tallest_tile
 from ..tail import Tail
 from .blocking import PanelKind, Product, static
 from .matrix_tile import matrix_tile_function
@@ -191,7 +191,7 @@ class ProductEmitter:
         """One panel: blocks of K outside, tiles inside, partial sums between."""
         k, p, o = self.k, self.p, self.o
         kc, width, one = k.index(p.kc), kind.vectors * p.lanes, k.index(1)
-        each = emitter_of(self.ctx.target, p.input_type).width
+        each = p.emitter.width
         rows = RowRange(outer, row0, count)
         if p.one_k_block:
             start = self.block_of_a(k.index(0), count)
@@ -250,7 +250,7 @@ class ProductEmitter:
         """Where the table's offsets count from, for steps of k from `first` on; `koff` has them where A is indexed."""
         if self.p.indexed:
             return self.o.a
-        return self.k.gep(self.o.a, first * emitter_of(self.ctx.target, self.p.input_type).width + self.shift)
+        return self.k.gep(self.o.a, first * self.p.emitter.width + self.shift)
 
     def tiles(self, rows: RowRange, kind: PanelKind, column: KValue, step: Step) -> None:
         """All row tiles of a block."""
@@ -323,7 +323,7 @@ class ProductEmitter:
             *p.unroll,
             p.prefetched_rows(self.ctx.target, size),
             self.shared(m),
-            emitter_of(self.ctx.target, p.input_type),
+            p.emitter,
             o.b_pitch,
             self.interleaved,
             p.along_rows,

@@ -15,7 +15,6 @@ from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, PtrType
 from ...lowering import LowerContext
 from ...microkernels.emitter import Emitter
-from ...microkernels.table import emitter_of
 from .blocking import Product
 from .gemm import ProductEmitter
 
@@ -82,7 +81,7 @@ class MatrixEmitter(ProductEmitter):
 
     def copy(self, count: KValue, known: int | None) -> None:
         """The block's rows, in the order of its tiles."""
-        k, emitter = self.k, emitter_of(self.ctx.target, self.p.input_type)
+        k, emitter = self.k, self.p.emitter
         for height, low, tiles in self.heights(count, known, self.height(0)):
             function = matrix_copy(self.ctx, self.source, height, emitter)
             k.call(function, [
@@ -93,7 +92,7 @@ class MatrixEmitter(ProductEmitter):
 
     def elements_of_row(self) -> KValue:
         """That a copied row takes."""
-        return self.k.index(self.p.kc * emitter_of(self.ctx.target, self.p.input_type).k_step)
+        return self.k.index(self.p.kc * self.p.emitter.k_step)
 
     def tile_of_a(self, step: Any, row: KValue) -> KValue:
         return self.k.gep(step.a, row * self.elements_of_row())

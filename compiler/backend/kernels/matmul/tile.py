@@ -125,11 +125,12 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
         partial = k.gep(k["partial"], below * (shape.rows * shape.width))
 
         def from_bias() -> list[KValue]:
-            bias = [k.load(k["bias"], j * lanes, lanes, masks[j]) for j in vectors]
+            bias = [shape.emitter.begin(k, k.load(k["bias"], j * lanes, lanes, masks[j])) for j in vectors]
             return [bias[j] for _ in rows for j in vectors]
 
         def from_partial() -> list[KValue]:
-            return [k.load(partial, (i * shape.vectors + j) * lanes, lanes, align=64) for i in rows for j in vectors]
+            places = [(i * shape.vectors + j) * lanes for i in rows for j in vectors]
+            return [shape.emitter.begin(k, k.load(partial, place, lanes, align=4 * lanes)) for place in places]
 
         def ask(done: KValue) -> None:
             """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
@@ -145,7 +146,7 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
         def keep() -> None:
             for n, value in enumerate(acc):
-                k.store(partial, n * lanes, value, align=64)
+                k.store(partial, n * lanes, shape.emitter.end(k, value), align=4 * lanes)
 
         k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, column, acc, masks), keep)
 
@@ -192,8 +193,9 @@ def one_tap(
 
     def several(kk: KValue, carried: list[KValue]) -> list[KValue]:
         if not shape.indexed and not shape.interleaved:
-            for at in range(0, shape.rows * shape.unroll, LINE):
-                k.prefetch(ahead, kk * shape.rows + at)
+            step_lines = shape.rows * (shape.emitter.column_nbytes // 4)
+            for at in range(0, step_lines * shape.unroll, LINE):
+                k.prefetch(ahead, kk * step_lines + at)
         if not packed:  # the lines of a step are far from the last one's: no machine sees them as one stream
             for u in range(shape.unroll):
                 for at in range(0, shape.width, LINE):
@@ -231,6 +233,7 @@ def _finish(
 ) -> None:  # fmt: skip
     """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
     lanes, step = shape.lanes, k["row_step"]
+    acc = [shape.emitter.end(k, value) for value in acc]
     if not tail.heavy:
         for j in range(shape.vectors):
             for i in range(shape.rows):
@@ -238,11 +241,11 @@ def _finish(
         return
     buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
     for n, value in enumerate(acc):
-        k.store(buffer, n * lanes, value, align=64)
+        k.store(buffer, n * lanes, value, align=4 * lanes)
 
     def one_row(i: KValue, _: list[KValue]) -> None:
         for j in range(shape.vectors):
-            value = k.load(buffer, i * shape.width + j * lanes, lanes, align=64)
+            value = k.load(buffer, i * shape.width + j * lanes, lanes, align=4 * lanes)
             tail.apply(k, row + step * i, column + j * lanes, value, masks[j])
 
     k.for_(0, shape.rows, 1, [], one_row)
