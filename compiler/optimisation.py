@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
-from .backend.byte_products import byte_features, multiplies_bytes, prefers_light
+from .backend.byte_products import adds_quads, byte_features, multiplies_bytes, prefers_light
 from .backend.host import resolve_target
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
@@ -95,7 +95,7 @@ def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     targets = [resolve_target(name, byte_features()) for name in run.options.targets]
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
-                        multiplies_bytes(targets), share)  # fmt: skip
+                        multiplies_bytes(targets), adds_quads(targets), share)  # fmt: skip
 
 
 __all__ = ["import_graph", "imported", "light_layers", "optimise", "prepared"]

@@ -26,6 +26,16 @@ def multiplies_bytes(targets: Iterable[Target]) -> Callable[[Node], bool]:
     return lambda node: all(_serves(target, node) for target in every)
 
 
+def adds_quads(targets: Iterable[Target]) -> bool:
+    """Whether all targets add four products of bytes in one instruction, of vectors.
+
+    Matrix registers take so many steps at a time that those of an image's few channels would fill a part of them.
+    """
+    rows = [next(tiles(target, U8), None) for target in targets]
+    emitters = [row.emitter for row in rows if row is not None]
+    return len(emitters) == len(rows) and all(e.heaviest_pair is None and not e.matrices for e in emitters)
+
+
 def _serves(target: Target, node: Node) -> bool:
     """Three instructions for a quad are more than what Winograd's algorithm of i16 takes, one is less."""
     w = node.operands[1].data

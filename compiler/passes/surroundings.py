@@ -27,6 +27,7 @@ class Surroundings:
         evaluate: computes one node on constants; None: nothing is folded.
         multiplies_bytes: whether the targets have instructions for a product of whole numbers by constant ones if its
             other operand is bytes.
+        adds_quads: whether they all add four products of bytes in one instruction.
         cache_nbytes: of the last-level cache, a core's share.
     """
 
@@ -34,6 +35,7 @@ class Surroundings:
     takes: Takes = always
     evaluate: Evaluate | None = None
     multiplies_bytes: Callable[[Node], bool] = never
+    adds_quads: bool = False
     cache_nbytes: float = 0.0
 
     def given(self, kind: type[Pass]) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class ChannelsLast(LayoutPolicy):
         if i == 1 and not site.is_constant(1):
             weights = self._weights(op, site)
             return plain(site.ctx.rank(1)) if weights is None else weights
-        return channels_last(site.ctx.rank(i)) if i == 0 and not _few_channels(site.x) else None
+        as_it_lies = self.reads_few and _few_channels(site.x)
+        return channels_last(site.ctx.rank(i)) if i == 0 and not as_it_lies else None
 
     def orders(self, op: AttributeValues, site: Site, wished: Sequence[Order | None]) -> Orders:
         wanted = channels_last(site.y.rank)

@@ -128,6 +128,16 @@ def takes_quads(group: int, w: TensorType) -> bool:
     return takes_pairs(group, w) and w.static_shape[1] % 4 == 0
 
 
+def takes_lines(op: Convolution, w: TensorType) -> bool:
+    """Whether all that a line of a filter reads is one run of whole quads, of few channels though a pixel has them."""
+    if op.group > 1 or not w.is_static or w.rank < 3 or op.auto_pad != "NOTSET":
+        return False
+    rank, channels = w.rank - 2, w.static_shape[1]
+    pads, dilations = op.pads or (0,) * (2 * rank), op.dilations or (1,)
+    beside = pads[rank - 1] == pads[-1] == 0 and dilations[-1] == 1
+    return beside and channels % 4 == 0 and channels * w.static_shape[-1] >= FEWEST_CHANNELS
+
+
 def integer_matmul(g: PyAny, a: PyAny, b: PyAny, a_zero: PyAny, b_zero: PyAny) -> tuple[PyAny, bool]:
     """(a - a_zero) @ (b - b_zero) as `exact_sum` gives it."""
     by_row = a_zero is not None and a_zero.tensor.rank == 1 and a_zero.tensor.dims != (1,)

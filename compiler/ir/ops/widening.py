@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..types import I8, I16, I32, U8, TensorType
+from . import layout_policies
 from .base import Attr, In, InferContext, Opt, TypeGroup, op
 from .contraction import Conv, MatMul
 
@@ -55,6 +56,8 @@ class WideningConv(Conv):
     x: In[Short]  # type: ignore[assignment]
     w: In[Narrow]  # type: ignore[assignment]
     b: Opt[Sum]  # type: ignore[assignment]
+
+    layout_policy = layout_policies.ChannelsLast(reads_few=False)
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         return [t.with_dtype(I32) for t in super().infer(ctx)]

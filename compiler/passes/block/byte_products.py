@@ -17,10 +17,10 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Movement
 from ...ir.ops.elementwise import Cast, Sub
-from ...ir.ops.quantised_products import is_depthwise, takes_quads
+from ...ir.ops.quantised_products import is_depthwise, takes_lines, takes_quads
 from ...ir.ops.shape import Transpose
 from ...ir.ops.widening import WideningConv, WideningMatMul
-from ...ir.types import I8, I16, I32, U8
+from ...ir.types import I8, I16, I32, U8, TensorType
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -59,7 +59,7 @@ class ByteProducts(BlockPass):
             return rw.no_match("not bytes less one number by constant weights of bytes", node)
         q, zero = found
         op = node.op
-        if isinstance(op, WideningConv) and not (takes_quads(op.group, w.tensor) or is_depthwise(op.group, w.tensor)):
+        if isinstance(op, WideningConv) and not _is_whole(op, w.tensor):
             return rw.no_match("the channels of a pixel are no whole quads", node)
         if isinstance(node.op, WideningConv) and isinstance(zero, Value):
             return rw.no_match("nobody knows yet what padding consists of", node)
@@ -76,6 +76,10 @@ class ByteProducts(BlockPass):
         convolves = isinstance(node.op, WideningConv) and not isinstance(zero, Value)
         rw.replace(node, _convolution(g, node, q, w.data, zero) if convolves else _matrix(g, q, w.data, zero))
         return True
+
+
+def _is_whole(op: WideningConv, w: TensorType) -> bool:
+    return takes_quads(op.group, w) or takes_lines(op, w) or is_depthwise(op.group, w)
 
 
 def _views(v: Value) -> tuple[list[Node], Value]:

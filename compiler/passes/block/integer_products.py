@@ -23,6 +23,7 @@ from ...ir.ops.shape import Transpose
 from ...ir.types import F32, I8, I32, U8
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .quantised_images import image_of
 from .quantised_steps import Dequantised, constant, dequantised, is_usual, round_to, step_behind
 
 BYTES = (I8, U8)
@@ -36,37 +37,48 @@ class IntegerProducts(BlockPass):
 
     before: %1 = DequantizeLinear(%q, %s, %z); %2 = DequantizeLinear(%w, %t); %3 = MatMul(%1, %2)
     after:  %1 = parax::WideningMatMul(%q - %z, %w); %3 = %1 · (%s · %t)
+
+    Attributes:
+        adds_quads: whether targets add four products of bytes in one instruction: a convolution of a few channels, as
+            of an image, then gets further ones of nothing, and its padding around the image, so that a line of a
+            filter reads whole quads.
     """
+
+    adds_quads: bool = False
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
             if type(node.op) in (Conv, MatMul, Gemm):
-                changed |= _rewritten(node, rw)
+                changed |= _rewritten(node, rw, self.adds_quads)
         return changed
 
 
-def _rewritten(node: Node, rw: Rewriter) -> bool:
+def _rewritten(node: Node, rw: Rewriter, adds_quads: bool) -> bool:
     views, x = _views(node.inputs[0])
     a, w = dequantised(x), _weights(node.inputs[1])
     if a is None or w is None or a.q.tensor.dtype not in BYTES or w.q.tensor.dtype not in BYTES:
         return rw.no_match("not both operands are dequantised bytes", node)
-    axis = _output_axis(node)
+    image = image_of(node) if adds_quads and not views else None
+    axis = _output_axis(node) if image is None else 0
     if not a.is_whole or axis is None or not (w.is_whole or w.axis % w.q.tensor.rank == axis):
         return rw.no_match("scales differ along a contracted axis, or it has no constant weights of whole pairs", node)
     weights = narrowed(w.q, w.zero if w.is_whole else _along(rw.before(node), w, axis))
     scale = np.ravel(a.scale * w.scale)
-    if weights is None or not weights.size or not is_usual(scale):
-        return rw.no_match("the weights are computed, or their scales no usual ones", node)
+    if weights is None or not weights.size or not is_usual(scale) or (image and weights.dtype != np.int8):
+        return rw.no_match("the weights are computed or no bytes, or their scales no usual ones", node)
     in_f32 = isinstance(node.op, Conv) and is_depthwise(node.op.group, node.operands[1].tensor)
     limit, most = (EXACT, 255) if in_f32 else (LIMIT, magnitude(a.q, a.zero))
     largest = most * heaviest(weights, axis)
     if largest >= limit:
         return rw.no_match("sums of so many products may leave i32, where those of the model are f32", node)
     g = rw.before(node)
-    sums = partial(_convolution, room=limit - largest) if isinstance(node.op, Conv) else _matrix
-    short = shortened(g, a.q, a.zero)
+    op, q = node.op, a.q
+    if image is not None:
+        op, q, weights = image.op, image.padded(g, a), image.weights(weights)
+    sums = partial(_convolution, op=op, room=limit - largest) if isinstance(op, Conv) else _matrix
+    short = shortened(g, q, a.zero)
     for view in reversed(views):
         short = g.add(view.op, [short, *view.inputs[1:]])
     product = sums(g, node, short, weights, scale)
@@ -141,12 +153,14 @@ class Product:
         return g.Add(y, self.addend if self.beta == 1 else g.Mul(self.addend, self.beta))
 
 
-def _convolution(g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, room: int) -> Product:
-    """`room`: what a bias may add to the sums and still be an i32."""
+def _convolution(
+    g: GraphBuilder, node: Node, x: Value, w: np.ndarray, scale: np.ndarray, *, op: Conv, room: int
+) -> Product:
+    """By `op`. `room`: what a bias may add to the sums and still be an i32."""
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     shape = (-1, *[1] * (w.ndim - 2))
     start = _in_units(bias, scale, room)
-    y: Value = g.WideningConv(x, g.const(w), None if start is None else g.const(start), **node.op.attributes())
+    y: Value = g.WideningConv(x, g.const(w), None if start is None else g.const(start), **op.attributes())
     addend = g.Reshape(bias, np.array(shape, np.int64)) if bias is not None and start is None else None
     return Product(y, scale.reshape(shape if scale.size > 1 else ()), addend)
 

@@ -120,6 +120,9 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]
     ((1, 10, 15, 15), (24, 10, 5, 5), {"pads": [2, 1, 0, 2], "strides": [2, 3]}),
     ((1, 20, 11, 12), (9, 20, 3, 2), {"dilations": [2, 3], "pads": [0, 1, 2, 0]}),
     ((1, 64, 14, 14), (40, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 4, 11, 12), (24, 4, 3, 5), {"strides": [2, 3]}),  # a line of a filter is one run
+    ((2, 4, 30, 31), (70, 4, 7, 7), {"strides": [2, 2], "pads": [3, 0, 1, 0], "dilations": [2, 1]}),
+    ((3, 12, 5, 9), (8, 12, 1, 3), {}),
 ]
 
 
@@ -159,6 +162,14 @@ def test_plain_loops_serve_what_no_tile_does() -> None:
     graph = graph_of("WideningConv", x, [w], kernel_shape=[2, 2])
     (y,) = found(graph, {"x": x}, {}, [HOST], tiled=False)
     np.testing.assert_array_equal(y, modulo(naive.conv(x, w, None, [1, 1], [0] * 4, [1, 1], 1)))
+
+
+def test_a_line_is_one_run_of_a_signal() -> None:
+    """Whose images are longer than their results, so that no table of rows may do without them."""
+    x, w = activations(3, 8, 21), weights(5, 8, 4, dtype="int8")
+    graph = graph_of("WideningConv", x, [w], "N", (0, 2, 1), kernel_shape=[4])
+    for y in found(graph, {"x": x}, {"N": 3}, [HOST]):
+        np.testing.assert_array_equal(y, modulo(naive.conv(x, w, None, [1], [0, 0], [1], 1)))
 
 
 @pytest.mark.parametrize(

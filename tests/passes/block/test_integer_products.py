@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.verify import verify
 from parax.compiler.passes.block.integer_products import IntegerProducts
@@ -98,6 +99,41 @@ def test_a_bias_of_f32_that_is_whole_in_units_of_the_products_starts_the_sums(bi
     """As it is where DequantizeLinear of a constant was computed before; 2^32 units are no i32."""
     text = image(DQ_FILTERS + "%y = Conv(%1, %2, %b) {pads=[1,1,1,1]}").replace("%w = const", '%b = const f32[4] "b"\n%w = const')
     assert ("Add" in rewritten(text, w=FILTERS, b=np.float32(bias))) == added
+
+
+IMAGE = np.random.default_rng(2).integers(-100, 100, (4, 3, 3, 3)).astype(np.int8)
+
+
+def with_quads(text: str, filters: np.ndarray) -> Graph:
+    """The graph behind the pass where targets add four products of bytes in one instruction."""
+    graph = parse_graph(text, {"w": filters})
+    IntegerProducts(adds_quads=True).run(graph, Rewriter(graph))
+    verify(graph)
+    return graph
+
+
+def test_an_image_gets_a_channel_of_nothing_and_its_padding() -> None:
+    text = image(DQ_FILTERS + "%y = Conv(%1, %2) {pads=[1,0,2,1], strides=[2,2]}", "4,3,3,3")
+    graph = with_quads(text, IMAGE)
+    pad, product = (next(n for n in graph if n.op.name == name) for name in ("Pad", "WideningConv"))
+    np.testing.assert_array_equal(pad.operands[1].data, [0, 0, 1, 0, 0, 1, 2, 1])
+    assert pad.operands[2].data == 100 and product.op.pads == (0, 0, 0, 0) and product.op.strides == (2, 2)
+    (weights,) = (node.data for node in product.operands[1:2])
+    np.testing.assert_array_equal(weights[:, :3], IMAGE - np.int8([0, 1, -1, 2])[:, None, None, None])
+    assert not weights[:, 3].any()
+
+
+@pytest.mark.parametrize("body, filters", [
+    ("%y = Conv(%1, %2) {dilations=[1,2]}", "4,3,3,3"), ("%y = Conv(%1, %2)", "4,3,1,1"), ("%y = Conv(%1, %2)", "4,1,3,3"),
+    ("%y = Conv(%1, %2) {auto_pad=\"SAME_UPPER\", strides=[2,2]}", "4,3,1,1"),
+], ids=["pixels apart", "no line", "mostly nothing", "no line, padded"])  # fmt: skip
+def test_what_is_no_run_of_quads_stays(body: str, filters: str) -> None:
+    weights = np.ones([int(n) for n in filters.split(",")], np.int8)
+    assert [n.op.name for n in with_quads(image(DQ_FILTERS + body, filters), weights) if n.op.name == "Pad"] == []
+
+
+def test_an_image_stays_where_four_products_take_several_instructions() -> None:
+    refused(image(DQ_FILTERS + "%y = Conv(%1, %2)", "4,3,3,3"), "no constant weights of whole pairs", w=IMAGE)
 
 
 STEP = "%t = const f32[] 2\n%u = const u8[] 7\n"

@@ -27,6 +27,7 @@ class ConvShape:
 
     Attributes:
         group_inputs, group_outputs: channels of one group. merged: how many of the model's groups make one here.
+        line: pixels that a tap reads, one after the other, whose channels are `group_inputs` together.
     """
 
     x: Value
@@ -38,6 +39,7 @@ class ConvShape:
     group_inputs: int
     group_outputs: int
     merged: int = 1
+    line: int = 1
 
     @staticmethod
     def of(fusion: Fusion) -> ConvShape:
@@ -67,6 +69,15 @@ class ConvShape:
             group_outputs=self.group_outputs * n,
             merged=n,
         )
+
+    def by_lines(self) -> ConvShape:
+        """With the lines of a filter as its taps, where their pixels lie side by side, and none is padding."""
+        g, inputs = self.geometry, self.group_inputs
+        padded = g.pads_begin[-1] != 0 or g.pads_end[-1] != 0 or g.dilations[-1] != 1
+        if padded or self.groups > 1 or not self.channels_last_input or self.x.tensor.strides[-1] != inputs:
+            return self
+        lines = replace(g, kernel=(*g.kernel[:-1], 1))
+        return replace(self, geometry=lines, group_inputs=inputs * g.kernel[-1], line=g.kernel[-1])
 
     @property
     def rank(self) -> int:
@@ -103,7 +114,7 @@ class ConvShape:
 
     @property
     def pointwise(self) -> bool:
-        return self.geometry.is_pointwise
+        return self.geometry.is_pointwise and self.line == 1
 
     @property
     def is_depthwise(self) -> bool:
@@ -137,6 +148,9 @@ def conv_weights(s: ConvShape, taps_outside: bool) -> np.ndarray:
     """
     assert s.w.data is not None
     w = s.w.data if s.merged == 1 else _spread(s, s.w.data.astype(np.float32))
+    if s.line > 1:  # [..., channel, tap, pixel] → [..., pixel, channel, tap]
+        channels = s.group_inputs // s.line
+        w = np.moveaxis(w.reshape(s.groups, s.group_outputs, channels, s.taps, s.line), -1, 2)
     w = w.reshape(s.groups, s.group_outputs, s.group_inputs, s.taps)
     return w.transpose((0, 3, 2, 1) if taps_outside else (0, 2, 3, 1))
 

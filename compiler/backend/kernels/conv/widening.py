@@ -35,4 +35,4 @@ class WideningAlgorithm(ConvAlgorithm):
         input_type = tiles_for(s.x.tensor.dtype, s.w.tensor.dtype)
         if emitter_of(ctx.target, input_type).matrices:
             return lower_matrices(ctx, layer.fusion, s, input_type, margin)
-        return lower_indirect(ctx, layer.fusion, s, input_type=input_type, margin=margin)
+        return lower_indirect(ctx, layer.fusion, s.by_lines(), input_type=input_type, margin=margin)
