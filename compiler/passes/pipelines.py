@@ -34,6 +34,7 @@ from .block.order_pools import OrderPools
 from .block.recompute_elementwise import RecomputeElementwise
 from .block.round_products import RoundProducts
 from .block.simplify_movements import SimplifyMovements
+from .block.sink_dequantization import SinkDequantization
 from .block.split_projections import SplitProjections
 from .block.unflatten_gathers import UnflattenGathers
 from .block.unflatten_products import UnflattenProducts
@@ -67,12 +68,12 @@ SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOpe
 FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
-LOCAL: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts, CLEAN,
-                           SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
+LOCAL: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts,
+                           CLEAN, SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
                            NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (Autodiff, IntegerProducts, CLEAN, FoldBatchNorm, DecomposeComposites,
-                                ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY, DeadCode,
-                                FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
+EVERYTHING: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN, FoldBatchNorm,
+                                DecomposeComposites, ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY,
+                                DeadCode, FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
                                 AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
                                 NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)

@@ -42,6 +42,8 @@ class Interfaces:
         shape_operand: the operand that says how large the result is, and not what is in it.
         repeats_elements: whether the result only repeats elements, as often as `shape_operand` says.
         zeros_by_default: optional operands that, omitted, are zeros.
+        keeps_order: whether each element of its one result is one of its one operand, which their order alone chooses,
+            so that an increasing function of each may as well be taken of the result.
     """
 
     row_axis: ClassVar[RowRule]
@@ -51,6 +53,7 @@ class Interfaces:
     shape_operand: ClassVar[int | None] = None
     repeats_elements: ClassVar[bool] = False
     zeros_by_default: ClassVar[tuple[int, ...]] = ()
+    keeps_order: ClassVar[bool] = False
 
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         """Which operand is an index into another one's axis, None if none is; ranks are known."""

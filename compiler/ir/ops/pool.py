@@ -87,6 +87,8 @@ class Maximum(Pool):
     """The greatest element of each window; NaN if there is one, as in ReduceMax (ONNX leaves it open, and ONNX Runtime
     passes over it, or not, by its place)."""
 
+    keeps_order = True
+
     def init(self, e: PyAny, dtype: DType) -> PyAny:
         return lowest(dtype)
 
