@@ -1,0 +1,99 @@
+"""Operators of ONNX Runtime that it does not have on CPUs, or not in every type and form, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import erf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend.harness import run_graph
+from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.ops import lookup
+from parax.compiler.ir.types import DType, TensorType
+from parax.errors import ParaxError
+
+RNG = np.random.default_rng(5)
+
+
+def computed(op: str, operands: Sequence[np.ndarray | None], outputs: int = 1, domain: str = "com.microsoft",
+             **attrs: Any) -> list[np.ndarray]:  # fmt: skip
+    """What an operator gives for operands that are known at run time."""
+    graph, feeds, values = Graph("case"), {}, []
+    for i, operand in enumerate(operands):
+        if operand is None:
+            values.append(None)
+            continue
+        values.append(graph.add_input(f"x{i}", TensorType(DType.from_numpy(operand.dtype), operand.shape)))
+        feeds[f"x{i}"] = operand
+    node = graph.add_node(lookup(domain, op).from_attributes(attrs), values, n_outputs=outputs, name="the.node")
+    graph.set_outputs(node.outputs)
+    return run_graph(graph, feeds, {})
+
+
+def uniform(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RNG.uniform(-2, 2, shape).astype(dtype)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.vectorize(erf)(x * np.sqrt(0.5)))
+
+
+@pytest.mark.parametrize(("dtype", "epsilon"), [(np.float32, 1e-5), (np.float16, 5e-3)])
+def test_activations_of_images(dtype: Any, epsilon: float) -> None:
+    x, bias, skip = uniform(2, 5, 34, dtype=dtype), uniform(34, dtype=dtype), uniform(2, 5, 34, dtype=dtype)
+    wide = x.astype(np.float64) + bias
+    (found,) = computed("BiasAdd", [x, bias, skip])
+    np.testing.assert_allclose(found.astype(np.float64), wide + skip, epsilon, epsilon)
+    (found,) = computed("BiasSplitGelu", [x, bias])
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.astype(np.float64), wide[..., :17] * gelu(wide[..., 17:]), epsilon, epsilon)
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+def test_the_statistics_and_the_sum_of_a_normalisation(op: str) -> None:
+    """ONNX Runtime leaves the statistics unwritten on CPUs."""
+    x, skip, gamma, bias = uniform(2, 3, 17), uniform(2, 3, 17), uniform(17), uniform(17)
+    beta = [None] if op == "SkipLayerNormalization" else []
+    y, mean, deviation, total = computed(op, [x, skip, gamma, *beta, bias], 4, epsilon=1e-3)
+    wanted = x.astype(np.float64) + skip + bias
+    middle = wanted.mean(-1, keepdims=True)
+    centred = wanted - middle if beta else wanted
+    inverse = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(total, wanted, 1e-5, 1e-5)
+    np.testing.assert_allclose(mean, middle, 1e-5, 1e-5)
+    np.testing.assert_allclose(deviation, inverse, 1e-5, 1e-5)
+    np.testing.assert_allclose(y, centred * inverse * gamma, 1e-4, 1e-5)
+
+
+X = np.zeros((2, 3, 8), np.float32)
+LINE = np.zeros(8, np.float32)
+CACHE = np.zeros((9, 4), np.float32)
+IDS = np.zeros((2, 3), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs"),
+    [
+        ("BiasGelu", [X, LINE[:7]], {}), ("BiasGelu", [X, X], {}), ("FastGelu", [LINE[0], LINE], {}),
+        ("BiasSplitGelu", [X[..., :7], LINE[:7]], {}), ("BiasAdd", [X, LINE, X[:1]], {}),
+        ("FusedMatMul", [X[0], LINE], {"transBatchA": 1}), ("FusedMatMul", [X, X], {}),
+        ("SkipLayerNormalization", [X, X[:, :2], LINE], {}), ("SkipLayerNormalization", [X, X, LINE[:4]], {}),
+        ("SkipLayerNormalization", [LINE, LINE, LINE], {}), ("SkipLayerNormalization", [X, LINE, LINE], {}),
+        ("SkipSimplifiedLayerNormalization", [X, X, X[0]], {}),
+        ("EmbedLayerNormalization", [IDS, IDS, CACHE, CACHE, None, LINE[:4], LINE[:4]], {}),
+        ("EmbedLayerNormalization", [IDS[0], None, CACHE, CACHE, None, LINE[:4], LINE[:4]], {}),
+        ("EmbedLayerNormalization", [IDS, None, CACHE, CACHE, None, LINE, LINE[:4]], {}),
+        ("RotaryEmbedding", [X, np.zeros(2, np.int64), CACHE, CACHE], {}),
+        ("RotaryEmbedding", [X[..., :7], np.zeros((2, 3), np.int64), CACHE, CACHE], {}),
+        ("RotaryEmbedding", [X, np.zeros(1, np.int64), CACHE, CACHE], {"scale": 2.0}),
+        ("RotaryEmbedding", [X, np.zeros(1, np.int64), CACHE, CACHE], {"is_packed_batching": 1}),
+        ("RotaryEmbedding", [X, np.zeros(1, np.int64), CACHE, CACHE], {"rotary_embedding_dim": 4}),
+        ("RotaryEmbedding", [X, np.zeros(1, np.int64), CACHE, CACHE], {"num_heads": 3}),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(op: str, operands: list[np.ndarray | None], attrs: dict[str, Any]) -> None:
+    with pytest.raises(ParaxError, match=r"the\.node"):
+        computed(op, operands, **attrs)
