@@ -14,7 +14,9 @@ from .parse import Source, read_model
 _NARROW = [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2]  # finest first
 _FLOATS = [TensorProto.DOUBLE, TensorProto.FLOAT, *_NARROW]
 _CONVERTS = {"Cast", "CastLike", "DequantizeLinear"}
-_ROUNDS = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+_ROUNDS = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul",
+           "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearReduceMean", "QLinearAveragePool",
+           "QLinearGlobalAveragePool", "QLinearWhere", "QLinearConcat", "QGemm"}  # fmt: skip
 _MOVES = {
     "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice",
     "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze",

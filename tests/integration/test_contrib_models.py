@@ -1,0 +1,153 @@
+"""Models as ONNX Runtime's quantisation tools and its transformer optimiser write them, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import parax
+
+pytest.importorskip("onnxruntime")
+quantization = pytest.importorskip("onnxruntime.quantization")
+
+RNG = np.random.default_rng(31)
+
+
+class Net:
+    """A model that is written node by node."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def weight(self, *shape: int, scale: float | None = None) -> str:
+        """A constant of random numbers; of the size that keeps what it multiplies as large as it is."""
+        spread = scale or 1 / np.sqrt(np.prod(shape[1:] if len(shape) > 2 else shape[:1]))
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(RNG.normal(0, spread, shape).astype(np.float32), name))
+        return name
+
+    def constant(self, values: Any) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=f"n{len(self.nodes)}", domain=domain, **attributes))
+        return name
+
+    def model(self, x: list[Any], y: str, path: Path) -> Path:
+        inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x)]
+        outputs = [helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, None)]
+        graph = helper.make_graph(self.nodes, "net", inputs, outputs, self.weights)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+        return path
+
+
+def images(folder: Path) -> Path:
+    """A residual block, branches that are joined, pools, and a classifier."""
+    net = Net()
+    x = net.add("Relu", net.add("Conv", "x", net.weight(16, 3, 3, 3), net.weight(16, scale=0.1), pads=[1] * 4))
+    y = net.add("Conv", x, net.weight(16, 16, 3, 3), net.weight(16, scale=0.1), pads=[1] * 4)
+    x = net.add("LeakyRelu", net.add("Add", x, y), alpha=0.1)
+    x = net.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    gate = net.add("Sigmoid", net.add("Conv", x, net.weight(16, 16, 1, 1)))
+    x = net.add("Concat", net.add("Mul", x, gate), x, axis=1)
+    x = net.add("Flatten", net.add("GlobalAveragePool", x))
+    x = net.add("Gemm", x, net.weight(32, 10), net.weight(10, scale=0.1))
+    return net.model(["N", 3, 16, 16], net.add("Softmax", x), folder / "images.onnx")
+
+
+def tokens(folder: Path) -> Path:
+    """A block of a transformer of 4 heads of 8, as exporters write it."""
+    net = Net()
+
+    def heads(x: str, perm: list[int]) -> str:
+        y = net.add("Add", net.add("MatMul", x, net.weight(32, 32)), net.weight(32, scale=0.1))
+        return net.add("Transpose", net.add("Reshape", y, net.constant([0, 0, 4, 8])), perm=perm)
+
+    q, v = (heads("x", [0, 2, 1, 3]) for _ in range(2))
+    scores = net.add("MatMul", q, heads("x", [0, 2, 3, 1]))
+    scores = net.add("Mul", scores, net.constant(np.float32(8**-0.5)))
+    mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+    mixed = net.add("MatMul", net.add("Reshape", mixed, net.constant([0, 0, 32])), net.weight(32, 32))
+    x = net.add("LayerNormalization", net.add("Add", mixed, "x"), net.weight(32), net.weight(32, scale=0.1))
+    y = net.add("Add", net.add("MatMul", x, net.weight(32, 64)), net.weight(64, scale=0.1))
+    y = net.add("MatMul", net.add("FastGelu", y, domain="com.microsoft"), net.weight(64, 32))
+    y = net.add("SkipLayerNormalization", y, x, net.weight(32), net.weight(32, scale=0.1), domain="com.microsoft")
+    return net.model(["N", "S", 32], y, folder / "tokens.onnx")
+
+
+def by_both(path: Path, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What parax and ONNX Runtime make of x."""
+    import onnxruntime
+
+    with parax.compile(path).session() as session:
+        (found,) = session.run({"x": x}).values()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return found, session.run(None, {"x": x})[0]
+
+
+def written(path: Path) -> Counter[str]:
+    """The operators of a model."""
+    return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+class Samples(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+    """A few random inputs."""
+
+    def __init__(self, *shape: int) -> None:
+        self.rest = [{"x": RNG.normal(0, 1, shape).astype(np.float32)} for _ in range(8)]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self.rest.pop() if self.rest else None
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("kind", ["QUInt8", "QInt8"])
+def test_a_classifier_in_quantised_operators(tmp_path: Path, kind: str, per_channel: bool) -> None:
+    """Probabilities are quantised in steps of 1/256."""
+    path, quantised = images(tmp_path), tmp_path / "quantised.onnx"
+    activations = getattr(quantization.QuantType, kind)
+    quantization.quantize_static(path, quantised, Samples(4, 3, 16, 16), per_channel=per_channel,
+                                 quant_format=quantization.QuantFormat.QOperator, activation_type=activations,
+                                 weight_type=quantization.QuantType.QInt8)  # fmt: skip
+    assert {"QLinearConv", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool",
+            "QLinearConcat", "QLinearGlobalAveragePool", "QGemm", "QLinearSoftmax"} <= written(quantised).keys()
+    found, wanted = by_both(quantised, RNG.normal(0, 1, (32, 3, 16, 16)).astype(np.float32))
+    assert np.abs(found - wanted).max() <= 3 / 256
+    assert np.abs(found - wanted).mean() <= 0.5 / 256
+
+
+def test_a_transformer_that_is_quantised_as_it_runs(tmp_path: Path) -> None:
+    path, quantised = tokens(tmp_path), tmp_path / "quantised.onnx"
+    extra = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+    quantization.quantize_dynamic(path, quantised, extra_options=extra)
+    assert written(quantised)["MatMulInteger"] + written(quantised)["DynamicQuantizeMatMul"] >= 6
+    found, wanted = by_both(quantised, RNG.normal(0, 1, (3, 7, 32)).astype(np.float32))
+    np.testing.assert_allclose(found, wanted, 0, 0.05)
+    assert np.abs(found - wanted).mean() <= 2e-3
+
+
+def test_a_transformer_that_is_fused(tmp_path: Path) -> None:
+    """As ONNX Runtime writes the model that it has optimised itself."""
+    import onnxruntime
+
+    path, fused = tokens(tmp_path), tmp_path / "fused.onnx"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(fused), 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    assert {"FusedMatMul", "SkipLayerNormalization"} <= written(fused).keys()
+    found, wanted = by_both(fused, RNG.normal(0, 1, (3, 7, 32)).astype(np.float32))
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)
