@@ -96,10 +96,45 @@ def test_zero_points_may_be_left_out() -> None:
     assert np.abs(found - quantised(1 / (1 + np.exp(-0.05 * a)), 1 / 256, 0, np.uint8)).max() <= 1
 
 
+def test_packed_heads_are_those_apart() -> None:
+    """ONNX Runtime takes packed operands on GPUs alone."""
+    q, k, v = (uniform(2, 5, 3, 8) for _ in range(3))
+    bias, mask = uniform(72), np.array([[1, 1, 0, 1, 1], [1, 1, 1, 0, 0]], np.int32)
+    flat = [x.reshape(2, 5, 24) for x in (q, k, v)]
+    (wanted,) = computed("MultiHeadAttention", [*flat, bias, mask], num_heads=3)
+    packed = [np.stack([q, k, v], 3), None, None, bias, mask]
+    np.testing.assert_allclose(computed("MultiHeadAttention", packed, num_heads=3)[0], wanted, 1e-5, 1e-5)
+    packed = [flat[0], np.stack([k, v], 3), None, bias, mask]
+    np.testing.assert_allclose(computed("MultiHeadAttention", packed, num_heads=3)[0], wanted, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_a_mask_of_4_axes_is_read_behind_the_past(causal: int) -> None:
+    """ONNX Runtime takes them on GPUs alone."""
+    x, weights, past = uniform(2, 2, 7), uniform(7, 72), uniform(2, 2, 3, 4, 8)
+    mask = RNG.integers(0, 2, (2, 1, 9, 9)).astype(np.int32)
+    mask[..., 0] = 1
+    attrs = {"num_heads": 3, "unidirectional": causal}
+    found = computed("Attention", [x, weights, None, mask, past], **attrs)[0]
+    wanted = computed("Attention", [x, weights, None, mask[:, 0, 4:6, :6], past], **attrs)[0]
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_halves_are_rounded_once(op: str) -> None:
+    """ONNX Runtime has them on GPUs alone."""
+    shapes = [(2, 5, 7), (7, 72), (72,)] if op == "Attention" else [(2, 5, 24), (2, 4, 24), (2, 4, 24), (72,)]
+    halves = [uniform(*shape, dtype=np.float16) for shape in shapes]
+    found = computed(op, halves, num_heads=3)[0]
+    wanted = computed(op, [x.astype(np.float32) for x in halves], num_heads=3)[0]
+    np.testing.assert_array_equal(found, wanted.astype(np.float16))
+
+
 X = np.zeros((2, 3, 8), np.float32)
 LINE = np.zeros(8, np.float32)
 CACHE = np.zeros((9, 4), np.float32)
 IDS = np.zeros((2, 3), np.int32)
+W, OLD = np.zeros((8, 24), np.float32), np.zeros((2, 2, 2, 4, 4), np.float32)
 Q, ONE, ZERO = np.zeros((2, 3, 8), np.uint8), np.float32(1), np.uint8(0)
 
 
@@ -143,6 +178,33 @@ Q, ONE, ZERO = np.zeros((2, 3, 8), np.uint8), np.float32(1), np.uint8(0)
         ("MatMulIntegerToFloat", [Q, Q[0].T, ONE, LINE], {}), ("MatMulIntegerToFloat", [Q, Q[0], ONE, ONE], {}),
         ("DynamicQuantizeMatMul", [X, Q[0].T, ONE, ZERO, LINE], {}), ("DynamicQuantizeMatMul", [X, Q[0, 0], ONE], {}),
         ("QLinearConv", [Q[0], ONE, ZERO, Q, ONE, ZERO, ONE, ZERO], {"channels_last": 1}),
+        ("Attention", [X, W], {"num_heads": 3}), ("Attention", [X, W], {"num_heads": 0}), ("Attention", [X, W], {}),
+        ("Attention", [X[0], W], {"num_heads": 2}), ("Attention", [X[..., :7], W], {"num_heads": 2}),
+        ("Attention", [X, W[:, :23]], {"num_heads": 2}), ("Attention", [X, W, LINE], {"num_heads": 2}),
+        ("Attention", [X, W], {"num_heads": 2, "qkv_hidden_sizes": [8, 8]}),
+        ("Attention", [X, W], {"num_heads": 2, "qkv_hidden_sizes": [4, 8, 12]}),
+        ("Attention", [X, W], {"num_heads": 2, "do_rotary": 1}),
+        ("Attention", [X, W], {"num_heads": 2, "past_present_share_buffer": 1}),
+        ("Attention", [X, W, None, np.zeros(3, np.int32)], {"num_heads": 2}),
+        ("Attention", [X, W, None, np.zeros((2, 2), np.int32)], {"num_heads": 2}),
+        ("Attention", [X, W, None, np.zeros((2, 2, 3), np.int32)], {"num_heads": 2}),
+        ("Attention", [X, W, None, np.zeros((2, 1, 2, 2), np.int32)], {"num_heads": 2}),
+        ("Attention", [X, W, None, IDS, OLD], {"num_heads": 2}),
+        ("Attention", [X, W, None, None, OLD], {"num_heads": 4}),
+        ("Attention", [X, W, None, None, None, X], {"num_heads": 2}),
+        ("QAttention", [Q, Q[0].T, LINE[:3], ONE, ONE], {"num_heads": 2}),
+        ("QAttention", [Q, np.zeros((8, 24), np.uint8), LINE, ONE, ONE], {"num_heads": 2}),
+        ("MultiHeadAttention", [X], {"num_heads": 2}), ("MultiHeadAttention", [X, X], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X], {"num_heads": 3}),
+        ("MultiHeadAttention", [X, X[..., :4], X], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X[:, :2]], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, LINE, X], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X, LINE], {"num_heads": 2}), ("MultiHeadAttention", [X, X, X], {"num_heads": -1}),
+        ("MultiHeadAttention", [X, X, X, None, None, None, OLD[0]], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X, None, None, None, OLD[0], OLD[0, :1]], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X, None, IDS[:, :2]], {"num_heads": 2}),
+        ("MultiHeadAttention", [X, X, X, None, None, None, OLD[0], OLD[0], IDS[0]], {"num_heads": 2}),
+        ("MultiHeadAttention", [np.zeros((2, 3, 2, 2, 4), np.float32)], {"num_heads": 2}),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(op: str, operands: list[np.ndarray | None], attrs: dict[str, Any]) -> None:

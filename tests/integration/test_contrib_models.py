@@ -66,9 +66,8 @@ def images(folder: Path) -> Path:
     return net.model(["N", 3, 16, 16], net.add("Softmax", x), folder / "images.onnx")
 
 
-def tokens(folder: Path) -> Path:
-    """A block of a transformer of 4 heads of 8, as exporters write it."""
-    net = Net()
+def heads_apart(net: Net) -> str:
+    """Attention of 4 heads of 8, as exporters write it."""
 
     def heads(x: str, perm: list[int]) -> str:
         y = net.add("Add", net.add("MatMul", x, net.weight(32, 32)), net.weight(32, scale=0.1))
@@ -78,7 +77,18 @@ def tokens(folder: Path) -> Path:
     scores = net.add("MatMul", q, heads("x", [0, 2, 3, 1]))
     scores = net.add("Mul", scores, net.constant(np.float32(8**-0.5)))
     mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
-    mixed = net.add("MatMul", net.add("Reshape", mixed, net.constant([0, 0, 32])), net.weight(32, 32))
+    return net.add("Reshape", mixed, net.constant([0, 0, 32]))
+
+
+def tokens(folder: Path, *, fused: bool = False) -> Path:
+    """A block of a transformer; `fused`: with ONNX Runtime's Attention, which sees no later token."""
+    net = Net()
+    if fused:
+        mixed = net.add("Attention", "x", net.weight(32, 96), net.weight(96, scale=0.1), domain="com.microsoft",
+                        num_heads=4, unidirectional=1)  # fmt: skip
+    else:
+        mixed = heads_apart(net)
+    mixed = net.add("MatMul", mixed, net.weight(32, 32))
     x = net.add("LayerNormalization", net.add("Add", mixed, "x"), net.weight(32), net.weight(32, scale=0.1))
     y = net.add("Add", net.add("MatMul", x, net.weight(32, 64)), net.weight(64, scale=0.1))
     y = net.add("MatMul", net.add("FastGelu", y, domain="com.microsoft"), net.weight(64, 32))
@@ -129,11 +139,13 @@ def test_a_classifier_in_quantised_operators(tmp_path: Path, kind: str, per_chan
     assert np.abs(found - wanted).mean() <= 0.5 / 256
 
 
-def test_a_transformer_that_is_quantised_as_it_runs(tmp_path: Path) -> None:
-    path, quantised = tokens(tmp_path), tmp_path / "quantised.onnx"
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_transformer_that_is_quantised_as_it_runs(tmp_path: Path, fused: bool, per_channel: bool) -> None:
+    path, quantised = tokens(tmp_path, fused=fused), tmp_path / "quantised.onnx"
     extra = {"DefaultTensorType": onnx.TensorProto.FLOAT}
-    quantization.quantize_dynamic(path, quantised, extra_options=extra)
-    assert written(quantised)["MatMulInteger"] + written(quantised)["DynamicQuantizeMatMul"] >= 6
+    quantization.quantize_dynamic(path, quantised, per_channel=per_channel, extra_options=extra)
+    assert written(quantised)["MatMulInteger"] == (3 if fused else 6) and written(quantised)["QAttention"] == fused
     found, wanted = by_both(quantised, RNG.normal(0, 1, (3, 7, 32)).astype(np.float32))
     np.testing.assert_allclose(found, wanted, 0, 0.05)
     assert np.abs(found - wanted).mean() <= 2e-3
