@@ -48,7 +48,7 @@ def test_every_operator_of_the_catalogue_is_listed() -> None:
     ("Conv", supported.NATIVE), ("Loop", supported.CONTROL), ("NonMaxSuppression", supported.HOST),
     ("SwiGLU", supported.NATIVE), ("AffineGrid", supported.DEFINITION), ("STFT", supported.NONE),
     ("Bernoulli", supported.NONE), ("Constant", supported.CONSTANT), ("Upsample", supported.NATIVE),
-    ("com.microsoft.FusedConv", supported.NATIVE), ("ai.onnx.ml.TreeEnsembleClassifier", supported.HOST),
+    ("com.microsoft.FusedConv", supported.NATIVE), ("ai.onnx.ml.TreeEnsembleClassifier", supported.NATIVE),
     ("ai.onnx.ml.SVMClassifier", supported.NONE),
 ])  # fmt: skip
 def test_where_operators_run(name: str, runs: str) -> None:

@@ -15,6 +15,7 @@ from ..costs.node_cost import node_cost as cost_with
 from ..ir.call_rows import ANY, CallRows
 from ..ir.fp import Fp
 from ..ir.graph import Node
+from ..ir.ops.tree_walk import ROWS as TREE_ROWS
 from ..ir.types import F32, DType
 from ..targets.machine import Machine
 from ..targets.target import Target
@@ -54,6 +55,11 @@ def _of_results(node: Node, sizes: Sizes) -> int:
     return sum(map(sizes.numel, node.outputs)) // ITEM_ELEMENTS
 
 
+def _tree_items(node: Node, sizes: Sizes) -> int:
+    parts, rows, _ = sizes.shape(node.output)
+    return parts * -(-rows // TREE_ROWS)
+
+
 def _one(node: Node, sizes: Sizes) -> int:
     return 1
 
@@ -64,7 +70,7 @@ NATIVE: dict[str, KernelCosts] = {
     **dict.fromkeys(("pool", "elementwise"), KernelCosts(_lines)), "reduce": KernelCosts(_results),
     **dict.fromkeys(("norm", "softmax"), KernelCosts(_of_first_operand)),
     **dict.fromkeys(("movement", "lookup"), KernelCosts(_of_results)),
-    **dict.fromkeys(("host", "view"), KernelCosts(_one)),
+    **dict.fromkeys(("host", "view"), KernelCosts(_one)), "trees": KernelCosts(_tree_items),
 }  # fmt: skip
 """Kind of work, as operators say it → what its kernels do."""
 KINDS = tuple(dict.fromkeys((*conv.KINDS, *matmul.KINDS, *NATIVE)))

@@ -80,6 +80,9 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "ReduceMean": ("divides integers as floats", _is_integer),
     "PRelu": ("multiplies 0 by slopes, infinite ones too", _always),
     "QuantizeLinear": ("saturates behind a conversion to int32", _leaves_integers),
+    "Normalizer": ("divides by the largest magnitude for the largest element", _always),
+    **dict.fromkeys(("LinearClassifier", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
+                    ("has its own first score of two, and row by row walks", _always)),
     "DynamicQuantizeLinear": ("has its own scale for what is all zeros", _always),
 }  # fmt: skip
 """By operator: what is wrong, and of which nodes."""

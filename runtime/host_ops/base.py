@@ -35,13 +35,3 @@ def host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes, list
         return function
 
     return register
-
-
-def prepared_host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes], HostOp]], Any]:
-    """Register a function attributes → (inputs → outputs), for operators with work to do once per plan."""
-
-    def register(prepare: Callable[[Attributes], HostOp]) -> Any:
-        HOST_OPS[domain, name] = prepare
-        return prepare
-
-    return register

@@ -39,8 +39,8 @@ ELSEWHERE = {
     ("", "If"): "tests of the importer: bodies are graphs",
     ("", "Loop"): "tests of the importer: bodies are graphs",
     ("", "Scan"): "tests of the importer: bodies are graphs",
-    ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/runtime/host_ops/test_trees.py",
-    ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/runtime/host_ops/test_trees.py",
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/backend/kernels/test_trees.py",
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/backend/kernels/test_trees.py",
     ("", "SequenceMap"): "tests of the importer: bodies are graphs",
     ("ai.onnx.preview.training", "Gradient"): "tests/passes/dataflow/test_autodiff.py",
     ("com.microsoft", "BiasAdd"): "catalogue/test_contrib.py: ONNX Runtime has it on GPUs alone",
@@ -76,6 +76,7 @@ class Case:
         operands: type texts (random values), arrays, constants, None. symbols are written `N=3`: name, run-time size.
         outputs: how many to ask for. low, high: the range of random values (integers: high is exclusive).
         oracle: "reference" (onnx.reference) or "onnxruntime". opset: of the oracle's model, None = the newest.
+        domain_opset: of the operator's own domain.
         rtol, atol: None = by element type; whole numbers may differ by `atol`, by nothing where it is None.
     """
 
@@ -88,6 +89,7 @@ class Case:
     high: float = 2.0
     oracle: str = "reference"
     opset: int | None = None
+    domain_opset: int = 1
     rtol: float | None = None
     atol: float | None = None
 

@@ -101,7 +101,8 @@ def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
     fixed = [numpy_helper.from_array(c, n) for n, c, f in zip(names, contents, constant) if c is not None and f]
     results = [helper.make_empty_tensor_value_info(o) for o in outputs]
     opset = case.opset or NEWEST[case.oracle]
-    imports = [helper.make_opsetid("", opset), *([helper.make_opsetid(case.domain, 1)] if case.domain else [])]
+    own = [helper.make_opsetid(case.domain, case.domain_opset)] if case.domain else []
+    imports = [helper.make_opsetid("", opset), *own]
     model = helper.make_model(helper.make_graph([node], "case", inputs, results, fixed), opset_imports=imports,
                               ir_version=10)
     feeds = {n: c for n, c, f in zip(names, contents, constant) if c is not None and not f}

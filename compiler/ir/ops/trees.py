@@ -1,23 +1,44 @@
-"""Decision trees of ai.onnx.ml, run by the runtime."""
+"""Decision trees of ai.onnx.ml: walked by a kernel (`tree_walk.py`), then put together, transformed and labelled.
+
+Semantics follow onnx.reference; where it is silent, and for the scores of two classes that one number decides, ONNX
+Runtime's tree_ensemble_aggregator.h. ONNX Runtime leaves LOGISTIC and SOFTMAX of one target or score out, against the
+specification, and sends a missing value to the true branch of BRANCH_NEQ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, I64, STR, Dim, TensorType, Type
-from . import row_rules
-from .base import Attr, Floats, Host, In, InferContext, Ints, Numeric, Out, Rows, Strs, op
+from ..types import F32, F64, DType, TensorType, Type
+from .base import Attr, Floats, In, InferContext, Ints, Out, Strs, op
+from .casting import cast_to
+from .ml_scores import (
+    DOMAIN,
+    TRANSFORMS,
+    Features,
+    Model,
+    as_rows,
+    best_label,
+    check_choice,
+    label_type,
+    of_two_classes,
+    row_type,
+    transformed,
+)
+from .tree_lists import Lists, check_sizes, forest_of, numbers
+from .tree_nodes import Forest
+from .tree_sums import check_votes, put_together
 
-_RULES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "LEAF")
-_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+_AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
 
 
-class _Ensemble(Host):
-    """The lists that describe the nodes of all trees, one entry per node, and the checks that they fit together."""
+class _Ensemble(Model):
+    """The lists that describe the nodes of all trees, one entry per node."""
 
-    x: In[Numeric]
+    x: In[Features]
     nodes_treeids: Attr[Ints] = ()
     nodes_nodeids: Attr[Ints] = ()
     nodes_featureids: Attr[Ints] = ()
@@ -33,74 +54,42 @@ class _Ensemble(Host):
     base_values_as_tensor: Attr[np.ndarray | None] = None
     post_transform: Attr[str] = "NONE"
 
-    def rows(self, ctx: InferContext) -> Dim:
-        """Rows of x; a vector is one row."""
-        rank = ctx.rank(0)
-        if rank not in (1, 2):
-            ctx.fail("x must have one or two axes", found=ctx.types[0])
-        return ctx.shape(0)[0] if rank == 2 else 1
+    @property
+    def base(self) -> np.ndarray:
+        """base_values of either attribute; none: no elements."""
+        return numbers(self.base_values, self.base_values_as_tensor)
 
-    def check(self, ctx: InferContext, leaf: str) -> None:
-        """Equal lengths, known rules, every child and every leaf there, no node its own ancestor."""
-        n = len(self.nodes_treeids)
-        for name in ("nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_truenodeids", "nodes_falsenodeids"):
-            if len(getattr(self, name)) != n:
-                ctx.fail(f"{name} has the wrong length", expected=n, found=len(getattr(self, name)))
-        for name in ("nodes_values", "nodes_missing_value_tracks_true"):
-            if len(getattr(self, name)) not in (0, n):
-                ctx.fail(f"{name} has the wrong length", expected=n, found=len(getattr(self, name)))
-        if n == 0 or min(self.nodes_featureids) < 0:
-            ctx.fail("an ensemble needs nodes, and features that are not negative")
-        unknown = set(self.nodes_modes) - set(_RULES)
-        if unknown or self.post_transform not in _TRANSFORMS:
-            ctx.fail("unknown rule or transform", found=", ".join([*sorted(unknown), self.post_transform])[:200])
-        position = {pair: i for i, pair in enumerate(zip(self.nodes_treeids, self.nodes_nodeids))}
-        if len(position) != n:
-            ctx.fail("two nodes of one number")
-        self._check_children(ctx, position)
-        trees, nodes, ids = (getattr(self, f"{leaf}_{k}") for k in ("treeids", "nodeids", "ids"))
-        weights = getattr(self, f"{leaf}_weights")
-        tensor = getattr(self, f"{leaf}_weights_as_tensor")
-        n_weights = len(weights) if tensor is None else tensor.size
-        if not len(trees) == len(nodes) == len(ids) == n_weights:
-            ctx.fail("the lists of leaves have different lengths", found=(len(trees), len(nodes), len(ids), n_weights))
-        missing = [pair for pair in zip(trees, nodes) if pair not in position]
-        if missing:
-            ctx.fail("a leaf is no node", found=missing[0])
+    def forest(self, ctx: InferContext, lists: Lists) -> Forest:
+        """The trees, checked; they must fit the features of x."""
+        check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
+        check_sizes(ctx, lists)
+        return forest_of(lists, ctx.fail)
 
-    def _check_children(self, ctx: InferContext, position: dict[tuple[int, int], int]) -> None:
-        parents: dict[tuple[int, int], tuple[int, int]] = {}
-        rows = zip(position, self.nodes_modes, self.nodes_truenodeids, self.nodes_falsenodeids)
-        for (tree, node), mode, yes, no in rows:
-            if mode == "LEAF":
-                continue
-            for child in {(tree, yes), (tree, no)}:
-                if child not in position:
-                    ctx.fail("a child is no node", found=child)
-                if child in parents:
-                    ctx.fail("a node has two parents", found=child)
-                parents[child] = (tree, node)
-        rooted: set[tuple[int, int]] = set()
-        for at in parents:
-            path = set()
-            while at in parents and at not in rooted:
-                if at in path:
-                    ctx.fail("a node is its own ancestor", found=at)
-                path.add(at)
-                at = parents[at]
-            rooted |= path
+    def lists(self, leaf: str) -> Lists:
+        """The attributes that make trees; `leaf` is what leaves' lists are called."""
+        trees, nodes, ids, weights, tensor = (
+            getattr(self, f"{leaf}_{k}") for k in ("treeids", "nodeids", "ids", "weights", "weights_as_tensor")
+        )
+        return Lists(
+            self.nodes_treeids, self.nodes_nodeids, self.nodes_featureids, self.nodes_modes, self.nodes_truenodeids,
+            self.nodes_falsenodeids, self.nodes_missing_value_tracks_true,
+            numbers(self.nodes_values, self.nodes_values_as_tensor), trees, nodes, ids, numbers(weights, tensor),
+        )  # fmt: skip
+
+    def compared_in(self, x: DType, lists: Lists) -> DType:
+        """What features of a type are compared in: f64 where they, thresholds or weights are; else f32."""
+        exact = all(np.array_equal(a, a.astype(np.float32), equal_nan=True) for a in (lists.values, lists.vote_weights))
+        return F32 if x != F64 and exact else F64
 
     def check_base(self, ctx: InferContext, *lengths: int) -> None:
         """base_values of one of these lengths, or none."""
-        tensor = self.base_values_as_tensor
-        found = len(self.base_values) if tensor is None else tensor.size
-        if found not in (0, *lengths):
-            ctx.fail("base_values has the wrong length", expected=" or ".join(map(str, lengths)), found=found)
+        if self.base.size not in (0, *lengths):
+            ctx.fail("base_values has the wrong length", expected=" or ".join(map(str, lengths)), found=self.base.size)
 
 
-@op(since=1, domain="ai.onnx.ml")
+@op(since=1, domain=DOMAIN)
 class TreeEnsembleRegressor(_Ensemble):
-    """f32[rows, n_targets]: what the leaves that a row reaches say, put together."""
+    """f32[rows, n_targets]: what the leaves that a row reaches say, put together, plus base values, transformed."""
 
     target_treeids: Attr[Ints] = ()
     target_nodeids: Attr[Ints] = ()
@@ -109,21 +98,30 @@ class TreeEnsembleRegressor(_Ensemble):
     target_weights_as_tensor: Attr[np.ndarray | None] = None
     aggregate_function: Attr[str] = "SUM"
     n_targets: Attr[int] = 1
-    row_axis = row_rules.batch_first
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        self.check(ctx, "target")
-        if self.aggregate_function not in ("SUM", "AVERAGE", "MIN", "MAX"):
-            ctx.fail("unknown aggregate_function", found=self.aggregate_function[:60])
-        if not 1 <= self.n_targets < 1 << 20 or any(not 0 <= t < self.n_targets for t in self.target_ids):
-            ctx.fail("target_ids beyond n_targets", expected=self.n_targets)
+        check_choice(ctx, "aggregate_function", self.aggregate_function, _AGGREGATES)
+        forest = self.forest(ctx, self.lists("target"))
+        check_votes(ctx, forest, self.n_targets, self.aggregate_function)
         self.check_base(ctx, self.n_targets)
-        return [TensorType(F32, (self.rows(ctx), self.n_targets))]
+        return [TensorType(F32, (row_type(ctx)[0], self.n_targets))]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        lists = self.lists("target")
+        rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
+        scores = put_together(g, rows, forest_of(lists), self.n_targets, self.aggregate_function)
+        if self.base.any():
+            scores = g.Add(scores, g.const(self.base, rows.type.dtype))
+        return cast_to(g, transformed(g, scores, self.post_transform), F32)
 
 
-@op(since=1, domain="ai.onnx.ml")
+@op(since=1, domain=DOMAIN)
 class TreeEnsembleClassifier(_Ensemble):
-    """The label of each row, and f32[rows, classes] scores."""
+    """The label of each row, and f32[rows, classes] scores: sums of the votes, plus base values, transformed.
+
+    Votes for one class of two are its score s. The first class's is 1 - s where no weight is negative and no transform
+    follows, as ONNX Runtime has it, otherwise -s.
+    """
 
     label: Out
     scores: Out
@@ -135,21 +133,42 @@ class TreeEnsembleClassifier(_Ensemble):
     classlabels_strings: Attr[Strs] = ()
     classlabels_int64s: Attr[Ints] = ()
 
-    def infer(self, ctx: InferContext) -> Sequence[Type]:
-        self.check(ctx, "class")
-        labels = len(self.classlabels_strings) or len(self.classlabels_int64s)
-        one_score = len(set(self.class_ids)) == 1 and labels <= 2
-        classes = max(2 if one_score else 1, labels)
-        if labels < 1 or any(not 0 <= c < classes for c in self.class_ids):
-            ctx.fail("class_ids beyond the labels", expected=labels)
-        if labels == 1 and self.classlabels_int64s != (1,):
-            ctx.unsupported("one label other than 1: what the other class is called, nothing says")
-        self.check_base(ctx, *((1, 2) if one_score else (classes,)))
-        rows = self.rows(ctx)
-        return [TensorType(STR if self.classlabels_strings else I64, (rows,)), TensorType(F32, (rows, classes))]
+    @property
+    def _labels(self) -> int:
+        return len(self.classlabels_strings) or len(self.classlabels_int64s)
 
-    def row_axis(self, rows: Rows) -> int:
-        """Labels and scores of each row of X."""
-        if rows.given != [0]:
-            raise rows.interact("rows are not on axis 0")
-        return 0
+    @property
+    def _one_score(self) -> bool:
+        """Whether all votes are for one class of two."""
+        return len(set(self.class_ids)) == 1 and self._labels <= 2
+
+    @property
+    def _classes(self) -> int:
+        return max(2 if self._one_score else 1, self._labels)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self._labels < 1 or (self.classlabels_strings and self.classlabels_int64s):
+            ctx.fail("labels are needed, either integers or strings", found=self._labels)
+        if self._labels == 1 and self.classlabels_int64s != (1,):
+            ctx.unsupported("one label other than 1: what the other class is called, nothing says")
+        check_votes(ctx, self.forest(ctx, self.lists("class")), self._classes, "SUM")
+        self.check_base(ctx, 1 if self._one_score else self._classes)
+        rows, _ = row_type(ctx)
+        return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._classes))]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        lists = self.lists("class")
+        rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
+        forest = forest_of(lists)
+        if self._one_score:
+            forest = forest.of_one_target()
+        scores = put_together(g, rows, forest, 1 if self._one_score else self._classes, "SUM")
+        if self.base.any():
+            scores = g.Add(scores, g.const(self.base, rows.type.dtype))
+        if self._one_score:
+            positive = not (forest.weights < 0).any()
+            complement = self.post_transform == "PROBIT" or (positive and self.post_transform == "NONE")
+            scores = of_two_classes(g, scores, complement=complement)
+        ints = self.classlabels_int64s if self._labels > 1 else (0, 1)
+        label = best_label(g, scores, self.classlabels_strings, ints)
+        return [label, cast_to(g, transformed(g, scores, self.post_transform), F32)]

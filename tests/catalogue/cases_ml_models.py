@@ -1,0 +1,51 @@
+"""Cases of the linear models of ai.onnx.ml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from catalogue.cases import Case, Operand, case
+
+_RNG = np.random.default_rng(5)
+TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
+
+
+def _reference(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any], **more: Any) -> Case:
+    return case(op, operands, attrs, domain="ai.onnx.ml", **more)
+
+
+_runtime = partial(_reference, oracle="onnxruntime")
+
+
+def numbers(*shape: int) -> list[float]:
+    """So many random numbers."""
+    return list(map(float, _RNG.normal(size=shape).astype(np.float32).ravel()))
+
+
+TWO = {"coefficients": numbers(7), "intercepts": [0.25]}
+FOUR = {"coefficients": numbers(4, 5), "intercepts": numbers(4)}
+NEAR_HALF = {"coefficients": [0.1, -0.05, 0.02, 0.05], "intercepts": [0.4, 0.6], "targets": 2}
+
+CASES = [
+    _reference("LinearRegressor", ["f32[N=5,7]"], TWO),
+    _reference("LinearRegressor", ["f32[3,7]"], {**TWO, "intercepts": [0.0]}),
+    *[_runtime("LinearRegressor", ["f32[N=3,5]"], {**FOUR, "targets": 4, "post_transform": t}) for t in TRANSFORMS],
+    # ONNX Runtime computes PROBIT in f32, which cancels at 0.5
+    _runtime("LinearRegressor", ["f32[9,2]"], {**NEAR_HALF, "post_transform": "PROBIT"}, rtol=1e-2),
+    # onnx.reference gives no label its type, and takes -s for 1 - s; ONNX Runtime leaves out SOFTMAX of one score
+    *[_runtime("LinearClassifier", [x], {**TWO, "classlabels_ints": [3, -2], "post_transform": t}, outputs=2)
+      for x in ("f32[N=5,7]", "f64[3,7]", "i64[4,7]", "i32[2,7]", "f32[1,7]") for t in ("NONE", "LOGISTIC")],
+    *[_reference("LinearClassifier", ["f32[N=5,7]"], {**TWO, "classlabels_ints": [0, 1], "post_transform": t},
+                 outputs=2) for t in ("SOFTMAX", "SOFTMAX_ZERO")],
+    *[_runtime("LinearClassifier", [x], {**FOUR, "classlabels_ints": [0, 1, 2, 3], "post_transform": t}, outputs=2)
+      for x in ("f32[N=5,5]", "i32[2,5]") for t in TRANSFORMS],
+    *[_runtime("LinearClassifier", ["f32[N=5,5]"], {**FOUR, "classlabels_ints": [7, 1, -2, 3], "multi_class": 1},
+               outputs=2)],
+    _runtime("LinearClassifier", ["f32[9,2]"], {"coefficients": [0.1, -0.05, 0.02, 0.05], "intercepts": [0.4, 0.6],
+                                                "classlabels_ints": [4, 5], "post_transform": "PROBIT"},
+             outputs=2, rtol=1e-2),
+]
