@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...errors import InternalError
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Elementwise, Fused
-from ..ir.types import BF16, F16, F32, Dim, DType, TensorType
+from ..ir.types import BF16, F16, F32, NARROW, Dim, DType, TensorType
 from ..kernel_ir.builder import Builder, KValue
 from ..kernel_ir.loops import PtrType
 
@@ -42,8 +42,8 @@ def store(k: Builder, ptr: KValue, index: KValue | int, value: KValue, mask: KVa
 
 
 def scalar_constant(v: Value) -> bool:
-    """Whether a constant is one element, small enough to be written into the kernel's text."""
-    return v.data is not None and v.producer is None and v.data.size == 1
+    """Whether a constant is one element that is written into the kernel's text; those of narrow types are no text."""
+    return v.data is not None and v.producer is None and v.data.size == 1 and v.tensor.dtype not in NARROW
 
 
 def constant_value(k: Builder, v: Value) -> KValue:

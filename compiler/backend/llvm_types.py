@@ -7,13 +7,14 @@ import struct
 from typing import Any
 
 from ...errors import InternalError
-from ..ir.types import BOOL, F16, F64, DType
+from ..ir.types import BOOL, F16, F64, NARROW, DType
 from ..kernel_ir.loops import KType, PtrType
 
 # 16-bit floats are kept as their bits: LLVM turns bfloat into calls of a runtime library where the CPU lacks
 # AVX512-BF16, and LLVM 20 (llvmlite up to 0.47) even moves of half where it lacks F16C
 _SCALAR = {"f32": "float", "f64": "double", "f16": "i16", "bf16": "i16", "bool": "i1",
-           "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64"}
+           "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
+           **{dtype.name: "i8" for dtype in NARROW}}
 _MANGLED = {"float": "f32", "double": "f64"}
 
 
@@ -26,7 +27,7 @@ def scalar_type(dtype: DType) -> str:
 
 
 def has_register(dtype: DType) -> bool:
-    """Whether registers hold the type; the narrow floats and integers, complex numbers and strings they do not."""
+    """Whether registers hold the type; complex numbers and strings they do not."""
     return dtype.name in _SCALAR
 
 

@@ -41,9 +41,9 @@ _ml = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
 float_info = (_ml or np).finfo
 
 __all__ = [
-    "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "STR", "U8", "U16", "U32", "U64",
-    "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least", "at_most",
-    "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "exact_max",
+    "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "NARROW", "STR", "U8", "U16", "U32",
+    "U64", "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least",
+    "at_most", "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "exact_max",
     "exact_min", "float_info", "floor_div", "lower_bound", "noting_positive", "parse_dim", "parse_type", "prod",
     "substitute", "symbol", "symbols_of", "upper_bound",
 ]  # fmt: skip
@@ -172,10 +172,10 @@ U4 = _define("u4", 21, 4, "u", ":uint4")
 I4 = _define("i4", 22, 4, "i", ":int4")
 F4E2M1 = _define("f4e2m1", 23, 4, "f", ":float4_e2m1fn")
 F8E8M0 = _define("f8e8m0", 24, 8, "f", ":float8_e8m0fnu")
-U2 = _define("u2", 25, 2, "u", ":uint2")
-I2 = _define("i2", 26, 2, "i", ":int2")
+U2, I2 = _define("u2", 25, 2, "u", ":uint2"), _define("i2", 26, 2, "i", ":int2")
 F6E2M3 = _define("f6e2m3", 27, 6, "f", ":float6_e2m3fn")
 F6E3M2 = _define("f6e3m2", 28, 6, "f", ":float6_e3m2fn")
+NARROW = tuple(d for d in DType._by_code.values() if d.bits < 8 or (d.is_float and d.bits == 8))  # only converted
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ class Builder:
         return self.op("round_to", (a,), KType(dtype, a.lanes), zero=zero)
 
     def bitcast(self, a: KValue, dtype: DType) -> KValue:
-        return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.bits // dtype.bits))
+        return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.nbytes // dtype.nbytes))
 
     def math(self, fn: str, a: KValue) -> KValue: return self.op("math", (a,), a.type, fn=fn)
     def is_nan(self, a: KValue) -> KValue: return self.compare("ne", a, a)

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ...errors import InternalError
-from ..ir.types import BF16, BOOL, F16, F32, F64, DType
+from ..ir.types import BF16, BOOL, F16, F32, F64, NARROW, DType
 
 Lanes = np.ndarray
 
 
 def register_type(dtype: DType) -> Any:
-    """NumPy's type of a register's lanes: bf16 by its bits, integers of less than a byte in one."""
-    if dtype == BF16:
-        return np.dtype(np.uint16)
+    """NumPy's type of a register's lanes: bf16 and the narrow types by their bits."""
+    if dtype == BF16 or dtype in NARROW:
+        return np.dtype(np.uint16 if dtype == BF16 else np.uint8)
     if dtype == BOOL:
         return np.dtype(np.bool_)
     return np.dtype(f"{dtype.kind}{dtype.nbytes}")

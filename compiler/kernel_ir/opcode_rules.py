@@ -92,8 +92,8 @@ def rounds_to_narrow(o: KOp) -> Iterator[Mismatch]:
 def keeps_bits(o: KOp) -> Iterator[Mismatch]:
     """The width of all lanes together stays."""
     a, result = o.operands[0], o.results[0]
-    if a.lanes * a.dtype.bits != result.lanes * result.dtype.bits:
-        yield Mismatch("the result", f"{a.lanes * a.dtype.bits} bits", result.type)
+    if a.lanes * a.dtype.nbytes != result.lanes * result.dtype.nbytes:
+        yield Mismatch("the result", f"{8 * a.lanes * a.dtype.nbytes} bits", result.type)
 
 
 def gives_whole_numbers(o: KOp) -> Iterator[Mismatch]:

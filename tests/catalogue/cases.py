@@ -42,6 +42,8 @@ ELSEWHERE = {
     ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/backend/kernels/test_trees.py",
     ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/backend/kernels/test_trees.py",
     ("", "SequenceMap"): "tests of the importer: bodies are graphs",
+    **{("", name): "tests/integration/test_random.py: others draw other numbers" for name in (
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")},
     ("ai.onnx.preview.training", "Gradient"): "tests/passes/dataflow/test_autodiff.py",
     ("com.microsoft", "BiasAdd"): "catalogue/test_contrib.py: ONNX Runtime has it on GPUs alone",
     ("com.microsoft", "QLinearReduceMean"): "catalogue/test_contrib.py: ONNX Runtime has a definition alone",

@@ -18,7 +18,7 @@ from fuzz import exact
 from parax.compiler.frontend.oracle import oracle
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.types import DType, TensorType, evaluate, parse_type
+from parax.compiler.ir.types import NARROW, DType, TensorType, evaluate, parse_type
 
 NEWEST = {"reference": onnx.defs.onnx_opset_version(), "onnxruntime": 23}
 TOLERANCE = {"f32": (1e-4, 2e-5), "f64": (1e-9, 1e-11), "f16": (4e-3, 2e-3), "bf16": (4e-2, 2e-2)}
@@ -128,6 +128,9 @@ def assert_close(case: Case, found: np.ndarray, wanted: np.ndarray) -> None:
             assert np.abs(found - wanted).max(initial=0) <= steps
         else:
             np.testing.assert_array_equal(found, wanted)
+        return
+    if DType.from_numpy(wanted.dtype) in NARROW:
+        np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))
         return
     rtol, atol = TOLERANCE[DType.from_numpy(wanted.dtype).name]
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64),

@@ -32,6 +32,9 @@ LEFT_OUT = {
     ("", "SimplifiedLayerNormalization"): "ONNX Runtime's; catalogue/cases_contrib.py",
     ("", "NegativeLogLikelihoodLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
     ("", "SoftmaxCrossEntropyLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
+    ("", "BitCast"): "its numbers are NaN and denormals; catalogue/cases_casting.py",
+    **{("", name): "others draw other numbers; tests/integration/test_random.py" for name in (
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")},
     ("", "Dropout"): "its mask is its own where it drops; catalogue/cases_normalization.py, tests/train/test_modes.py",
     **dict.fromkeys((key for key in CATALOGUE if key[0] == "com.microsoft"), "ONNX has no definitions of them"),
 }

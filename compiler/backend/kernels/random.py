@@ -1,9 +1,9 @@
-"""Random masks: Philox4x32-10, blocks side by side in the lanes of a vector.
+"""Random words, and masks by them: Philox4x32-10, blocks side by side in the lanes of a vector.
 
     for group of 64 elements: blocks 16 group … 16 group + 15, ten rounds each, give words 0 … 3;
         lane j of word w: element 64 group + 16 w + j
 
-The order of elements is the same for every length of vector, so that all targets draw the same mask.
+The order of elements is the same for every length of vector, so that all targets draw the same words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from ...ir.graph import Node
 from ...ir.ops.dropout import RandomMask
-from ...ir.types import F64, I64, U8, U32, U64, ceil_div, prod
+from ...ir.ops.random import RandomBits
+from ...ir.types import F64, I64, U8, U32, U64, DType, ceil_div, prod
 from ...kernel_ir.builder import Builder, KValue
 from ...kernel_ir.loops import KFunc, PtrType
 from ..lowering import KernelCall, LowerContext, lowers
@@ -49,16 +50,32 @@ def halves(k: Builder, x: KValue) -> list[KValue]:
 
 @lowers(RandomMask)
 def lower_random_mask(ctx: LowerContext, node: Node) -> KernelCall:
-    """A byte for each element; groups that a work item has a part of are computed whole."""
+    """A byte for each element."""
+    return _lower(ctx, node, "random_mask", ["ratio", "seed", "position"], U8, _kept)
+
+
+@lowers(RandomBits)
+def lower_random_bits(ctx: LowerContext, node: Node) -> KernelCall:
+    """A word for each element."""
+    return _lower(ctx, node, "random_bits", ["seed", "position"], U32, lambda k: lambda word: word)
+
+
+def _lower(ctx: LowerContext, node: Node, kind: str, names: list[str], stored: DType,
+           finished: Callable[[Builder], Callable[[KValue], KValue]]) -> KernelCall:  # fmt: skip
+    """Groups that a work item has a part of are computed whole.
+
+    Args:
+        names: of the operands behind the shape. finished: with a builder gives what makes an element of a word.
+    """
     y, lanes = node.output.tensor, min(BLOCKS, ctx.lanes)
     total, row = prod(y.dims), [v for v in node.inputs[1:] if v is not None]
-    names = ["ratio", "seed", "position"][: len(row)]
+    names = names[: len(row)]
 
     def build(name: str) -> KFunc:
         given = [(n, PtrType(v.tensor.dtype)) for n, v in zip(names, row)]
-        k = ctx.kernel(name, [("y", PtrType(U8)), *given])
-        step, first = (k.load(k["position"], i) if len(row) > 2 else k.index(0) for i in range(2))
-        keep = _kept(k)
+        k = ctx.kernel(name, [("y", PtrType(stored)), *given])
+        step, first = (k.load(k["position"], i) if "position" in names else k.index(0) for i in range(2))
+        keep = finished(k)
         key = halves(k, k.load(k["seed"], 0))
 
         def item(work: KValue, _: list[KValue]) -> None:
@@ -76,7 +93,7 @@ def lower_random_mask(ctx: LowerContext, node: Node) -> KernelCall:
         k.for_(k["begin"], k["end"], 1, [], item)
         return k.func
 
-    func = ctx.function("random_mask", node, build)
+    func = ctx.function(kind, node, build)
     return KernelCall(func, (node.output, *row), ceil_div(total, ITEM), node.name, nbytes=y.nbytes)
 
 
@@ -90,7 +107,7 @@ def _kept(k: Builder) -> Callable[[KValue], KValue]:
 
 def _group(k: Builder, g: KValue, step: KValue, key: list[KValue], lanes: int, keep: Callable[[KValue], KValue],
            ) -> list[tuple[int, KValue]]:  # fmt: skip
-    """Place in the group and bytes of each vector of it."""
+    """Place in the group and elements of each vector of it."""
     low, high = halves(k, g * BLOCKS)  # the upper word is the same for all blocks of a group
     fixed = [k.splat(word, lanes) for word in (high, *halves(k, step))]
     keys = [k.splat(word, lanes) for word in key]
@@ -103,7 +120,7 @@ def _group(k: Builder, g: KValue, step: KValue, key: list[KValue], lanes: int, k
 
 
 def _store(k: Builder, start: KValue, masks: list[tuple[int, KValue]], within: tuple[KValue, KValue] | None) -> None:
-    """The bytes of a group; only elements of [low, high) if that is given."""
+    """The elements of a group; only elements of [low, high) if that is given."""
     for place, values in masks:
         at = start + place
         if within is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import Dim, DType, SymDim, at_least
+from ..types import NARROW, Dim, DType, SymDim, Type, at_least
+from .backward import Backward
 from .base import (
     Any,
     Any2,
@@ -25,6 +27,7 @@ from .base import (
     Signed,
     op,
 )
+from .narrow_types import ROUND_MODES, from_narrow, to_narrow
 
 
 @op(since=14)
@@ -222,10 +225,26 @@ class Cast(Elementwise):
     def output_dtype(self, ctx: InferContext) -> DType:
         return self.to
 
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.round_mode not in ROUND_MODES:
+            ctx.fail("unknown round_mode", expected=", ".join(ROUND_MODES), found=self.round_mode)
+        return super().infer(ctx)
+
     def compute(self, e: PyAny, x: PyAny) -> PyAny:
-        return e.cast(x, self.to)
+        if x.dtype == self.to:
+            return x
+        number = from_narrow(e, x) if x.dtype in NARROW else x
+        if self.to in NARROW:
+            return to_narrow(e, number, self.to, bool(self.saturate), self.round_mode)
+        return e.cast(number, self.to)
+
+    def gradient(self, back: Backward) -> Sequence[None] | None:
+        """None of narrow types, as of integers: their numbers are steps."""
+        return [None] if self.to in NARROW or back.inputs[0].tensor.dtype in NARROW else None
 
     def fold(self, x: PyAny) -> PyAny:
+        if self.to in NARROW:
+            return None
         if isinstance(x, SymDim):
             return x if (self.to.is_int or self.to.is_float) and self.to.bits >= 32 else None
         if isinstance(x, float) and not math.isfinite(x):

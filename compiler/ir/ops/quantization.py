@@ -7,7 +7,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, I8, I16, I32, U8, U16, DType, TensorType, ceil_div
+from ..types import F32, I8, I16, I32, NARROW, U8, U16, DType, TensorType, ceil_div
 from .base import (
     Any,
     Any2,
@@ -104,7 +104,7 @@ class QuantizeLinear(Composite):
     def infer(self, ctx: InferContext) -> Sequence[PyAny]:
         _check_scale(ctx, self.axis, self.block_size)
         to = self.target(ctx.value(2))
-        if to not in STORED:
+        if to not in STORED and to not in NARROW:
             ctx.unsupported(f"quantisation to {to}")
         return [ctx.tensor(0).with_dtype(to)]
 
@@ -116,7 +116,19 @@ class QuantizeLinear(Composite):
             zero_point = along_axis(g, zero_point, t, self.axis, self.block_size)
         division = DType.from_code(self.precision) if self.precision else scale.type.dtype
         ratio = as_float(g, g.Div(cast_to(g, x, division), cast_to(g, scale, division)))
-        return g.RoundTo(ratio, zero_point, to=to) if zero_point is not None else g.RoundTo(ratio, to=to)
+        if to.is_float:
+            if not is_zero(zero_point):
+                ratio = g.Add(ratio, cast_to(g, zero_point, ratio.type.dtype))
+            return g.Cast(ratio, to=to, saturate=self.saturate)
+        whole = to if to in STORED else I8 if to.is_signed else U8
+        if zero_point is None:
+            y = g.RoundTo(ratio, to=whole)
+        else:
+            y = g.RoundTo(ratio, cast_to(g, zero_point, whole), to=whole)
+        if whole == to:
+            return y
+        low, high = to.whole_range
+        return g.Cast(g.Clip(y, g.const(low, whole), g.const(high, whole)), to=to)
 
 
 @op(since=23)
@@ -132,7 +144,7 @@ class DequantizeLinear(Composite):
 
     def infer(self, ctx: InferContext) -> Sequence[PyAny]:
         _check_scale(ctx, self.axis, self.block_size)
-        if ctx.tensor(0).dtype not in (*STORED, I32):
+        if ctx.tensor(0).dtype not in (*STORED, I32) and ctx.tensor(0).dtype not in NARROW:
             ctx.unsupported(f"dequantisation of {ctx.tensor(0).dtype}")
         return [ctx.tensor(0).with_dtype(self._result(ctx.tensor(1).dtype))]
 

@@ -97,3 +97,14 @@ def test_no_elements() -> None:
       return %m
     }""")
     assert run_graph(graph, {"s": np.zeros((0, 3), np.float32)}, {"N": 0})[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize(("shape", "step", "first"), [((1,), 0, 0), ((3, 50), 2, 7), ((5, 1000), 3, 2**34 + 63)])
+def test_words_are_those_that_masks_compare(target, shape, step, first) -> None:
+    (found,) = run_node(op("RandomBits", "parax"), [np.array(shape), np.int64(-3), np.array([step, first])],
+                        constants=[0], target=target)  # fmt: skip
+    assert found.dtype == np.uint32 and found.shape == shape
+    for ratio in (0.1, 0.5, 0.9):
+        least = np.uint64(int(np.float64(np.float32(ratio)) * 2**32))
+        np.testing.assert_array_equal((found.ravel() >= least), plain_mask(found.size, ratio, -3, step, first))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ....ir.graph import Node, Value
 from ....ir.ops.base import Movement, Relayout
+from ....ir.ops.bit_cast import BitCast
 from ....ir.ops.filling import Expand, Tile
 from ....ir.ops.rearrange import DepthToSpace, SpaceToDepth
 from ....ir.ops.shape import Concat, Transpose
@@ -51,9 +52,9 @@ def lower_transpose(ctx: LowerContext, node: Node) -> KernelCall:
     return copy_call(ctx, node, Copy(y.tensor.dims, strides, y.tensor.strides, x.tensor.dtype), x, y)
 
 
-@lowers(Relayout, windows="any")
+@lowers(Relayout, BitCast, windows="any")
 def lower_relayout(ctx: LowerContext, node: Node) -> KernelCall:
-    """Another physical order of the same tensor."""
+    """Another physical order of the same tensor, or the same bits under another name."""
     x, y = node.operands[0], node.output
     return copy_call(ctx, node, Copy(y.tensor.dims, x.tensor.strides, y.tensor.strides, x.tensor.dtype), x, y)
 
