@@ -15,6 +15,7 @@ from .backend.lowering import LOWERINGS
 from .frontend import upgrade_rules  # noqa: F401  registers the rules
 from .frontend.parse import normal_domain
 from .frontend.schemas import find_schema
+from .frontend.sequences import is_of_sequences
 from .frontend.upgrades import UPGRADES
 from .frontend.vocabulary import ONNX_VERSION, defined_by, versions_of
 from .ir.ops import CATALOGUE, Operator
@@ -22,8 +23,8 @@ from .ir.ops.base import Control, Host
 from .ir.ops.signature import Mixed
 
 OWN = "parax"  # the domain of what only passes write
-NATIVE, HOST, CONTROL, DEFINITION, CONSTANT, NONE = (
-    "native", "host", "host, bodies native", "by ONNX's definition", "constant", "no",
+NATIVE, HOST, CONTROL, DEFINITION, CONSTANT, COMPILED, NONE = (
+    "native", "host", "host, bodies native", "by ONNX's definition", "constant", "when compiling", "no",
 )  # fmt: skip
 
 
@@ -33,7 +34,8 @@ class Supported:
 
     Attributes:
         versions: of its definition that ONNX has had, ascending; none for other domains.
-        runs: "native"; "host", in Python; "by ONNX's definition", as the operators that this is made of; "no".
+        runs: "native"; "host", in Python; "by ONNX's definition", as the operators that this is made of; "when
+            compiling", as there are only tensors in a plan; "no".
         types: operand → the element types that it may have; none where the definition decides.
         left_out: of an old version, an attribute that is refused.
     """
@@ -85,6 +87,8 @@ def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
         return CONTROL if issubclass(cls, Control) else HOST if _on_host(cls) else NATIVE
     if key == ("", "Constant"):
         return CONSTANT
+    if is_of_sequences(*key):
+        return COMPILED
     if key in UPGRADES:
         return NATIVE
     operators = defined_by(*key, versions[-1]) if versions else ()
@@ -115,8 +119,9 @@ def page() -> str:
         "# Operators", "",
         f"Made by `parax operators -o docs/operators.md` with onnx {ONNX_VERSION}. *Versions* are those of an "
         "operator's definition that ONNX has had; parax reads them all. *Runs* says where: in native code; on the "
-        "host, in Python, between stretches of native code; or, by ONNX's definition, as the operators that it is made "
-        "of. *Types* are those of the operands. What a node does beyond these (an attribute's value, an unknown rank) "
+        "host, in Python, between stretches of native code; by ONNX's definition, as the operators that it is made "
+        "of; or when compiling, on [sequences and optionals](sequences.md) whose length is known then. *Types* are "
+        "those of the operands. What a node does beyond these (an attribute's value, an unknown rank) "
         "`parax inspect MODEL.onnx` checks for a whole model.",
     ]  # fmt: skip
     listed = supported()

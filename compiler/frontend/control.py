@@ -2,11 +2,14 @@
 
 ONNX's bodies see the enclosing scopes; the IR's see nothing. Captured values are the node's last operands and the
 last inputs of every body. An If whose condition is known is replaced by the branch taken.
+
+A sequence or an optional of known length is as many operands as it has tensors, and as many results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
@@ -18,10 +21,12 @@ from ..ir.ops.control import CannotRun
 from ..ir.types import BOOL, I64, Dim, DType, TensorType, Type
 from .attributes import attribute_value
 from .endless import refuse_endless
-from .frames import UNSUPPORTED, Binding, Frame, Written
+from .frames import UNSUPPORTED, Binding, Frame, Unsupported, Written
 from .order import in_order
 from .parse import require_text
 from .signatures import check_size
+from .structures import Item, arrangement, described, is_structure, rebuilt, values_of
+from .unrolling import unroll
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -65,7 +70,11 @@ class ControlTask:
     ) -> None:
         self.importer, self.frame, self.node = importer, frame, node
         self.where = f'{node.op_type} "{node.name[:200]}"'
-        self.inputs = [v for v in inputs if v is None or isinstance(v, Value)]
+        self.given: list[Item | None] = [v for v in inputs if not isinstance(v, Unsupported)]
+        self._check_structures()
+        self.inputs: list[Value | None] = []
+        for item in self.given:
+            self.inputs += [item] if item is None or isinstance(item, Value) else values_of(item)
         self.attributes = {
             name: attribute_value(proto, importer.tensors, self.where)
             for name, proto in protos.items()
@@ -80,6 +89,15 @@ class ControlTask:
         self.open_dims: set[Dim] = set()
         self.attempts = 0
         self.failed = False
+        self.results: Sequence[Item] = ()
+
+    def _check_structures(self) -> None:
+        """Loops carry sequences and optionals; elsewhere tensors are needed."""
+        first = 2 if self.node.op_type == "Loop" else len(self.given)
+        wrong = next((item for item in self.given[:first] if is_structure(item)), None)
+        if wrong is not None:
+            raise InvalidModel("a tensor is needed", where=self.where, found=described(wrong))
+        self.importer.count_elements(sum(len(values_of(item)) for item in self.given[first:]), self.where)
 
     def _body_proto(self, protos: Mapping[str, AttributeProto], name: str) -> GraphProto:
         if name not in protos:
@@ -128,28 +146,50 @@ class ControlTask:
         if self.node.op_type == "If":
             inner.on_misfit = lambda error: self._leave_out(name, error)
         types = [] if self.node.op_type == "If" else self._input_types(proto)
-        if len(types) != len(proto.input):
-            raise InvalidModel("the body has the wrong number of inputs", where=self.where, expected=len(types),
-                               found=len(proto.input))  # fmt: skip
-        for i, (declared, type_) in enumerate(zip(proto.input, types, strict=True)):
-            value = graph.add_input(declared.name, self.wider.get(i, type_))
-            inner.define(declared.name, value, self.where)
+        self._define_inputs(inner, proto, types)
         for outer in self.captured:
             inner.capture(outer)
         self.frames.append(inner)
 
+    def _define_inputs(self, inner: Frame, proto: GraphProto, types: Sequence[Type]) -> None:
+        """Inputs of the body's graph, one for each tensor; a sequence's are numbered."""
+        patterns: list[Item | None] = [] if self.node.op_type == "If" else [*self.given]
+        if self.node.op_type == "Loop":
+            patterns = [None, None, *self.given[2:]]
+        if len(patterns) != len(proto.input):
+            raise InvalidModel("the body has the wrong number of inputs", where=self.where, expected=len(patterns),
+                               found=len(proto.input))  # fmt: skip
+        taken, place = {declared.name for declared in proto.input}, count()
+        for declared, pattern in zip(proto.input, patterns, strict=True):
+            if not is_structure(pattern):
+                i = next(place)
+                item: Item = inner.graph.add_input(declared.name, self.wider.get(i, types[i]))
+            else:
+                assert pattern is not None
+                values = []
+                for name in _numbered(declared.name, len(values_of(pattern)), taken):
+                    i = next(place)
+                    values.append(inner.graph.add_input(name, self.wider.get(i, types[i])))
+                (item,) = rebuilt([pattern], iter(values))
+            inner.define(declared.name, item, self.where)
+
     def _finish_body(self, done: Frame, name: str, proto: GraphProto) -> None:
         results = [done.resolve(output.name, self.where) for output in proto.output]
-        values = [value for value in results if isinstance(value, Value)]
-        if len(values) != len(results):
+        items = [item for item in results if item is not None and not isinstance(item, Unsupported)]
+        if len(items) != len(results):
             if not any(value is UNSUPPORTED for value in results):
                 raise InvalidModel("an output of the body has no value", where=self.where)
             self.failed = True
+        elif not self.failed and not self._keeps_structures(items):
+            self._rearranged(items)
+            return
+        self.results, values = items, [value for item in items for value in values_of(item)]
+        self.importer.count_elements(len(values), self.where)
         if self.node.op_type != "If" and not self.failed and self._widen(done.graph, values):
             self.frames.pop()
             self.next_body()
             return
-        done.graph.set_outputs(values, [output.name for output in proto.output][: len(values)])
+        done.graph.set_outputs(values, _output_names(proto, items))
         self.bodies[name] = done.graph
         self.captured = list(done.captures or ())
         self.next_body()
@@ -185,7 +225,7 @@ class ControlTask:
             refuse_endless(self._operands(), self.bodies["body"], self.where)
         cls = CATALOGUE["", self.node.op_type]
         op = cls.from_attributes({**self.attributes, "captures": len(self.captured)}, self.where)
-        names = [self.importer.name_of(self.frame, name) for name in self.node.output]
+        names = self._result_names_of(self.results)
         try:
             created = self.frame.graph.add_node(
                 op, [*self._operands(), *self.captured], names, name=self.node.name, bodies=self.bodies
@@ -197,14 +237,57 @@ class ControlTask:
         except InvalidModel as error:
             self.importer.misfit(error)
             return
-        for value in created.outputs:
-            check_size(value.type, self.importer.limits, self.where)
-        self.importer.define_outputs(self.frame, self.node, created.outputs)
+        for made in created.outputs:
+            check_size(made.type, self.importer.limits, self.where)
+        results: Sequence[Item] = created.outputs
+        if any(map(is_structure, self.results)):
+            results = rebuilt(self._outer(self.results), iter(created.outputs))
+        self.importer.define_outputs(self.frame, self.node, results)
+
+    def _keeps_structures(self, items: Sequence[Item]) -> bool:
+        """Whether a loop hands on what it was given, sequences of the same lengths; branches, what the other gives."""
+        found = [arrangement(item) for item in items]
+        if self.node.op_type == "If":
+            return not self.results or found == [arrangement(item) for item in self.results]
+        states = [arrangement(item) for item in self.given[2:]] if self.node.op_type == "Loop" else []
+        tensors = [*items[:1], *items[1 + len(states) :]] if self.node.op_type == "Loop" else items
+        wrong = next((item for item in tensors if is_structure(item)), None)
+        if wrong is not None:
+            raise InvalidModel("an output of the body must be a tensor", where=self.where, found=described(wrong))
+        return found[1 : 1 + len(states)] == states or len(found) < 1 + len(states)
+
+    def _rearranged(self, items: Sequence[Item]) -> None:
+        """What branches give, or iterations hand on, has not one length: a loop of known trips is written out."""
+        if self.node.op_type == "Loop":
+            self._result_names_of(items)
+            if unroll(self.importer, self.frame, self.node, self.protos[0][1], self.given):
+                return
+        what = "its branches give" if self.node.op_type == "If" else "its iterations hand on"
+        written = Written("", self.node.op_type, self.frame.opsets[""], self.where)
+        self.importer.refuse(self.frame, self.node, written, f"{what} sequences or optionals of different lengths")
 
     def _operands(self) -> list[Value | None]:
         """The node's own operands, trailing optional ones of Loop written out so that captures have a place."""
         missing = 2 - len(self.inputs) if self.node.op_type == "Loop" else 0
         return [*self.inputs, *[None] * max(missing, 0)]
+
+    def _result_names_of(self, items: Sequence[Item]) -> list[str | None]:
+        """The names of the node's outputs, where its body gives `items`; none for what is in sequences."""
+        own = self._outer(items)
+        if not any(map(is_structure, own)):
+            return [self.importer.name_of(self.frame, name) for name in self.node.output]
+        if len(own) != len(self.node.output):
+            raise InvalidModel("wrong number of outputs", where=self.where, expected=len(own),
+                               found=len(self.node.output))  # fmt: skip
+        names: list[str | None] = []
+        for item, name in zip(own, self.node.output, strict=True):
+            wanted = None if is_structure(item) else self.importer.name_of(self.frame, name)
+            names += [wanted] * len(values_of(item))
+        return names
+
+    def _outer(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Those of a body's outputs that the node has, too: a loop keeps its condition."""
+        return items[1:] if self.node.op_type == "Loop" else items
 
     # Types of what loops carry
 
@@ -249,7 +332,7 @@ class ControlTask:
         changed = False
         for i in range(count):
             before, after = body.inputs[first_in + i].type, results[first_out + i].type
-            wider = self._join(before, after, f"{self.node.output[i] or 'state'}")
+            wider = self._join(before, after, self._hint(i))
             if wider != before:
                 self.wider[first_in + i] = wider
                 changed = True
@@ -257,6 +340,11 @@ class ControlTask:
         if self.attempts > _ATTEMPTS + 1:
             raise UnsupportedOp("a carried value keeps changing its shape", where=self.where)
         return changed
+
+    def _hint(self, index: int) -> str:
+        """What sizes of a carried tensor are called."""
+        plain = not any(map(is_structure, self.given)) and index < len(self.node.output)
+        return (self.node.output[index] if plain else "") or "state"
 
     def _join(self, before: Type, after: Type, hint: str) -> Type:
         """The type that both have: dims that differ become a fresh symbol."""
@@ -279,3 +367,22 @@ def _one(dtype: DType, declared: ValueInfoProto) -> TensorType:
     """The type of a body's iteration number or condition: a scalar, or shape [1] where the body says so."""
     has_axis = len(declared.type.tensor_type.shape.dim) == 1
     return TensorType(dtype, (1,) if has_axis else ())
+
+
+def _output_names(proto: GraphProto, items: Sequence[Item]) -> list[str]:
+    """Names for a body's outputs; those of a sequence are numbered."""
+    names: list[str] = []
+    taken = {output.name for output in proto.output}
+    for item, output in zip(items, proto.output):
+        names += _numbered(output.name, len(values_of(item)), taken) if is_structure(item) else [output.name]
+    return names
+
+
+def _numbered(name: str, count: int, taken: set[str]) -> Iterator[str]:
+    """Names for a sequence's tensors; they become `taken`."""
+    for i in range(count):
+        own = f"{name}.{i}"
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        yield own

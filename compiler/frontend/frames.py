@@ -14,6 +14,7 @@ from onnx import AttributeProto, NodeProto
 from ...errors import InvalidModel
 from ..ir.graph import Graph, Value
 from .parse import FunctionKey
+from .structures import KnownOptional, KnownSequence, mapped
 
 
 class Unsupported:
@@ -40,7 +41,7 @@ class Written:
 
 
 UNSUPPORTED = Unsupported()
-Binding = Value | Unsupported | None
+Binding = Value | KnownSequence | KnownOptional | Unsupported | None
 """What a name means; None for an optional input that is not given."""
 
 
@@ -122,9 +123,14 @@ class Frame:
         return self._names[name] if name in self._names else self._outer[name]
 
     def capture(self, outer: Binding) -> Binding:
-        """The value in this body that stands for an outer one; constants are shared, all else becomes an input."""
-        if not isinstance(outer, Value) or self.captures is None:
+        """What in this body stands for an outer value, or for those of an outer sequence."""
+        if self.captures is None or not isinstance(outer, (Value, KnownSequence, KnownOptional)):
             return outer
+        return mapped(outer, self._capture_value)
+
+    def _capture_value(self, outer: Value) -> Value:
+        """Constants are shared, all else becomes an input."""
+        assert self.captures is not None
         if outer.data is not None:
             return self.graph.add_constant(outer.data, outer.name)
         if outer not in self.captures:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, FunctionProto, NodeProto
 
-from ...errors import InvalidModel, ResourceLimit
+from ...errors import InvalidModel
 from ..ir.graph import Value
 from .frames import Binding, Frame, Written, node_where
 from .order import in_order
@@ -78,10 +78,7 @@ def _expand(
     opsets: Mapping[str, int],
     culprit: Written | None,
 ) -> None:
-    importer.n_calls += 1
-    if importer.n_calls > importer.limits.calls:
-        expected = f"at most {importer.limits.calls} calls"
-        raise ResourceLimit("the model's functions expand to too much", where=function.name, expected=expected)
+    importer.count_call(function.name)
     bound = {a.name: a for a in function.attribute_proto} | dict(protos)
 
     def finish(done: Frame) -> None:

@@ -32,6 +32,7 @@ from .nodes import import_node
 from .order import in_order
 from .parse import Source, read_model, require_text
 from .signatures import Symbols, override_shape, read_type
+from .structures import KnownOptional, KnownSequence
 from .tensors import TensorReader
 
 
@@ -85,7 +86,7 @@ class Importer:
         self.symbols = Symbols(dims)
         self.tensors = TensorReader(ExternalData(self.file.folder, self.file.apart), limits)
         self.stack: list[Frame] = []
-        self.n_calls = 0
+        self.n_calls = self._n_elements = 0
         self._evaluator = evaluator or Evaluator()
         self._shapes, self._overridable = shapes, frozenset(overridable)
         self.trained = None if trained is None else frozenset(trained)
@@ -193,6 +194,10 @@ class Importer:
         self._report_lacking()
         kept: list[Value] = []
         for declared, value in zip(proto.output, values, strict=True):
+            if isinstance(value, (KnownSequence, KnownOptional)):
+                raise UnsupportedOp("sequences and optionals are not supported as outputs",
+                                    where=f"output {declared.name!r}", expected="a tensor", found=value,
+                                    hint="give out its elements, by SequenceAt")  # fmt: skip
             if not isinstance(value, Value):
                 raise InvalidModel("an output has no value", where=f"output {declared.name!r}")
             _check_output_type(declared, value)
@@ -212,6 +217,20 @@ class Importer:
     def lack(self, written: Written, reason: str = "") -> None:
         """Notes something that parax lacks; the import goes on to find the rest."""
         self._lacking.append((written, reason))
+
+    def count_call(self, where: str) -> None:
+        """Counts the expansion of a function or of a body. Raises ResourceLimit."""
+        self.n_calls += 1
+        if self.n_calls > self.limits.calls:
+            expected = f"at most {self.limits.calls} calls"
+            raise ResourceLimit("the model's functions expand to too much", where=where, expected=expected)
+
+    def count_elements(self, count: int, where: str) -> None:
+        """Counts elements of sequences that a node reads or makes. Raises ResourceLimit."""
+        self._n_elements += count
+        if self._n_elements > self.limits.sequence_elements:
+            expected = f"at most {self.limits.sequence_elements} elements"
+            raise ResourceLimit("the model's sequences are too long", where=where, expected=expected)
 
     def _count_node(self) -> None:
         self._n_nodes += 1

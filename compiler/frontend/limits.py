@@ -25,7 +25,9 @@ class Limits:
     nodes: int = 500_000
     """Nodes after functions are expanded and constant branches are taken."""
     calls: int = 20_000
-    """Expansions of functions."""
+    """Expansions of functions, of a SequenceMap's body for each element, of a loop's iterations in place."""
+    sequence_elements: int = 4_000_000
+    """Elements of the sequences that nodes read or make, over all nodes."""
     graph_depth: int = 32
     """Depth of graphs inside graphs (If, Loop, Scan)."""
     rank: int = 32

@@ -23,7 +23,9 @@ from .frames import Frame, Unsupported, Written, node_where
 from .functions import call_local, call_schema_function
 from .parse import normal_domain, require_text
 from .schemas import Schema, check_node, check_version, find_schema, is_known
+from .sequences import import_of_sequences, is_of_sequences
 from .signatures import check_size
+from .structures import described, is_structure, values_of
 from .type_protos import type_text
 from .upgrades import UPGRADES, apply_upgrades
 
@@ -63,11 +65,18 @@ def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
         if not _is_supported(domain, node.op_type, schema):
             importer.lack(frame.culprit or _written(domain, node, schema, opset))
         importer.poison(frame, node)
+    elif is_of_sequences(domain, node.op_type, inputs):
+        importer.count_elements(sum(len(values_of(value)) for value in inputs if is_structure(value)), where)
+        import_of_sequences(importer, frame, node, inputs, protos)
     elif is_control(domain, node.op_type):
         import_control(importer, frame, node, inputs, protos)
     else:
-        operands = [value for value in inputs if not isinstance(value, Unsupported)]
-        _operator(importer, frame, node, opset, schema, operands, protos)
+        operands = [value for value in inputs if value is None or isinstance(value, Value)]
+        if len(operands) == len(inputs):
+            _operator(importer, frame, node, opset, schema, operands, protos)
+        else:
+            found = next(described(value) for value in inputs if is_structure(value))
+            importer.misfit(InvalidModel("a tensor is needed", where=where, found=found))
 
 
 def _operator(
@@ -192,7 +201,9 @@ def _schema(domain: str, node: NodeProto, opset: int, where: str) -> Schema | No
 
 
 def _is_supported(domain: str, name: str, schema: Schema | None) -> bool:
-    return (domain, name) in CATALOGUE or (domain, name) in UPGRADES or (schema is not None and schema.has_function)
+    if is_of_sequences(domain, name) or (domain, name) in CATALOGUE or (domain, name) in UPGRADES:
+        return True
+    return schema is not None and schema.has_function
 
 
 def _check_form(call: Call, since: int, schema: Schema | None) -> None:
