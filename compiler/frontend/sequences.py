@@ -196,6 +196,8 @@ def _split(use: _Use) -> Results:
         return [KnownSequence((), tensor.tensor.dtype)]
     names = [f"p{i}" for i in range(count)]
     nodes = [make_node("Cast", ["sizes"], ["long"], to=7), make_node("Split", ["x", "long"], names, axis=axis)]
+    if "sizes" not in given:
+        nodes = [make_node("Split", ["x"], names, axis=axis, num_outputs=count)]
     if use.get(1) is None and not keeps:
         given["axes"] = np.array([axis], np.int64)
         nodes += [make_node("Squeeze", [name, "axes"], [f"s{name}"]) for name in names]
@@ -205,7 +207,7 @@ def _split(use: _Use) -> Results:
 
 
 def _pieces(use: _Use, size: object, given: dict[str, Value | np.ndarray]) -> int:
-    """The number of pieces; their sizes become `sizes` of `given`."""
+    """The number of pieces; their sizes become `sizes` of `given`, unless they are those that so many pieces have."""
     split = None if use.get(1) is None else use.tensor(1)
     if split is not None and (str(split.tensor.dtype) not in ("i32", "i64") or split.tensor.shape is None
                               or split.tensor.rank > 1):  # fmt: skip
@@ -224,9 +226,8 @@ def _pieces(use: _Use, size: object, given: dict[str, Value | np.ndarray]) -> in
     if each < 1:
         raise use.fail("split must be positive", found=each)
     count = _counted(use, -(-size // each))
-    sizes = np.full(count, each, np.int64)
-    sizes[count - 1 :] = size - each * (count - 1)
-    given["sizes"] = sizes
+    if count and -(-size // count) != each:
+        given["sizes"] = np.array([each] * (count - 1) + [size - each * (count - 1)])
     return count
 
 

@@ -169,6 +169,17 @@ def test_keepdims_counts_only_without_sizes(model):
     np.testing.assert_array_equal(evaluate_graph(import_model(made), {"x": X})["z"], X[:, 1:])
 
 
+@pytest.mark.parametrize(("size", "each", "sizes"), [
+    (9, 4, [4, 4, 1]), (3000, 1, [1] * 3000), (10, 4, [4, 4, 2]), (3, 5, [3]),
+])  # fmt: skip
+def test_sizes_of_pieces(model, size, each, sizes):
+    nodes = "s = SplitToSequence(x, k)  z = ConcatFromSequence<axis = 0>(s)"
+    made = source(model, nodes, f"g (float[{size}] x) => (float[M] z)")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(each), "k"))
+    split, _ = import_model(made)
+    assert [value.tensor.dims for value in split.outputs] == [(n,) for n in sizes]
+
+
 def test_an_open_axis_is_split_by_sizes(model):
     nodes = "n = Constant<value_ints = [1, 2]>()  s = SplitToSequence(x, n)  z = SequenceAt(s, n1)"
     made = source(model, nodes, "g (float[N,2] x) => (float[M,K] z)")
