@@ -55,6 +55,20 @@ def _heads(query: str = "f32[2,5,24]", key: str | None = "f32[2,4,24]", value: s
     return ours("MultiHeadAttention", operands, {"num_heads": 3, **attrs}, outputs=outputs)
 
 
+def _grouped(new: str, total: int, lengths: list[int], past: int | None = None, rotated: int = 0,
+             ids: Any = None, bias: str | None = None, sink: bool = False, packed: bool = False, size: int = 16,
+             **attrs: Any) -> Case:  # fmt: skip
+    """Of 4 queries to 2 keys. ONNX Runtime rotates heads of 16 numbers and more."""
+    n = "N=2" if "N" in new else str(len(lengths))
+    cache = None if past is None else f"f32[{n},2,{past},{size}]"
+    tables = f"f32[16,{rotated // 2}]" if rotated else None
+    query, keys = f"f32[{new},{(8 if packed else 4) * size}]", None if packed else f"f32[{new},{2 * size}]"
+    operands = [query, keys, keys, cache, cache, np.array(lengths, np.int32) - 1, const(total, np.int32), tables,
+                tables, None if ids is None else np.array(ids), bias, "f32[4]" if sink else None]  # fmt: skip
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": int(rotated > 0), **attrs}
+    return ours("GroupQueryAttention", _filled(*operands), attrs, outputs=3)
+
+
 LENGTHS, STARTS = np.array([4, 5], np.int32), np.array([4, 5, 0, 2], np.int32)
 PACKED = np.array([4, 2, 0, 5, 10, 0, 4, 6], np.int32)
 OLD = "f32[2,2,3,3,8]"
@@ -84,6 +98,17 @@ CASES = [
     _heads("f32[2,2,24]", "f32[2,2,24]", "f32[2,2,24]", mask=_mask(2, 8), past="f32[2,3,6,8]", outputs=3),
     _heads(key="f32[2,3,4,8]", value="f32[2,3,4,8]"), _heads(key="f32[2,3,4,8]", value="f32[2,3,4,8]", bias="f32[72]"),
     _heads("f32[2,12,24]", "f32[2,40,24]", "f32[2,40,24]", mask=_mask(2, 40)),
+    _grouped("2,5", 5, [5, 5]), _grouped("2,5", 5, [5, 3]), _grouped("2,5", 5, [5, 3], packed=True, scale=0.2),
+    _grouped("2,1", 7, [7, 5], 6), _grouped("2,1", 7, [7, 5], 10), _grouped("2,1", 7, [7, 5], 7),
+    _grouped("2,5", 5, [5, 3], 10), _grouped("1,3", 9, [9], 6), _grouped("N=2,1", 7, [7, 5], 6),
+    _grouped("2,5", 5, [5, 3], rotated=16), _grouped("1,3", 9, [9], 6, 16, rotary_interleaved=1),
+    _grouped("2,1", 7, [7, 5], 6, 16, size=32), _grouped("2,1", 7, [7, 5], 6, 16, [[3], [9]]),
+    _grouped("2,3", 3, [3, 3], rotated=16, ids=[[2, 3, 4], [1, 4, 2]]), _grouped("1,2", 8, [8], 6, 16, [[3, 9]]),
+    _grouped("2,5", 5, [5, 5], local_window_size=2), _grouped("2,1", 7, [7, 5], 6, local_window_size=3),
+    _grouped("2,5", 5, [5, 3], softcap=0.5), _grouped("2,5", 5, [5, 3], smooth_softmax=1),
+    _grouped("2,5", 5, [5, 3], sink=True), _grouped("2,5", 5, [5, 3], causal=0), _grouped("1,3", 9, [9], 6, causal=0),
+    _grouped("2,5", 5, [5, 3], bias="f32[2,4,5,5]", softcap=0.5), _grouped("2,1", 7, [7, 5], 10, bias="f32[1,1,1,7]"),
+    _grouped("2,40", 40, [40, 31]),
     _quantised(), _quantised("u8"), _quantised(columns=True), _quantised(mask=LENGTHS, unidirectional=1),
     _quantised(mask=_mask(2, 5)), _quantised(past=OLD, outputs=2, unidirectional=1, scale=0.2),
 ]  # fmt: skip

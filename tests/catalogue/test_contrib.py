@@ -120,6 +120,69 @@ def test_a_mask_of_4_axes_is_read_behind_the_past(causal: int) -> None:
     np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
 
 
+def test_normed_heads_are_those_that_were_normed_before() -> None:
+    """ONNX Runtime norms queries and keys on GPUs alone."""
+    q, k, v = uniform(2, 1, 64), uniform(2, 1, 32), uniform(2, 1, 32)
+    past, weights = uniform(2, 2, 6, 16), uniform(2, 16)
+    rest = [past, past, np.array([6, 4], np.int32), np.array(7, np.int32), *uniform(2, 9, 8)]
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+
+    def normed(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+        heads = x.reshape(2, 1, -1, 16)
+        return (heads / np.sqrt((heads**2).mean(-1, keepdims=True) + epsilon) * weight).reshape(x.shape)
+
+    wanted = _grouped([normed(q, weights[0], 0.1), normed(k, weights[1], 0.01), v, *rest], attrs)
+    found = _grouped([q, k, v, *rest, *[None] * 5, *weights], {**attrs, "qk_norm_epsilon": 0.1, "k_norm_epsilon": 0.01})
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+
+
+def _grouped(operands: Sequence[np.ndarray | None], attrs: dict[str, Any]) -> list[np.ndarray]:
+    """GroupQueryAttention, whose total length must be a constant."""
+    graph, feeds, values = Graph("case"), {}, []
+    for i, operand in enumerate(operands):
+        if operand is None or i == 6:
+            values.append(None if operand is None else graph.add_constant(operand))
+            continue
+        values.append(graph.add_input(f"x{i}", TensorType(DType.from_numpy(operand.dtype), operand.shape)))
+        feeds[f"x{i}"] = operand
+    op = lookup("com.microsoft", "GroupQueryAttention").from_attributes(attrs)
+    graph.set_outputs(graph.add_node(op, values, n_outputs=3, name="the.node").outputs)
+    return run_graph(graph, feeds, {})
+
+
+FORM = {"num_heads": 4, "kv_num_heads": 2}
+NEW, KEYS, CACHED = (np.zeros(shape, np.float32) for shape in ((2, 3, 32), (2, 3, 16), (2, 2, 5, 8)))
+ENDS, TOTAL = np.array([2, 2], np.int32), np.array(3, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("operands", "attrs"),
+    [
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"kv_num_heads": 3}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"kv_num_heads": 0}),
+        ([NEW, KEYS, KEYS[..., :8], None, None, ENDS, TOTAL], {}), ([NEW, KEYS, None, None, None, ENDS, TOTAL], {}),
+        ([NEW, KEYS, KEYS, CACHED, None, ENDS, TOTAL], {}), ([NEW, KEYS, KEYS, CACHED, CACHED[:, :1], ENDS, TOTAL], {}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL + 1], {}), ([NEW, KEYS, KEYS, CACHED, CACHED, ENDS, TOTAL + 6], {}),
+        ([NEW, KEYS, KEYS, None, None, ENDS[:1], TOTAL], {}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"causal": 2}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"causal": 0, "local_window_size": 2}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"local_window_size": 0}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"do_rotary": 1}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"sliding_window_cache": 1}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"qk_output": 1}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL], {"k_quant_type": "PER_TENSOR"}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL, *[None] * 4, np.zeros(3, np.float32)], {}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL, *[None] * 7, np.zeros(8, np.float32)], {}),
+        ([NEW, KEYS, KEYS, None, None, ENDS, TOTAL, *[None] * 3, np.zeros((2, 4, 3, 4), np.float32)], {}),
+        ([NEW[..., :30], None, None, None, None, ENDS, TOTAL], {}),
+    ],
+)  # fmt: skip
+def test_grouped_attention_that_does_not_fit(operands: list[np.ndarray | None], attrs: dict[str, Any]) -> None:
+    with pytest.raises(ParaxError, match=r"the\.node"):
+        _grouped(operands, FORM | attrs)
+
+
 @pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
 def test_halves_are_rounded_once(op: str) -> None:
     """ONNX Runtime has them on GPUs alone."""

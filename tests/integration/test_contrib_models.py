@@ -163,3 +163,49 @@ def test_a_transformer_that_is_fused(tmp_path: Path) -> None:
     assert {"FusedMatMul", "SkipLayerNormalization"} <= written(fused).keys()
     found, wanted = by_both(fused, RNG.normal(0, 1, (3, 7, 32)).astype(np.float32))
     np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)
+
+
+def decoder(folder: Path) -> Path:
+    """Grouped attention whose lengths are computed of the mask of all tokens, as exporters of decoders write it."""
+    net = Net()
+    count = net.add("ReduceSum", "mask", net.constant(np.array([1])), keepdims=0)
+    lengths = net.add("Cast", net.add("Sub", count, net.constant(np.int64(1))), to=onnx.TensorProto.INT32)
+    total = net.add("Gather", net.add("Shape", "mask"), net.constant(np.int64(1)))
+    total = net.add("Cast", total, to=onnx.TensorProto.INT32)
+    tables = [net.weight(16, 8) for _ in range(2)]
+    given = [net.add("MatMul", "x", net.weight(32, 128)), "", "", "key", "value", lengths, total, *tables]
+    net.nodes.append(helper.make_node("GroupQueryAttention", given, ["y", "new_key", "new_value"], name="gqa",
+                                      domain="com.microsoft", num_heads=4, kv_num_heads=2, do_rotary=1))  # fmt: skip
+    f32, cache = onnx.TensorProto.FLOAT, ["N", 2, "P", 16]
+    inputs = [helper.make_tensor_value_info("x", f32, ["N", "S", 32]),
+              helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, ["N", "T"]),
+              *(helper.make_tensor_value_info(name, f32, cache) for name in ("key", "value"))]  # fmt: skip
+    outputs = [helper.make_tensor_value_info(name, f32, None) for name in ("y", "new_key", "new_value")]
+    graph = helper.make_graph(net.nodes, "net", inputs, outputs, net.weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "decoder.onnx")
+    return folder / "decoder.onnx"
+
+
+@pytest.mark.parametrize("state", [{}, {"key": "new_key", "value": "new_value"}], ids=["handed on", "kept"])
+def test_a_decoder_whose_lengths_are_computed_of_a_mask(tmp_path: Path, state: dict[str, str]) -> None:
+    """A prompt, then tokens one after another, of two rows the second of which is shorter; its cache may be state."""
+    import onnxruntime
+
+    path = decoder(tmp_path)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    theirs = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    cache = np.zeros((2, 2, 0, 16), np.float32)
+    feeds, mask = {"key": cache, "value": cache}, np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
+    with parax.compile(path, state=state or None).session() as session:
+        for tokens_given in (4, 1, 1, 1):
+            if tokens_given == 1:
+                mask = np.concatenate([np.ones((2, 1), np.int64), mask], 1)
+            feeds |= {"x": RNG.normal(0, 1, (2, tokens_given, 32)).astype(np.float32), "mask": mask}
+            wanted = dict(zip(("y", "new_key", "new_value"), theirs.run(None, feeds), strict=True))
+            found = session.run({name: array for name, array in feeds.items() if name not in state})
+            assert found.keys() == wanted.keys() - set(state.values())
+            for name, array in found.items():
+                np.testing.assert_allclose(array, wanted[name], 1e-4, 1e-5)
+            feeds |= {"key": wanted["new_key"], "value": wanted["new_value"]}
