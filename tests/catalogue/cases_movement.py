@@ -67,6 +67,8 @@ CASES = [
     case("DepthToSpace", ["f32[N=2,9,H=3,W=4]"], {"blocksize": 3, "mode": "CRD"}),
     *(case("SpaceToDepth", [f"{t}[2,3,4,6]"], {"blocksize": 2}) for t in ("f32", "f64", "i8")),
     case("SpaceToDepth", ["f32[N=2,3,6,33]"], {"blocksize": 3}),
+    *(case("SpaceToDepth", [f"{t}[N=2,3,4,6]"], {"blocksize": 2, "mode": "CRD"}) for t in ("f32", "f16", "i8")),
+    case("SpaceToDepth", ["f32[2,5,6,9]"], {"blocksize": 3, "mode": "CRD"}),
     *(case("ReverseSequence", [f"{t}[5,3,4]", np.array([5, 1, 3])]) for t in ("f32", "f64", "i8", "bool")),
     case("ReverseSequence", ["f32[N=3,20]", np.array([20, 1, 0])], {"batch_axis": 0, "time_axis": 1},
          oracle="onnxruntime"),

@@ -9,7 +9,9 @@ from .base import Any, Attr, In, InferContext, Operator, op
 Strided = tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]
 
 
-def _check(ctx: InferContext, blocksize: int) -> tuple[Dim, ...]:
+def _check(ctx: InferContext, blocksize: int, mode: str) -> tuple[Dim, ...]:
+    if mode not in ("DCR", "CRD"):
+        ctx.fail("unknown mode", expected="DCR or CRD", found=mode)
     if ctx.rank(0) != 4:
         ctx.fail("input must be [batch, channels, height, width]", found=ctx.types[0])
     if blocksize < 1:
@@ -30,10 +32,8 @@ class DepthToSpace(Operator):
     fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
-        n, c, h, w = _check(ctx, self.blocksize)
+        n, c, h, w = _check(ctx, self.blocksize, self.mode)
         b = self.blocksize
-        if self.mode not in ("DCR", "CRD"):
-            ctx.fail("unknown mode", expected="DCR or CRD", found=self.mode)
         if isinstance(c, SymDim) or c % (b * b):
             ctx.fail("channels must be a multiple of blocksize squared", expected=f"a multiple of {b * b}", found=c)
         return [ctx.tensor(0).with_shape((n, c // (b * b), h * b, w * b))]
@@ -49,17 +49,18 @@ class DepthToSpace(Operator):
 
 @op(since=13)
 class SpaceToDepth(Operator):
-    """x[n, c, h·b + i, w·b + j] → y[n, (i, j, c), h, w]."""
+    """x[n, c, h·b + i, w·b + j] → y[n, channels, h, w]; channels are (i, j, c) in mode DCR, (c, i, j) in CRD."""
 
     input: In[Any]
     blocksize: Attr[int]
+    mode: Attr[str] = "DCR"
     row_axis = row_rules.batch_first
     layout_policy = layout_policies.AnyOrder()
     work = work_rules.moves
     fusion_root = False
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
-        n, c, h, w = _check(ctx, self.blocksize)
+        n, c, h, w = _check(ctx, self.blocksize, self.mode)
         b = self.blocksize
         for size in (h, w):
             if isinstance(size, int) and size % b:
@@ -73,4 +74,5 @@ class SpaceToDepth(Operator):
         b, c = self.blocksize, x.dims[1]
         (xn, xc, xh, xw), (yn, yc, yh, yw) = x.strides, y.strides
         sizes = (x.dims[0], c, y.dims[2], b, y.dims[3], b)
-        return sizes, (xn, xc, xh * b, xh, xw * b, xw), (yn, yc, yh, b * c * yc, yw, c * yc)
+        ci, cj, cc = (b * c * yc, c * yc, yc) if self.mode == "DCR" else (b * yc, yc, b * b * yc)
+        return sizes, (xn, xc, xh * b, xh, xw * b, xw), (yn, cc, yh, ci, yw, cj)
