@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
+from ..ir.types import STR
 from .calls import Call
 from .upgrades import ALWAYS, upgrade
 
@@ -169,3 +170,13 @@ def resize_empty(call: Call, g: GraphBuilder) -> None:
 def concat_axis(call: Call, g: GraphBuilder) -> None:
     """The axis was 1 if not given."""
     call.attributes.setdefault("axis", 1)
+
+
+@upgrade("LabelEncoder", up_to=1, domain="ai.onnx.ml")
+def label_classes(call: Call, g: GraphBuilder) -> None:
+    """classes_strings → keys and values: strings become their places in it, and places strings."""
+    classes = call.pop("classes_strings") or []
+    from_strings = call.need(0).tensor.dtype == STR
+    places = list(range(len(classes)))
+    call.attributes |= {"keys_strings": classes, "values_int64s": places} if from_strings else {
+        "keys_int64s": places, "values_strings": classes}  # fmt: skip

@@ -41,6 +41,7 @@ ELSEWHERE = {
     ("", "Scan"): "tests of the importer: bodies are graphs",
     ("ai.onnx.ml", "TreeEnsembleClassifier"): "tests/backend/kernels/test_trees.py",
     ("ai.onnx.ml", "TreeEnsembleRegressor"): "tests/backend/kernels/test_trees.py",
+    ("ai.onnx.ml", "TreeEnsemble"): "tests/backend/kernels/test_tree_ensemble.py",
     ("", "SequenceMap"): "tests of the importer: bodies are graphs",
     **{("", name): "tests/integration/test_random.py: others draw other numbers" for name in (
         "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")},

@@ -20,6 +20,7 @@ def _reference(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any], *
 _runtime = partial(_reference, oracle="onnxruntime")
 
 HOLES = np.array([[1, NAN, 3], [NAN, 0, -0.0], [2, 5, NAN]], np.float32)
+KEYS = [int(k) for k in np.random.default_rng(1).permutation(60)[:37]]
 INTS = np.array([[1, 0, -3], [0, 7, 0]])
 
 CASES = [
@@ -51,4 +52,18 @@ CASES = [
     _runtime("FeatureVectorizer", ["f64[4]", "f64[3]"], {"inputdimensions": [4, 2]}),
     _runtime("FeatureVectorizer", ["i64[3,2]"], {"inputdimensions": [2]}),
     _runtime("FeatureVectorizer", ["i32[3,2]", "i32[3,1]"], {"inputdimensions": [2, 1]}),
+    *[_runtime("LabelEncoder", [x], {"keys_int64s": [1, -2, 0], "default_int64": 3, **values}, domain_opset=2)
+      for x in ("i64[N=5,7]", INTS) for values in ({"values_int64s": [7, 5, 6]}, {"values_floats": [7.5, 5.0, 6.0]})],
+    _runtime("LabelEncoder", [HOLES], {"keys_floats": [1.0, NAN, 0.0], "values_floats": [7.0, 5.0, 6.0]},
+             domain_opset=4),
+    *[_runtime("LabelEncoder", [x], {"keys_int64s": KEYS, "values_floats": [k / 4 for k in range(len(KEYS))],
+                                     "default_float": -2.5}, low=-9, high=70, domain_opset=2)
+      for x in ("i64[N=9,17]", "i64[1]", "i64[0,3]")],
+    _runtime("LabelEncoder", ["f32[33]"], {"keys_floats": [k / 4 for k in range(-9, 9)],
+                                           "values_int64s": list(range(18))}, domain_opset=2),
+    _runtime("LabelEncoder", [np.array([1.5, 2.0, 0.1])], {"keys_tensor": np.array([1.5, 0.1]),
+              "values_tensor": np.array([7.0, 8.0]), "default_tensor": np.array([-1.0])}, domain_opset=4),
+    *[_reference("OneHotEncoder", [x], {"cats_int64s": [1, -2, 0]})
+      for x in ("i64[N=5,7]", "i32[3]", INTS, INTS.astype(np.float32), INTS.astype(np.float64))],
+    _reference("OneHotEncoder", [INTS], {"cats_int64s": [1, 7, 0, -3, 9], "zeros": 0}),
 ]

@@ -29,6 +29,8 @@ def numbers(*shape: int) -> list[float]:
 TWO = {"coefficients": numbers(7), "intercepts": [0.25]}
 FOUR = {"coefficients": numbers(4, 5), "intercepts": numbers(4)}
 NEAR_HALF = {"coefficients": [0.1, -0.05, 0.02, 0.05], "intercepts": [0.4, 0.6], "targets": 2}
+SUPPORT = {"coefficients": numbers(11), "support_vectors": numbers(11, 3), "n_supports": 11, "rho": [0.3],
+           "kernel_params": [0.4, 0.7, 3.0]}  # fmt: skip
 
 CASES = [
     _reference("LinearRegressor", ["f32[N=5,7]"], TWO),
@@ -48,4 +50,7 @@ CASES = [
     _runtime("LinearClassifier", ["f32[9,2]"], {"coefficients": [0.1, -0.05, 0.02, 0.05], "intercepts": [0.4, 0.6],
                                                 "classlabels_ints": [4, 5], "post_transform": "PROBIT"},
              outputs=2, rtol=1e-2),
+    *[_reference("SVMRegressor", [x], {**SUPPORT, "kernel_type": kernel, "one_class": one})
+      for x in ("f32[N=7,3]", "f32[1,3]") for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID") for one in (0, 1)],
+    _reference("SVMRegressor", ["f32[N=7,5]"], {"coefficients": numbers(5), "rho": [0.5], "kernel_type": "LINEAR"}),
 ]

@@ -177,6 +177,8 @@ def _breadth_first(branches: Branches, fail: Fail) -> tuple[np.ndarray, np.ndarr
     parents = np.bincount(np.concatenate(own), minlength=len(inner))
     if parents.size and parents.max() > 1:
         fail("a node has two parents", found=f"node {parents.argmax()} of the list")
+    if np.bincount(branches.roots).max() > 1:
+        fail("a node is in two trees", found=f"the root at {np.bincount(branches.roots).argmax()} of the list")
     level, tree = branches.roots, np.arange(len(branches.roots))
     levels, trees, seen = [level], [tree], len(level)
     while True:
@@ -192,4 +194,6 @@ def _breadth_first(branches: Branches, fail: Fail) -> tuple[np.ndarray, np.ndarr
         trees.append(tree)
     all_trees = np.concatenate(trees)
     order = np.concatenate(levels)[np.argsort(all_trees, kind="stable")]
+    if np.bincount(order).max() > 1:
+        fail("a node is in two trees", found=f"node {np.bincount(order).argmax()} of the list")
     return order, np.bincount(all_trees, minlength=len(branches.roots))
