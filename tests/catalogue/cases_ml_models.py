@@ -31,6 +31,11 @@ FOUR = {"coefficients": numbers(4, 5), "intercepts": numbers(4)}
 NEAR_HALF = {"coefficients": [0.1, -0.05, 0.02, 0.05], "intercepts": [0.4, 0.6], "targets": 2}
 SUPPORT = {"coefficients": numbers(11), "support_vectors": numbers(11, 3), "n_supports": 11, "rho": [0.3],
            "kernel_params": [0.4, 0.7, 3.0]}  # fmt: skip
+STUMP = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [1, 0, 0],
+         "nodes_values": [0.25, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_hitrates": [1.0] * 3,
+         "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "nodes_missing_value_tracks_true": [0] * 3,
+         "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, 2.5],
+         "n_targets": 1}  # fmt: skip
 
 CASES = [
     _reference("LinearRegressor", ["f32[N=5,7]"], TWO),
@@ -53,4 +58,6 @@ CASES = [
     *[_reference("SVMRegressor", [x], {**SUPPORT, "kernel_type": kernel, "one_class": one})
       for x in ("f32[N=7,3]", "f32[1,3]") for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID") for one in (0, 1)],
     _reference("SVMRegressor", ["f32[N=7,5]"], {"coefficients": numbers(5), "rho": [0.5], "kernel_type": "LINEAR"}),
+    # forests: backend/kernels/test_trees.py
+    _runtime("TreeEnsembleRegressor", ["f32[N=5,2]"], STUMP, domain_opset=3),
 ]
