@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from backend.harness import Program, expand_composites
+from backend.kernels.plain_random import plain_words
 from backend.ways import EVERY
 from catalogue.running import build
 from contract import recurrent
@@ -34,6 +35,13 @@ CHAINS = """graph @g(%x: f32[S], %rows: f32[S,21]) {{
         }}"""
 COLUMNS = np.arange(-12, 12, dtype=np.int8).reshape(8, 3)
 INTERNAL = {
+    "RandomBits": """graph @g(%x: f32[S,3]) {
+        %n = Shape(%x) : i64[2]
+        %k = const i64[] 7
+        %bits = parax::RandomBits(%n, %k) : u32[S,3]
+        %y = Cast(%bits) {to=f32} : f32[S,3]
+        return %y
+        }""",
     "RowChains": CHAINS.format("%first"), "SumChains": CHAINS.format("%sums"), "RowsAt": CHAINS.format("%y"),
     "Copy": """graph @g(%x: f32[S,3]) {
         %y = parax::Copy(%x) : f32[S,3]
@@ -187,6 +195,7 @@ def in_bytes(x: np.ndarray) -> np.ndarray:
 
 
 INTERNAL_RESULTS: dict[str, Any] = {
+    "RandomBits": lambda x: plain_words(x.size, 7).reshape(x.shape).astype(np.float64),
     "ByteMatMul": lambda x: in_bytes(x) @ COLUMNS,
     "ByteConv": lambda x: np.einsum("ncx,cm->nmx", np.pad(in_bytes(x), [(0, 0), (0, 0), (1, 0)], constant_values=2),
                                     COLUMNS),

@@ -17,7 +17,7 @@ from parax.compiler import driver
 from parax.compiler.compilation import Compilation
 from parax.compiler.ir.graph import Graph, Value
 from parax.compiler.ir.ops import lookup
-from parax.compiler.ir.types import TensorType
+from parax.compiler.ir.types import NARROW, TensorType
 from parax.compiler.passes.dataflow.batch_rows import batch_rows
 from parax.runtime import Plan
 from parax.runtime.topology import machine
@@ -62,7 +62,7 @@ def joined(cases: Sequence[Case]) -> tuple[Graph, dict[str, np.ndarray], list[tu
 
 def _twice_negated(graph: Graph, v: Value) -> Value:
     """So that there is something that works in place."""
-    if not isinstance(v.type, TensorType) or not v.type.dtype.is_float:
+    if not isinstance(v.type, TensorType) or not v.type.dtype.is_float or v.type.dtype in NARROW:
         return v
     return graph.add_node(lookup("", "Neg")(), [graph.add_node(lookup("", "Neg")(), [v]).output]).output
 
