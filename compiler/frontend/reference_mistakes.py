@@ -66,6 +66,7 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     **dict.fromkeys(("Erf", "Gelu", "HardSwish"), ("has float32 on the way to float64", _is_double)),
     **dict.fromkeys(("MeanVarianceNormalization", "GroupNormalization"),
                     ("takes a variance as a difference of squares", _always)),
+    **dict.fromkeys(("DFT", "STFT"), ("leaves products by 0 out: NaN and infinities reach other results", _always)),
     "LogSoftmax": ("takes the logarithm of what may have become 0", _always),
     "ReduceLogSumExp": ("makes NaN of -inf alone", _always),
     "GlobalMaxPool": ("drops an axis", _always),
