@@ -14,11 +14,10 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F64, SymDim, Type
+from ..types import SymDim, Type
 from .base import Attr, Composite, Float, Float2, In, Index, InferContext, Int64, Opt, op
 from .casting import as_float, cast_to
 
-SHORT = 32  # samples of a transform that is summed in f64: what cancels leaves nothing, as a user compares with NumPy
 DIRECT = 256  # samples of a transform that is one product: its table is 1 MiB at most
 MOST_PRIME = 1024  # a prime factor beyond which a transform becomes a convolution
 MOST = 1 << 22  # samples
@@ -166,7 +165,7 @@ class DFT(Composite):
         n = self._default(samples) if dft_length is None else int(np.ravel(dft_length.known)[0])
         perm = list(range(rank))
         perm[at], perm[-2] = perm[-2], perm[at]
-        lines = g.Transpose(g.Cast(x, to=F64) if n <= SHORT else as_float(g, x), perm=perm)
+        lines = g.Transpose(as_float(g, x), perm=perm)
         if self.inverse:
             y = inverse(g, lines, samples, n, one_sided=bool(self.onesided))
         else:
