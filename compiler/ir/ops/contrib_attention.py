@@ -96,6 +96,15 @@ class SelfAttention(HeadAttention):
     do_rotary: Attr[int] = 0
     past_present_share_buffer: Attr[int] = 0
 
+    def columns_of_weights(self, ctx: InferContext) -> int:
+        """Of operand 1, known when compiling. Fails unless operand 0 is [N, S, K] and 1 a matrix."""
+        if ctx.rank(0) != 3 or ctx.rank(1) != 2:
+            ctx.fail("x must be [N, S, K] and weights a matrix", found=f"{ctx.types[0]} and {ctx.types[1]}")
+        columns = ctx.shape(1)[1]
+        if not isinstance(columns, int):
+            ctx.unsupported("the size of the weights must be known at compile time", found=ctx.types[1])
+        return columns
+
     def check_past(self, ctx: InferContext, i: int, size: int) -> Dim:
         """Fails unless operand i, if given, is a past of heads of that size. Returns how many tokens it has."""
         if self.do_rotary:
@@ -149,11 +158,7 @@ class Attention(SelfAttention):
         return self.qkv_hidden_sizes or (columns // 3,) * 3
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if ctx.rank(0) != 3 or ctx.rank(1) != 2:
-            ctx.fail("x must be [N, S, K] and weights a matrix", found=f"{ctx.types[0]} and {ctx.types[1]}")
-        columns = ctx.shape(1)[1]
-        if not isinstance(columns, int):
-            ctx.unsupported("the size of the weights must be known at compile time", found=ctx.types[1])
+        columns = self.columns_of_weights(ctx)
         sizes = self.sizes(columns)
         if len(sizes) != 3 or sizes[0] != sizes[1] or sum(sizes) != columns:
             ctx.fail("the weights are no queries, keys and values side by side",
@@ -198,11 +203,7 @@ class QAttention(SelfAttention):
     present: OptOut
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if ctx.rank(0) != 3 or ctx.rank(1) != 2:
-            ctx.fail("x must be [N, S, K] and weights a matrix", found=f"{ctx.types[0]} and {ctx.types[1]}")
-        columns = ctx.shape(1)[1]
-        if not isinstance(columns, int):
-            ctx.unsupported("the size of the weights must be known at compile time", found=ctx.types[1])
+        columns = self.columns_of_weights(ctx)
         if columns % 3:
             ctx.fail("the weights are no queries, keys and values side by side", expected="3 D columns", found=columns)
         size = self.check_heads(ctx, columns // 3, "the queries")

@@ -18,8 +18,33 @@ RATIO = 0.5  # ONNX's default
 MASK_FLOPS = 3  # an element: a quarter of ten rounds, vectorised multiplications counted once
 
 
+def check_one_number(ctx: InferContext, i: int, name: str) -> None:
+    """Fails unless operand i has one element."""
+    if prod(ctx.shape(i)) != 1:
+        ctx.fail(f"{name} must be one number", found=ctx.types[i])
+
+
+def check_position(ctx: InferContext, i: int) -> None:
+    """Fails unless operand i, if given, says where a stream of random words goes on."""
+    if ctx.has(i) and ctx.shape(i) != (2,):
+        ctx.fail("position must be (step, first element)", found=ctx.types[i])
+
+
+class RandomWords(Operator):
+    """What is drawn from a counter-based generator, element by element of a tensor of a given shape."""
+
+    row_axis = row_rules.unknown  # rows depend on their numbers
+    shape_operand = 0
+    layout_policy = layout_policies.PLAIN
+    fusion_root = False
+    deterministic = False
+
+    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
+        return work_rules.Work("elementwise", MASK_FLOPS * shapes.y_elements)
+
+
 @op(domain="parax")
-class RandomMask(Operator):
+class RandomMask(RandomWords):
     """False with probability `ratio`, which is rounded down to a multiple of 2⁻³²; all False from 1 on.
 
     Element e of the whole tensor, in ONNX's order, is word e / 16 mod 4 of the block e / 64 · 16 + e mod 16 of
@@ -31,21 +56,11 @@ class RandomMask(Operator):
     ratio: In[Float]
     seed: In[Int64]
     position: Opt[Int64]
-    row_axis = row_rules.unknown  # rows depend on their numbers
-    shape_operand = 0
-    layout_policy = layout_policies.PLAIN
-    fusion_root = False
-    deterministic = False
-
-    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
-        return work_rules.Work("elementwise", MASK_FLOPS * shapes.y_elements)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         for i, name in ((1, "ratio"), (2, "seed")):
-            if prod(ctx.shape(i)) != 1:
-                ctx.fail(f"{name} must be one number", found=ctx.types[i])
-        if ctx.has(3) and ctx.shape(3) != (2,):
-            ctx.fail("position must be (step, first element)", found=ctx.types[3])
+            check_one_number(ctx, i, name)
+        check_position(ctx, 3)
         return [TensorType(BOOL, requested_shape(ctx, 0, "shape"))]
 
 

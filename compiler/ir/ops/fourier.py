@@ -124,6 +124,11 @@ def known_number(ctx: InferContext, i: int, what: str) -> int:
     return int(number)
 
 
+def number_of(v: PyAny) -> int:
+    """The one number that an operand is, which `known_number` let pass."""
+    return int(v.known.reshape(-1)[0])
+
+
 @op(since=20)
 class DFT(Composite):
     """The discrete Fourier transform along an axis of [..., 1 or 2], of a known length.
@@ -160,9 +165,9 @@ class DFT(Composite):
 
     def expand(self, g: PyAny, x: PyAny, dft_length: PyAny = None, axis: PyAny = None) -> PyAny:
         rank = x.tensor.rank
-        at = (-2 if axis is None else int(np.ravel(axis.known)[0])) % rank
+        at = (-2 if axis is None else number_of(axis)) % rank
         samples = x.tensor.dims[at]
-        n = self._default(samples) if dft_length is None else int(np.ravel(dft_length.known)[0])
+        n = self._default(samples) if dft_length is None else number_of(dft_length)
         perm = list(range(rank))
         perm[at], perm[-2] = perm[-2], perm[at]
         lines = g.Transpose(as_float(g, x), perm=perm)
@@ -232,8 +237,8 @@ class STFT(Composite):
 
     def expand(self, g: PyAny, signal: PyAny, frame_step: PyAny, window: PyAny = None,
                frame_length: PyAny = None) -> PyAny:
-        step = int(np.ravel(frame_step.known)[0])
-        n = window.tensor.dims[0] if window is not None else int(np.ravel(frame_length.known)[0])
+        step = number_of(frame_step)
+        n = window.tensor.dims[0] if window is not None else number_of(frame_length)
         outputs = n // 2 + 1 if self.onesided else n
         x = as_float(g, signal)
         known = isinstance(signal.tensor.dims[1], int)

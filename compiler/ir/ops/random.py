@@ -12,37 +12,26 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import BOOL, F32, F64, I32, I64, NARROW, U32, DType, TensorType, Type, prod
-from . import layout_policies, row_rules, work_rules
-from .base import Any, Attr, Composite, Float, Host, In, InferContext, Int64, Ints, Operator, Opt, Out, op
+from ..types import BOOL, F32, F64, I32, I64, NARROW, U32, DType, TensorType, Type
+from .base import Any, Attr, Composite, Float, Host, In, InferContext, Int64, Ints, Opt, Out, op
 from .casting import cast_to
-from .dropout import MASK_FLOPS
+from .dropout import RandomWords, check_one_number, check_position
 from .filling import requested_shape
 
 _WORDS = 2.0**32
 
 
 @op(domain="parax")
-class RandomBits(Operator):
+class RandomBits(RandomWords):
     """A word of 32 random bits for each element: the one of which RandomMask says whether it is less than a ratio."""
 
     shape: In[Int64]
     seed: In[Int64]
     position: Opt[Int64]
-    row_axis = row_rules.unknown  # rows depend on their numbers
-    shape_operand = 0
-    layout_policy = layout_policies.PLAIN
-    fusion_root = False
-    deterministic = False
-
-    def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
-        return work_rules.Work("elementwise", MASK_FLOPS * shapes.y_elements)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if prod(ctx.shape(1)) != 1:
-            ctx.fail("seed must be one number", found=ctx.types[1])
-        if ctx.has(2) and ctx.shape(2) != (2,):
-            ctx.fail("position must be (step, first element)", found=ctx.types[2])
+        check_one_number(ctx, 1, "seed")
+        check_position(ctx, 2)
         return [TensorType(U32, requested_shape(ctx, 0, "shape"))]
 
 
