@@ -232,6 +232,18 @@ def read_signature(cls: type, min_variadic: int) -> Signature:
     )
 
 
+class UnreadSignature:
+    """Stands as `signature` in an operator's class until somebody asks for it, and then the signature itself does.
+
+    A process uses some ten of the hundreds of operators, and resolving a class's annotations takes 0.2 ms.
+    """
+
+    def __get__(self, instance: object, cls: Any) -> Signature:
+        cls.signature = read_signature(cls, cls.min_variadic)
+        found: Signature = cls.signature
+        return found
+
+
 def _attribute(cls: type, name: str, hint: Any) -> AttrSpec:
     kind = attribute_kind(hint)
     if kind is None:

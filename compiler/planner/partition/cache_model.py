@@ -42,21 +42,33 @@ def with_caches(
         memory: where the values lie. l2_nbytes: a core's second-level cache. l3_nbytes: what it has of the last one.
     """
     touches = list(_touches(graph, costs, symbols, memory.offsets))
+    blocks = _numbered(touches)
+    levels = [Cache(l2_nbytes), Cache(max(l2_nbytes, l3_nbytes))]
+    for own in blocks:  # a first run; the next is as all that follow
+        for _, number, part in own:
+            for cache in levels:
+                cache.touch(number, part)
+    found: list[Cost] = []
+    for cost, own, stretches in zip(costs, blocks, touches):
+        held = [[0.0, 0.0], [0.0, 0.0]]  # by level: activations, weights
+        for is_weight, number, part in own:
+            for level, cache in enumerate(levels):
+                if cache.touch(number, part):
+                    held[level][is_weight] += part
+        found.append(_with_held(cost, stretches, held, l2_nbytes, l3_nbytes))
+    return found
+
+
+def _numbered(touches: Sequence[Sequence[tuple[bool, Touched]]]) -> list[list[tuple[bool, int, float]]]:
+    """For each node the blocks that it touches, as numbers of their own, each with the bytes that it touches there."""
     total = sum(nbytes for own in touches for _, (_, _, nbytes) in own)
     block = max(BLOCK, int(total / MOST_TOUCHES))
-    levels = [Cache(l2_nbytes), Cache(max(l2_nbytes, l3_nbytes))]
-    found: list[Cost] = []
-    for last in (False, True):  # the second round is the steady state
-        for cost, own in zip(costs, touches):
-            held = [[0.0, 0.0], [0.0, 0.0]]  # by level: activations, weights
-            for is_weight, (stretch, begin, nbytes) in own:
-                for key, part in _blocks(stretch, begin, nbytes, block):
-                    for level, cache in enumerate(levels):
-                        if cache.touch(key, part):
-                            held[level][is_weight] += part
-            if last:
-                found.append(_with_held(cost, own, held, l2_nbytes, l3_nbytes))
-    return found
+    numbers: dict[object, int] = {}
+    return [
+        [(is_weight, numbers.setdefault(key, len(numbers)), part)
+         for is_weight, (stretch, begin, nbytes) in own for key, part in _blocks(stretch, begin, nbytes, block)]
+        for own in touches
+    ]  # fmt: skip
 
 
 def _with_held(
@@ -117,11 +129,15 @@ class Cache:
         self.nbytes, self.used = nbytes, 0.0
         self.held: OrderedDict[object, float] = OrderedDict()
 
-    def touch(self, key: object, nbytes: float) -> bool:
-        """Whether the block is there; it is the newest now."""
-        before = self.held.pop(key, 0.0)
-        self.held[key] = most = max(before, nbytes)
-        self.used += most - before
-        while self.used > self.nbytes and self.held:
-            self.used -= self.held.popitem(last=False)[1]
+    def touch(self, block: object, nbytes: float) -> bool:
+        """Whether the block is there; it is the newest now. Called some hundred thousand times a compilation."""
+        held = self.held
+        before = held.get(block, 0.0)
+        if before:
+            held.move_to_end(block)
+        if nbytes > before:
+            held[block] = nbytes
+            self.used += nbytes - before
+            while self.used > self.nbytes and held:
+                self.used -= held.popitem(last=False)[1]
         return before > 0

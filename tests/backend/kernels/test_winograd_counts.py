@@ -42,7 +42,7 @@ def test_the_same_algorithm_is_chosen(ci: int, co: int, size: int, kernel: int, 
     chosen = next(iter(candidates(ALGORITHMS, context, ConvLayer(fusion, ConvShape.of(fusion)))))
     out = [size for size in node.output.tensor.dims[2:] if isinstance(size, int)]
     layer = counts.Layer(1, ci, co, (kernel, kernel), (stride, stride), (out[0], out[1]))
-    best = counts.best_algorithm([replace(layer, images=n) for n in ANY.of(images)], context.lanes)
+    best = counts.best_algorithm(tuple(replace(layer, images=n) for n in ANY.of(images)), context.lanes)
     assert (f"winograd{best.tile[0]}x{best.tile[1]}" if best else "direct") == chosen
     if best is None or images != 1:
         return
@@ -58,7 +58,7 @@ def test_weights_that_come_from_memory_count() -> None:
 
     def tile(images: int, channels: int, size: int, stride: int = 1) -> tuple[int, int] | None:
         layer = counts.Layer(images, channels, channels, (3, 3), (stride, stride), (size, size))
-        best = counts.best_algorithm([layer], 16)
+        best = counts.best_algorithm((layer,), 16)
         return best.tile if best else None
 
     assert tile(1, 512, 7) in ((2, 2), (3, 2), (2, 3))
@@ -74,7 +74,7 @@ def test_slow_memory_asks_for_fewer_weights() -> None:
     starved = Machine("starved", 2, 430e9, 5e9, 6e9, l3_bandwidth_per_core=10e9)
     assert counts.pace_of(usual, 16).alone == pytest.approx(110 / 32 * (1 / 25 + 1 / 30) / 2)  # half of it each
     assert counts.pace_of(usual, 16).shared == pytest.approx(2 * 110 / 32 / 32)
-    tiles = [counts.best_algorithm([layer], 16, counts.pace_of(machine, 16)) for machine in (usual, starved, None)]
+    tiles = [counts.best_algorithm((layer,), 16, counts.pace_of(machine, 16)) for machine in (usual, starved, None)]
     assert tiles[0] == tiles[2] and tiles[0] is not None
     assert tiles[1] is None or tiles[1].all_points < tiles[0].all_points
 
@@ -85,7 +85,7 @@ def test_an_open_batch_is_served_well_at_one_row_and_at_several() -> None:
     pace = counts.pace_of(machine, 16)
     layer = counts.Layer(1, 512, 512, (3, 3), (1, 1), (7, 7))
     many = replace(layer, images=64)
-    alone, crowd, both = (counts.best_algorithm(layers, 16, pace) for layers in ([layer], [many], [layer, many]))
+    alone, crowd, both = (counts.best_algorithm(layers, 16, pace) for layers in ((layer,), (many,), (layer, many)))
     assert crowd is not None and crowd.all_points == 36
     assert alone is None or alone.all_points < crowd.all_points
 

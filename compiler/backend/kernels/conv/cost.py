@@ -92,11 +92,11 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
 def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
     """By the algorithm of Winograd's that serves it best, if any does."""
     layer, pace = _layer(node, sizes), winograd.pace_of(choice.machine, LANES)
-    chosen_for = [replace(layer, images=n) for n in choice.calls.of(node.output.tensor.dims[0])]
+    chosen_for = tuple(replace(layer, images=n) for n in choice.calls.of(node.output.tensor.dims[0]))
     best = winograd.best_algorithm(chosen_for, LANES, pace) if choice.fp.winograd else None
     if best is None:
         return replace(cost, kind="conv")
-    block = winograd.block_tiles(tuple(chosen_for), best, LANES, pace)
+    block = winograd.block_tiles(chosen_for, best, LANES, pace)
     cycles = winograd.kernel_cycles(layer, best, LANES, pace, block)
     return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
                    parallel_items=winograd.items(layer, best, LANES, block),

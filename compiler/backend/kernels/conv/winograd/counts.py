@@ -258,7 +258,8 @@ def most_cycles(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> floa
     return MAX_SHARE * sum(direct_cycles(layer, lanes, pace) / layer.images for layer in layers)
 
 
-def best_algorithm(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> Algorithm | None:
+@functools.lru_cache(1 << 12)
+def best_algorithm(layers: tuple[Layer, ...], lanes: int, pace: Pace = USUAL) -> Algorithm | None:
     """The one that is expected to be fastest; None if the direct algorithm is. layers: as of `ranked`."""
     found = ranked(layers, lanes, pace)
     return found[0][1] if found and found[0][0] < most_cycles(layers, lanes, pace) else None
