@@ -19,7 +19,7 @@ from .frontend.sequences import is_of_sequences
 from .frontend.upgrades import UPGRADES
 from .frontend.vocabulary import ONNX_VERSION, defined_by, versions_of
 from .ir.ops import CATALOGUE, Operator
-from .ir.ops.base import Control, Host
+from .ir.ops.base import Composite, Control, Host
 from .ir.ops.signature import Mixed
 
 OWN = "parax"  # the domain of what only passes write
@@ -97,7 +97,8 @@ def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
 
 
 def _on_host(cls: type[Operator]) -> bool:
-    return issubclass(cls, Host) and not any(kind in LOWERINGS for kind in cls.__mro__)
+    """Whether the runtime does its work: not if it stands for operators that have kernels, though the host ends it."""
+    return issubclass(cls, Host) and not issubclass(cls, Composite) and not any(k in LOWERINGS for k in cls.__mro__)
 
 
 def _left_out(cls: type[Operator] | None, versions: tuple[int, ...]) -> Iterator[str]:

@@ -79,49 +79,16 @@ def unique(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     return [values, *(part.astype(np.int64) for part in (first, inverse, counts))]
 
 
-@host_op("NonMaxSuppression")
-def non_max_suppression(attributes: Attributes, inputs: list[Any]) -> list[Any]:
-    """i64[n, 3]: (batch, class, box), best first within a class. Greedy, as ONNX Runtime's CPU kernel."""
-    given: list[Any] = inputs + [None] * (5 - len(inputs))
-    boxes, scores, limit, overlap, least = given
-    most = 0 if limit is None else int(one_number("NonMaxSuppression: max_output_boxes_per_class", limit))
-    iou = 0.0 if overlap is None else float(one_number("NonMaxSuppression: iou_threshold", overlap))
-    threshold = None if least is None else float(one_number("NonMaxSuppression: score_threshold", least))
-    if not 0 <= iou <= 1:
-        raise InvalidInput("NonMaxSuppression: iou_threshold out of range", expected="0 to 1", found=iou)
-    chosen: list[tuple[int, int, int]] = []
-    for batch in range(boxes.shape[0] if most > 0 else 0):
-        corners = _corners(boxes[batch], bool(attributes.get("center_point_box", 0)))
-        for label in range(scores.shape[1]):
-            kept = _suppressed(corners, scores[batch, label], most, iou, threshold)
-            chosen += [(batch, label, box) for box in kept]
-    return [np.array(chosen, np.int64).reshape(-1, 3)]
-
-
-def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
-    """Boxes as low and high ends of both axes."""
-    if center:
-        middle, half = boxes[:, :2], boxes[:, 2:] / 2
-        return np.concatenate([middle - half, middle + half], axis=1)
-    first, second = boxes[:, :2], boxes[:, 2:]
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
-
-
-def _suppressed(corners: np.ndarray, scores: np.ndarray, most: int, iou: float, threshold: float | None) -> list[int]:
-    """Indices of the boxes kept: the best one, and so on with those that do not overlap it by more than `iou`.
-
-    Scores up to the threshold are left out; without one none are. NaN comes last.
-    """
-    order = np.argsort(-scores, kind="stable")
-    order = order if threshold is None else order[scores[order] > threshold]
-    area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
-    kept: list[int] = []
-    while order.size and len(kept) < most:
-        best, order = order[0], order[1:]
-        kept.append(int(best))
-        low, high = np.maximum(corners[best, :2], corners[order, :2]), np.minimum(corners[best, 2:], corners[order, 2:])
-        common = np.prod(np.maximum(high - low, 0), axis=1)
-        union = area[best] + area[order] - common
-        # the quotient, in the boxes' type: at a tie ONNX Runtime decides by its rounding
-        order = order[~(np.divide(common, union, out=np.zeros_like(common), where=union > 0) > iou)]
-    return kept
+@host_op("ChosenBoxes", "parax")
+def chosen_boxes(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """i64[n, 3]: (batch, class, box) of the first counts[batch, class] of every class's boxes, class after class."""
+    picks, counts = inputs
+    n = counts.reshape(-1)
+    total = int(n.sum())
+    afford(4 * 24 * total, "NonMaxSuppression")
+    label = np.repeat(np.arange(n.size), n)
+    found = np.empty((total, 3), np.int64)
+    found[:, 0], found[:, 1] = np.divmod(label, max(1, counts.shape[1]))
+    within = np.arange(total) - np.repeat(np.cumsum(n) - n, n)
+    found[:, 2] = picks.reshape(-1)[label * picks.shape[2] + within]
+    return [found]

@@ -215,7 +215,8 @@ def test_there_is_a_rule_of_items_for_every_kind_of_work() -> None:
 MOVES_DATA = {
     "BitCast", "ByteTable",
     "Col2Im", "ConstantOfShape", "DepthToSpace", "EyeLike", "Fused", "GridSample", "OneHot", "Pad", "Part", "Range",
-    "Relayout", "Resize", "Result", "ReverseSequence", "SpaceToDepth", "Split", "TopK", "Trilu",
+    "Relayout", "Resize", "Result", "ReverseSequence", "SpaceToDepth", "Split", "SuppressBoxes", "TopK",
+    "Trilu",
 }  # fmt: skip
 
 

@@ -22,4 +22,9 @@ CASES = [
     case("Unique", [REPEATED], {"sorted": 0}, outputs=4, oracle="onnxruntime"),
     case("NonMaxSuppression", [BOXES, SCORES, np.array([3]), np.array([0.5], np.float32), np.float32([0.55])]),
     case("NonMaxSuppression", [BOXES, SCORES, np.array([2])], {"center_point_box": 1}, oracle="onnxruntime"),
+    case("NonMaxSuppression", [np.tile(BOXES, (2, 1, 1)), "f32[2,3,5]", np.array([1 << 40]), np.float32([0.3])], low=0,
+         high=1, oracle="onnxruntime"),
+    case("NonMaxSuppression", ["f32[1,N=90,4]", "f32[1,2,N=90]", np.array([7]), np.float32([0.2]), np.float32([0.1])],
+         low=0, high=1, oracle="onnxruntime"),
+    case("NonMaxSuppression", [BOXES, SCORES], oracle="onnxruntime"),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 from catalogue.cases import Case, Constant
 from fuzz import exact
@@ -94,6 +94,13 @@ def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
     """What the oracle says."""
     if case.oracle == "onnxruntime" and case.op in OLD_MISTAKES:
         pytest.importorskip("onnxruntime", OLD_MISTAKES[case.op])
+    model, feeds = onnx_model(case, contents)
+    run = partial(exact.run, model) if not case.domain and case.op in IN_SINGLE else oracle(model, case.oracle)
+    return list(run(feeds).values())
+
+
+def onnx_model(case: Case, contents: list[np.ndarray | None]) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """The case as a model of one node, and its inputs."""
     names = ["" if c is None else f"x{i}" for i, c in enumerate(contents)]
     outputs = [f"y{i}" for i in range(case.outputs)]
     attrs = {k: _attribute(v) for k, v in case.attrs.items()}
@@ -108,9 +115,7 @@ def expected(case: Case, contents: list[np.ndarray | None]) -> list[np.ndarray]:
     imports = [helper.make_opsetid("", opset), *own]
     model = helper.make_model(helper.make_graph([node], "case", inputs, results, fixed), opset_imports=imports,
                               ir_version=10)
-    feeds = {n: c for n, c, f in zip(names, contents, constant) if c is not None and not f}
-    run = partial(exact.run, model) if not case.domain and case.op in IN_SINGLE else oracle(model, case.oracle)
-    return list(run(feeds).values())
+    return model, {n: c for n, c, f in zip(names, contents, constant) if c is not None and not f}
 
 
 def _attribute(value: Any) -> Any:

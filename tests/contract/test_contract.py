@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from backend.harness import Program, expand_composites
+from backend.kernels.plain_boxes import corners, plain
 from backend.kernels.plain_random import plain_words
 from backend.ways import EVERY
 from catalogue.running import build
@@ -43,6 +44,12 @@ INTERNAL = {
         return %y
         }""",
     "RowChains": CHAINS.format("%first"), "SumChains": CHAINS.format("%sums"), "RowsAt": CHAINS.format("%y"),
+    "SuppressBoxes": """graph @g(%x: f32[2,S,4], %s: f32[2,3,S]) {
+        %k = const i64[] 5
+        %o = const f32[] 0.3
+        %y, %n = parax::SuppressBoxes(%x, %s, %k, %o) : i32[2,3,5], i64[2,3]
+        return %y
+        }""",
     "Copy": """graph @g(%x: f32[S,3]) {
         %y = parax::Copy(%x) : f32[S,3]
         return %y
@@ -194,6 +201,12 @@ def in_bytes(x: np.ndarray) -> np.ndarray:
     return np.clip(np.trunc(x), 0, 255)
 
 
+def chosen(boxes: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Up to 5 boxes of every class, then -1."""
+    rows = [plain(corners(boxes[b], False), scores[b, c], 5, 0.3, None) for b in range(2) for c in range(3)]
+    return np.array([[*row, *[-1] * 5][:5] for row in rows]).reshape(2, 3, 5)
+
+
 INTERNAL_RESULTS: dict[str, Any] = {
     "RandomBits": lambda x: plain_words(x.size, 7).reshape(x.shape).astype(np.float64),
     "ByteMatMul": lambda x: in_bytes(x) @ COLUMNS,
@@ -201,6 +214,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
                                     COLUMNS),
     "TrainingMaxPool": with_taps, "MaxPoolGradient": to_the_greatest,
     "ByteTable": lambda x: ((in_bytes(x).astype(int) * 37 + 11) % 256 - 128).astype(np.int8),
+    "SuppressBoxes": chosen,
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,

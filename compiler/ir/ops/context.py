@@ -188,9 +188,12 @@ class InferContext:
 
     def fresh(self, hint: str) -> SymDim:
         """A new symbol for a size that only the data decide, e.g. `NonZero.7`; the same on every inference."""
-        made = symbol(re.sub(r"[^A-Za-z0-9_.]", "_", f"{hint}.{self.scope}"))
-        self.fresh_symbols.add(str(made))
-        return made
+        return self.fresh_as(re.sub(r"[^A-Za-z0-9_.]", "_", f"{hint}.{self.scope}"))
+
+    def fresh_as(self, name: str) -> SymDim:
+        """The symbol of that name, for a size that only the data decide: of what the node does in another's place."""
+        self.fresh_symbols.add(name)
+        return symbol(name)
 
     def expansion(self, op: Any) -> list[Any]:
         """Output values of a Composite's expansion in a scratch graph, built once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import I64, TensorType, Type
-from .base import Any, Attr, Bool, Float, Host, In, InferContext, Int64, NumericOrBool, Opt, OptOut, Out, op
+from .base import Any, Attr, Bool, Host, In, InferContext, NumericOrBool, OptOut, Out, op
 
 
 @op(since=13)
@@ -58,26 +58,3 @@ class Unique(Host):
             y, length = TensorType(tensor.dtype, (*shape[:axis], count, *shape[axis + 1 :])), shape[axis]
         indices = TensorType(I64, (count,))
         return [y, indices, TensorType(I64, (length,)), indices]
-
-
-@op(since=11)
-class NonMaxSuppression(Host):
-    """i64[n, 3]: (batch, class, box) of the boxes left after dropping those that overlap a better one too much."""
-
-    boxes: In[Float]
-    scores: In[Float]
-    max_output_boxes_per_class: Opt[Int64]
-    iou_threshold: Opt[Float]
-    score_threshold: Opt[Float]
-    center_point_box: Attr[int] = 0
-
-    def infer(self, ctx: InferContext) -> Sequence[Type]:
-        boxes, scores = ctx.shape(0), ctx.shape(1)
-        if len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4:
-            expected, found = "[batch, boxes, 4] and [batch, classes, boxes]", f"{ctx.types[0]} and {ctx.types[1]}"
-            ctx.fail("wrong shapes of boxes or scores", expected=expected, found=found)
-        ctx.equal(boxes[0], scores[0], "boxes and scores of different batches")
-        ctx.equal(boxes[1], scores[2], "boxes and scores of different numbers of boxes")
-        if self.center_point_box not in (0, 1):
-            ctx.fail("center_point_box must be 0 or 1", found=self.center_point_box)
-        return [TensorType(I64, (ctx.fresh("NonMaxSuppression"), 3))]

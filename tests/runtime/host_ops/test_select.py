@@ -31,8 +31,8 @@ def reference(op: str, n_outputs: int, inputs: list[np.ndarray], opset: int = 18
     return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
 
 
-def ours(op: str, inputs: list[Any], **attrs: Any) -> list[Any]:
-    return HOST_OPS["", op](attrs)(inputs)
+def ours(op: str, inputs: list[Any], domain: str = "", **attrs: Any) -> list[Any]:
+    return HOST_OPS[domain, op](attrs)(inputs)
 
 
 def same(a: list[Any], b: list[Any]) -> None:
@@ -108,25 +108,14 @@ def test_compress(x: np.ndarray, data: st.DataObject) -> None:
         ours("Compress", [x, np.ones(x.size + 1, bool)])
 
 
-def boxes_of(*corners: tuple[float, ...]) -> np.ndarray:
-    return np.array([corners], np.float32)
-
-
-def test_non_max_suppression_filters_nothing_without_a_threshold() -> None:
-    boxes = boxes_of((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
-    scores, most = np.array([[[-np.inf, 1, np.nan]]], np.float32), np.array([5])
-    assert ours("NonMaxSuppression", [boxes, scores, most])[0][:, 2].tolist() == [1, 0, 2]
-    limits = [np.array([0.5], np.float32), np.array([-np.inf], np.float32)]
-    assert ours("NonMaxSuppression", [boxes, scores, most, *limits])[0][:, 2].tolist() == [1]
-
-
-def test_non_max_suppression_decides_ties_as_onnx_runtime() -> None:
-    """7/23 of the union is common: f32 rounds the quotient to the threshold, and the product another way."""
-    boxes, iou = boxes_of((0, 0, 1, 23), (0, 0, 1, 7)), np.array([7 / 23], np.float32)
-    assert len(ours("NonMaxSuppression", [boxes, np.ones((1, 1, 2), np.float32), np.array([5]), iou])[0]) == 2
+def test_chosen_boxes() -> None:
+    picks = np.array([[[4, 2, 9], [9, 9, 9]], [[1, 9, 9], [7, 3, 0]]], np.int32)
+    (found,) = ours("ChosenBoxes", [picks, np.array([[2, 0], [1, 3]])], domain="parax")
+    assert found.tolist() == [[0, 0, 4], [0, 0, 2], [1, 0, 1], [1, 1, 7], [1, 1, 3], [1, 1, 0]]
+    (found,) = ours("ChosenBoxes", [np.zeros((0, 0, 5), np.int32), np.zeros((0, 0), np.int64)], domain="parax")
+    assert found.shape == (0, 3)
 
 
 def test_one_number_is_one_number() -> None:
-    boxes, scores = boxes_of((0, 0, 1, 1)), np.ones((1, 1, 1), np.float32)
     with pytest.raises(InvalidInput, match="one number"):
-        ours("NonMaxSuppression", [boxes, scores, np.zeros(0, np.int64)])
+        ours("TopK", [np.ones(3, np.float32), np.zeros(0, np.int64)])
