@@ -64,7 +64,8 @@ def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | 
 def optimise(graph: Graph, run: Compilation) -> None:
     """The phase that runs the passes: of the graph and, where no operator runs on the host, of native steps as well."""
     with run.phase("passes", 0.1):
-        run.dump("00-import.txt", print_graph(graph))
+        if run.dumps:
+            run.dump("00-import.txt", print_graph(graph))
         options = run.options
         if run.machine is None and options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
             run.machine = machine_here(options, options.cores or choose_cores(None))

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from onnx import StringStringEntryProto, TensorProto
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import AttributeProto, StringStringEntryProto, TensorProto
 
 from ..ir.mapped import MappedFile, map_file
 
@@ -25,6 +26,8 @@ LEAST_NBYTES = 1 << 16
 """Of raw data that is read apart, and of messages that are walked through."""
 MAPPED_NBYTES = 1 << 20
 """Of raw data from which on it stays in the file. Less is copied to where its elements are aligned."""
+MANY_FIELDS = 256
+"""Of an attribute that protobuf's parser looks into, as lists may have millions of elements, each a field."""
 _WINDOW_NBYTES = 1 << 16
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types; groups, which ONNX has none of, are left to the parser
 _MOST_VARINT_NBYTES = 10
@@ -89,7 +92,9 @@ class _Walk:
             raise ValueError("nested too deeply")
         pieces: list[bytes] = []
         kept = begin  # from here on nothing has been copied yet
-        for field in self._fields(begin, end):
+        for count, field in enumerate(self._fields(begin, end)):
+            if count == MANY_FIELDS and inner is _MESSAGES["attribute"] and self._only_lists(begin, end):
+                break
             kind = inner.get(field.number) if field.wire == _BYTES else None
             if kind is None or field.end - field.begin < LEAST_NBYTES:
                 continue
@@ -101,6 +106,14 @@ class _Walk:
             pieces += [self._read(kept, field.at), header, *content]
             kept = field.end
         return [*pieces, self._read(kept, end)]
+
+    def _only_lists(self, begin: int, end: int) -> bool:
+        """Whether an attribute has no tensor and no graph, as the parser reads it. Raises ValueError if it cannot."""
+        try:
+            attribute = AttributeProto.FromString(self._read(begin, end))
+        except DecodeError as error:
+            raise ValueError("a malformed attribute") from error
+        return not attribute.HasField("t") and not attribute.HasField("g")
 
     def _tensor(self, begin: int, end: int) -> list[bytes]:
         raw = self._content(list(self._fields(begin, end)))

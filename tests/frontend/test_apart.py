@@ -159,3 +159,59 @@ def test_what_is_no_model_is_left_to_the_parser(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\x0b" * 100)
     with pytest.raises(parax.errors.InvalidModel, match="malformed"):
         read_model(tmp_path / "m.onnx", Limits())
+
+
+def _of_lists(n: int) -> onnx.ModelProto:
+    """A node of an unknown operator, whose lists have a field for each of n elements."""
+    node = helper.make_node("Unknown", ["x"], ["y"], domain="tests", ints=[-1, *range(n)], names=["ab", ""] * n,
+                            floats=np.linspace(0, 1, n).tolist())  # fmt: skip
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("tests", 1)], ir_version=8)
+
+
+def test_long_lists_are_not_walked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = _of_lists(LEAST_NBYTES), []
+    fields = apart._Walk._fields
+    monkeypatch.setattr(apart._Walk, "_fields", lambda *a: (seen.append(f) or f for f in fields(*a)))
+    found = _apart(model.SerializeToString(), tmp_path / "m.onnx")
+    assert found.message == model.SerializeToString() and not found.arrays
+    assert len(seen) < 4 * apart.MANY_FIELDS
+
+
+def test_a_tensor_behind_a_long_list_is_read_apart(tmp_path: Path) -> None:
+    """No writer puts it there; protobuf takes fields in any order."""
+    many = onnx.AttributeProto(ints=range(LEAST_NBYTES)).SerializeToString()
+    tensor = onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=numpy_helper.from_array(WEIGHTS))
+    node = onnx.NodeProto(op_type="Constant", output=["k"]).SerializeToString()
+    content = many + tensor.SerializeToString()
+    node += b"\x2a" + apart._varint(len(content)) + content
+    graph = b"\x0a" + apart._varint(len(node)) + node
+    found = _apart(b"\x3a" + apart._varint(len(graph)) + graph, tmp_path / "m.onnx")
+    assert [a.tobytes() for a in found.arrays] == [WEIGHTS.tobytes()]
+    (attribute,) = onnx.ModelProto.FromString(found.message).graph.node[0].attribute
+    assert list(attribute.ints) == list(range(LEAST_NBYTES)) and attribute.t.external_data[0].key == found.key
+
+
+OVERLONG = b"\x40" + b"\x80" * 10 + b"\x01"  # an element of a list of integers
+TOO_LARGE = b"\x40" + b"\xff" * 9 + b"\x7f"
+NOT_SHORTEST = b"\x40\x80\x80\x00"
+UNFINISHED = b"\x40\x80"
+BEYOND = b"\x4a\x05ab"
+
+
+@pytest.mark.parametrize("tail", [b"", OVERLONG, TOO_LARGE, NOT_SHORTEST, UNFINISHED, BEYOND, b"\x3d\0\0", b"\x0c"])
+def test_a_long_list_is_accepted_as_the_parser_accepts_it(tmp_path: Path, tail: bytes) -> None:
+    content = onnx.AttributeProto(name="ints", ints=range(LEAST_NBYTES)).SerializeToString() + tail
+    node = b"\x2a" + apart._varint(len(content)) + content
+    graph = b"\x0a" + apart._varint(len(node)) + node
+    data = b"\x08\x08\x3a" + apart._varint(len(graph)) + graph + b"\x42\x02\x10\x11"
+    (tmp_path / "m.onnx").write_bytes(data)
+    results: list[object] = []
+    for source in (tmp_path / "m.onnx", data):
+        try:
+            results.append(read_model(source, Limits()).model)
+        except parax.ParaxError as error:
+            results.append(type(error))
+    assert results[0] == results[1]
+    assert (results[0] is parax.errors.InvalidModel) == (tail in (OVERLONG, UNFINISHED, BEYOND, b"\x3d\0\0", b"\x0c"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types as python_types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin
 
@@ -89,13 +90,19 @@ def _sequence(value: Any) -> Any:
     return value
 
 
+def _all_of(kind: type, items: Sequence[Any]) -> bool:
+    """Whether all are of just this type, as in lists from a model: those of trees have millions of elements."""
+    return set(map(type, items)) <= {kind}
+
+
 def _ints(value: Any) -> Ints:
-    return tuple(_int(v) for v in _sequence(value))
+    items = tuple(_sequence(value))
+    return items if _all_of(int, items) else tuple(map(_int, items))
 
 
 def _floats(value: Any) -> Floats:
     items = list(_sequence(value))
-    if not all(isinstance(v, (int, float, np.integer, np.floating)) for v in items):
+    if not _all_of(float, items) and not all(isinstance(v, (int, float, np.integer, np.floating)) for v in items):
         raise TypeError
     array = np.asarray(items, np.float32)
     array[np.isnan(array)] = math.nan
@@ -103,7 +110,8 @@ def _floats(value: Any) -> Floats:
 
 
 def _strs(value: Any) -> Strs:
-    return tuple(_str(v) for v in _sequence(value))
+    items = tuple(_sequence(value))
+    return items if _all_of(str, items) else tuple(map(_str, items))
 
 
 def _dtype(value: Any) -> DType:

@@ -24,8 +24,7 @@ from .tree_nodes import (
     settled,
 )
 
-_CODES = np.array([*MODES.values(), -1])
-_NAMES = np.array([*MODES, "LEAF"])
+_CODES = {**MODES, "LEAF": -1}
 
 
 @dataclass(frozen=True)
@@ -72,19 +71,18 @@ def check_sizes(ctx: InferContext, lists: Lists) -> None:
         ctx.fail("the lists of leaves have different lengths", found=votes)
 
 
-def _malformed(message: str, found: object = None) -> NoReturn:
+def malformed(message: str, found: object = None) -> NoReturn:
+    """Fails outside of inference."""
     raise InvalidModel(message, where="tree ensemble", found=found)
 
 
-def forest_of(lists: Lists, fail: Fail = _malformed) -> Forest:
+def forest_of(lists: Lists, fail: Fail = malformed) -> Forest:
     """The trees as a kernel walks them. A tree's root is the first of its nodes in the lists.
 
     Fails where a child or a leaf is no node, and as `flattened`.
     """
     find = positions_of(lists.trees, lists.nodes, fail)
-    trees, modes = np.asarray(lists.trees, np.int64), np.asarray(lists.modes)
-    order = np.argsort(_NAMES)
-    codes = _CODES[order][np.searchsorted(_NAMES[order], modes)]
+    trees, codes = np.asarray(lists.trees, np.int64), np.array([_CODES[mode] for mode in lists.modes])
     is_leaf = codes < 0
     children = []
     for ids in (lists.yes, lists.no):

@@ -17,6 +17,7 @@ LESS, EQUAL, MISSING, GREATER = 1, 2, 4, 8
 BITS = 3  # that a node's word has below its feature
 MODES = {"BRANCH_LEQ": LESS | EQUAL, "BRANCH_LT": LESS, "BRANCH_GTE": EQUAL | GREATER, "BRANCH_GT": GREATER,
          "BRANCH_EQ": EQUAL, "BRANCH_NEQ": LESS | GREATER}  # fmt: skip
+_SPARSE = 8  # times as many places as nodes has a table of them at most
 MOST_FEATURES = 1 << (31 - BITS)
 Fail = Callable[..., NoReturn]
 
@@ -122,9 +123,16 @@ def positions_of(trees: Sequence[int], nodes: Sequence[int], fail: Fail) -> Call
     if twice.size:
         at = order[twice[0]]
         fail("two nodes of one number", found=f"tree {trees[at]}, node {nodes[at]}")
+    n_keys = len(tree_ids) * len(node_ids)
+    table = None
+    if n_keys <= _SPARSE * len(keys):  # looked up, not searched for, unless most of it were empty
+        table = np.full(n_keys, -1, np.int64)
+        table[keys] = np.arange(len(keys))
 
     def find(of_trees: Sequence[int], of_nodes: Sequence[int]) -> np.ndarray:
         wanted = key(np.asarray(of_trees, np.int64), np.asarray(of_nodes, np.int64))
+        if table is not None:
+            return np.where(wanted >= 0, table[wanted], -1)
         at = np.minimum(np.searchsorted(in_order, wanted), len(in_order) - 1)
         return np.where((wanted >= 0) & (in_order[at] == wanted), order[at], -1)
 

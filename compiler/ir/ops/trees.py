@@ -28,8 +28,8 @@ from .ml_scores import (
     row_type,
     transformed,
 )
-from .tree_lists import Lists, check_sizes, forest_of, numbers
-from .tree_nodes import Forest
+from .tree_lists import Lists, check_sizes, forest_of, malformed, numbers
+from .tree_nodes import Fail, Forest
 from .tree_sums import check_votes, put_together
 
 _AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
@@ -59,11 +59,19 @@ class _Ensemble(Model):
         """base_values of either attribute; none: no elements."""
         return numbers(self.base_values, self.base_values_as_tensor)
 
-    def forest(self, ctx: InferContext, lists: Lists) -> Forest:
-        """The trees, checked; they must fit the features of x."""
+    def checked_forest(self, ctx: InferContext, lists: Lists) -> Forest:
+        """The trees, of lists that are checked first."""
         check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
         check_sizes(ctx, lists)
-        return forest_of(lists, ctx.fail)
+        return self.forest(lists, ctx.fail)
+
+    def forest(self, lists: Lists, fail: Fail = malformed) -> Forest:
+        """The trees, made once for all who ask: there may be millions of nodes."""
+        found: Forest | None = self.__dict__.get("_forest")
+        if found is None:
+            found = forest_of(lists, fail)
+            object.__setattr__(self, "_forest", found)
+        return found
 
     def lists(self, leaf: str) -> Lists:
         """The attributes that make trees; `leaf` is what leaves' lists are called."""
@@ -101,7 +109,7 @@ class TreeEnsembleRegressor(_Ensemble):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         check_choice(ctx, "aggregate_function", self.aggregate_function, _AGGREGATES)
-        forest = self.forest(ctx, self.lists("target"))
+        forest = self.checked_forest(ctx, self.lists("target"))
         check_votes(ctx, forest, self.n_targets, self.aggregate_function)
         self.check_base(ctx, self.n_targets)
         return [TensorType(F32, (row_type(ctx)[0], self.n_targets))]
@@ -109,7 +117,7 @@ class TreeEnsembleRegressor(_Ensemble):
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
         lists = self.lists("target")
         rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
-        scores = put_together(g, rows, forest_of(lists), self.n_targets, self.aggregate_function)
+        scores = put_together(g, rows, self.forest(lists), self.n_targets, self.aggregate_function)
         if self.base.any():
             scores = g.Add(scores, g.const(self.base, rows.type.dtype))
         return cast_to(g, transformed(g, scores, self.post_transform), F32)
@@ -151,7 +159,7 @@ class TreeEnsembleClassifier(_Ensemble):
             ctx.fail("labels are needed, either integers or strings", found=self._labels)
         if self._labels == 1 and self.classlabels_int64s != (1,):
             ctx.unsupported("one label other than 1: what the other class is called, nothing says")
-        check_votes(ctx, self.forest(ctx, self.lists("class")), self._classes, "SUM")
+        check_votes(ctx, self.checked_forest(ctx, self.lists("class")), self._classes, "SUM")
         self.check_base(ctx, 1 if self._one_score else self._classes)
         rows, _ = row_type(ctx)
         return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._classes))]
@@ -159,7 +167,7 @@ class TreeEnsembleClassifier(_Ensemble):
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
         lists = self.lists("class")
         rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
-        forest = forest_of(lists)
+        forest = self.forest(lists)
         if self._one_score:
             forest = forest.of_one_target()
         scores = put_together(g, rows, forest, 1 if self._one_score else self._classes, "SUM")

@@ -17,6 +17,7 @@ import parax
 from backend.harness import op as operator
 from backend.harness import run_node
 from parax.compiler.frontend.importer import import_model
+from parax.compiler.ir.ops.tree_nodes import positions_of
 from parax.compiler.ir.ops.tree_walk import ROWS
 from parax.errors import InvalidInput, InvalidModel, UnsupportedOp
 from sampling import thorough
@@ -290,3 +291,13 @@ def test_what_the_compiler_refuses(op: str, attrs: dict[str, Any], error: type[E
     results = ["y"] if op == "TreeEnsembleRegressor" else ["y", "z"]
     with pytest.raises(error, match=match):
         import_model(model(op, attrs, 1, results))
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-9, 9) | st.integers(-(2**63), 2**63 - 1)), min_size=1,
+                unique=True))  # fmt: skip
+def test_nodes_are_found_by_their_numbers(keys: list[tuple[int, int]]) -> None:
+    """Whether the numbers are dense or far apart."""
+    trees, nodes = zip(*keys, strict=True)
+    asked = [*keys, (0, 0), (5, 1), (min(trees), max(nodes)), (1, 2**63 - 1)]
+    found = positions_of(trees, nodes, pytest.fail)(*zip(*asked, strict=True))
+    assert found.tolist() == [keys.index(key) if key in keys else -1 for key in asked]
