@@ -89,8 +89,9 @@ def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
         return CONSTANT
     if is_of_sequences(*key):
         return COMPILED
-    if key in UPGRADES:
-        return NATIVE
+    newest = versions[-1] if versions else 0
+    if any(newest <= up_to for up_to, _ in UPGRADES.get(key, ())):
+        return NATIVE  # as what its newest version is rewritten into
     operators = defined_by(*key, versions[-1]) if versions else ()
     parts = (_runs(operator, versions_of().get(operator, ())) for operator in operators)
     return DEFINITION if operators and NONE not in parts else NONE

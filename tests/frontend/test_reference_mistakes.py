@@ -30,6 +30,7 @@ def with_nan(array: np.ndarray) -> np.ndarray:
 NEAR = (normal(2, 4, 3, 6) * 0.08 + 2).astype(np.float32)  # a variance far below the square of the mean
 FAR = (normal(3, 40) * 500).astype(np.float32)
 SMALL = (normal(3, 1) * 1e-4).astype(np.float16)  # whose squares no half holds
+CORNERS = np.full((1, 4), -90, np.float32)  # of a region off any image
 
 CASES = {
     "ReduceL2 f16": ("ReduceL2", [SMALL, np.array([1])], {}),
@@ -46,6 +47,7 @@ CASES = {
     "GridSample": ("GridSample", [normal(1, 2, 5, 6), normal(1, 3, 3, 2)],
                    {"mode": "cubic", "padding_mode": "border"}),
     "GridSample f64": ("GridSample", [normal(1, 2, 5, 6, dtype="float64"), normal(1, 3, 3, 2, dtype="float64")], {}),
+    "RoiAlign": ("RoiAlign", [with_inf(normal(1, 1, 2, 2))[:, :, ::-1, ::-1].copy(), CORNERS, np.array([0])], {}),
     "Resize": ("Resize", [normal(1, 1, 9, 12), None, np.array([1, 1, 0.5, 0.7], np.float32)],
                {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
     "Conv dilated": ("Conv", [with_inf(normal(1, 1, 6, 6)), normal(1, 1, 2, 2)], {"dilations": [2, 2]}),

@@ -38,6 +38,8 @@ LEFT_OUT = {
     ("", "SimplifiedLayerNormalization"): "ONNX Runtime's; catalogue/cases_contrib.py",
     ("", "NegativeLogLikelihoodLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
     ("", "SoftmaxCrossEntropyLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
+    ("", "RoiAlign"): "its regions name images; catalogue/cases_roi.py",
+    ("", "MaxRoiPool"): "its regions name images; catalogue/cases_roi.py",
     ("", "TensorScatter"): "its places must lie in the cache; catalogue/cases_cache_update.py",
     ("", "BitCast"): "its numbers are NaN and denormals; catalogue/cases_casting.py",
     **{("", name): "others draw other numbers; tests/integration/test_random.py" for name in (
