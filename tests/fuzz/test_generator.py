@@ -40,6 +40,8 @@ LEFT_OUT = {
     ("", "SoftmaxCrossEntropyLoss"): "its labels are numbers of classes; catalogue/cases_losses.py",
     ("", "RoiAlign"): "its regions name images; catalogue/cases_roi.py",
     ("", "MaxRoiPool"): "its regions name images; catalogue/cases_roi.py",
+    ("", "Det"): "nearly singular matrices have no digits; catalogue/cases_factorization.py",
+    ("", "DeformConv"): "its positions must fit its windows; catalogue/cases_deformable.py",
     ("", "TensorScatter"): "its places must lie in the cache; catalogue/cases_cache_update.py",
     ("", "BitCast"): "its numbers are NaN and denormals; catalogue/cases_casting.py",
     **{("", name): "others draw other numbers; tests/integration/test_random.py" for name in (

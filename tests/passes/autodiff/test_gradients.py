@@ -31,8 +31,8 @@ from sampling import sampled
 STEP, MISS = 1e-5, 2e-5
 OPEN = "open sizes|open widths|may be repeated"
 """What is refused where sizes are known only when the model runs."""
-COMBINED = "that are combined|batch by batch"
-"""What is refused always: scattered maxima and products, gathering with batch axes."""
+COMBINED = "that are combined|batch by batch|DeformedWindows"
+"""What is refused always: scattered maxima and products, gathering with batch axes, samples at moved positions."""
 
 
 def in_double(operand: Operand) -> Operand:
