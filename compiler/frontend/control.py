@@ -116,7 +116,12 @@ class ControlTask:
         content = condition.data if condition.data is not None else condition.known
         if content is None or content.size != 1:
             return False
-        proto = self.protos[0 if content.reshape(-1)[0] else 1][1]
+        self._inline(bool(content.reshape(-1)[0]))
+        return True
+
+    def _inline(self, holds: bool) -> None:
+        """Puts the nodes of one branch in the place of the If."""
+        proto = self.protos[0 if holds else 1][1]
 
         def finish(done: Frame) -> None:
             results = [done.resolve(output.name, self.where) for output in proto.output]
@@ -125,7 +130,6 @@ class ControlTask:
             self.importer.define_outputs(self.frame, self.node, results)
 
         self._push(proto, self.frame.graph, False, finish)
-        return True
 
     def _push(self, proto: GraphProto, graph: Graph, is_body: bool, finish: object) -> Frame:
         outer = self.frame
@@ -200,6 +204,7 @@ class ControlTask:
             self.importer.misfit(error)
             return
         self.misfits[name] = error
+        self.importer.choices.left_out += 1
         graph = Graph(dict(self.protos)[name].name or name)
         self.frames[-1] = Frame(graph, (), self.frame.opsets, lambda done: None, is_body=True)
         self.bodies[name] = graph
@@ -217,6 +222,11 @@ class ControlTask:
         if self.failed:
             self.importer.poison(self.frame, self.node)
             return
+        if self.node.op_type == "If" and not self.misfits:
+            holds = self.importer.choices.taken(self.inputs[0], self.bodies, self.frame.graph, self.where)
+            if holds is not None:
+                self._inline(holds)
+                return
         self._fill_left_out()
         for frame in self.frames:
             for outer in self.captured:

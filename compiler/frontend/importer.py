@@ -24,6 +24,7 @@ from ...errors import (
 )  # fmt: skip
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import DType, TensorType, noting_positive
+from .choices import Choices, import_choosing
 from .evaluate import Evaluator
 from .external import ExternalData
 from .frames import UNSUPPORTED, Binding, Frame, Written, node_where
@@ -65,7 +66,11 @@ def import_model(
         ResourceLimit: a limit was reached.
         UsageError: the file cannot be read; `shapes` or `dims` name what the model does not have.
     """
-    return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable, trained).run()
+
+    def run(choices: Choices) -> Graph:
+        return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable, trained, choices).run()
+
+    return import_choosing(run)
 
 
 class Importer:
@@ -80,9 +85,11 @@ class Importer:
         evaluator: Evaluator | None = None,
         overridable: Sequence[str] = (),
         trained: Collection[str] | None = None,
+        choices: Choices | None = None,
     ) -> None:
         self.file = read_model(source, limits)
         self.limits = limits
+        self.choices = choices or Choices()
         self.symbols = Symbols(dims)
         self.tensors = TensorReader(ExternalData(self.file.folder, self.file.apart), limits)
         self.stack: list[Frame] = []
