@@ -45,6 +45,7 @@ OWNS = {
     "compiler/training": "the training step",
     "compiler/planner": "cores, pipelines",
     "compiler/precision": "8 bits, gated",
+    "compiler/shrinking": "smallest failure",
     "compiler/commands": "the command line",
     "runtime": "plans, sessions",
     "runtime/host_ops": "steps in NumPy",

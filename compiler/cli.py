@@ -30,6 +30,7 @@ from .commands import (
     passes,
     plan,
     profile,
+    reduce,
     run,
     train,
     verify,
@@ -69,8 +70,8 @@ class Verb(Protocol):
 
 
 VERBS: tuple[Verb, ...] = (
-    compile_verb, run, train, bench, profile, compare, inspect, operators, passes, plan, verify, doctor, completion,
-    man,
+    compile_verb, run, train, bench, profile, compare, inspect, operators, passes, plan, verify, reduce, doctor,
+    completion, man,
 )  # fmt: skip
 HELP_VERB = "help"
 

@@ -59,12 +59,16 @@ MAY_IMPORT = {
         "compiler/options", "compiler/ir", "compiler/frontend", "compiler/passes", "compiler/compilation",
         "compiler/driver", "compiler/optimisation", "compiler/contest", "compiler/precision", "runtime",
     },
+    "compiler/shrinking": BASE | {
+        "compiler/options", "compiler/ir", "compiler/frontend", "compiler/api", "compiler/compare",
+        "compiler/row_order", "compiler/samples", "compiler/sizes", "compiler/shrinking", "runtime",
+    },
     "compiler": {"parax", "compiler", "runtime"},  # driver, api, check, commands: they tie the rooms together
     "runtime": BASE | {"runtime"},
 }
 # Libraries that only some rooms may know.
 ONLY = {
-    "onnx": ("compiler/frontend",),
+    "onnx": ("compiler/frontend", "compiler/shrinking"),
     "llvmlite": ("compiler/backend",),
     "networkx": ("compiler",),
     "mpi4py": ("runtime/train",),

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import parax
 from parax.compiler.samples import random_inputs
 from parax.compiler.sizes import symbol_sizes
+from parax.runtime.manifest import TensorSpec
 
 
 def embedding() -> object:
@@ -59,3 +60,9 @@ def test_other_integers_are_flags() -> None:
     plan = parax.compile(embedding())
     inputs = random_inputs(plan.inputs, {"N": 50, "S": 4}, np.random.default_rng(0))
     assert set(np.unique(inputs["ids"])) == {0, 1}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bool", "i64", "u8", "f16"])
+def test_scalars_are_arrays_as_other_implementations_want_them(dtype: str) -> None:
+    made = random_inputs([TensorSpec("x", dtype, ())], {}, np.random.default_rng(0))["x"]
+    assert isinstance(made, np.ndarray) and made.shape == ()

@@ -15,7 +15,7 @@ from parax.compiler.commands import completion, man
 
 Capture = pytest.CaptureFixture[str]
 VERBS = [verb.NAME for verb in cli.VERBS]
-THAT_COMPILE = ("bench", "profile", "compare", "plan", "verify")
+THAT_COMPILE = ("bench", "profile", "compare", "plan", "verify", "reduce")
 
 
 def shown(capsys: Capture, *words: str, script: str = "main") -> str:

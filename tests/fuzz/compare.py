@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from parax.compiler.shrinking.graphs import all_nodes, prune
+
 from .contents import F64, epsilon, is_float
 from .generate import Feeds
-from .graphs import all_nodes, prune
 from .oracles import NoOracle, Rounding, noisy_nodes, run_other
 
 UNITS = 64.0

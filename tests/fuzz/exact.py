@@ -10,8 +10,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from parax.compiler.shrinking.graphs import all_nodes
+
 from . import exact_control, exact_recurrent, exact_sampling, exact_windows
-from .graphs import all_nodes
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

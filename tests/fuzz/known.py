@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import onnx
 
-from .graphs import all_nodes
+from parax.compiler.shrinking.graphs import all_nodes
 
 Test = Callable[[onnx.NodeProto], bool]
 

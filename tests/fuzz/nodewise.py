@@ -16,11 +16,11 @@ import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from parax.compiler.frontend.oracle import oracle
+from parax.compiler.shrinking.graphs import uses_of
 from parax.errors import ParaxError, UnsupportedOp
 
 from . import exact
 from .contents import BF16, F32, is_float
-from .graphs import uses_of
 from .known import distrusted
 
 Change = Callable[[np.ndarray], np.ndarray]

@@ -1,31 +1,27 @@
 """A failing case made as small as it goes and written as ONNX, inputs and a test.
 
-Candidates are tried in a child process, so that crashes and hangs may be reduced too. Owns the search and the files.
+The search is that of `parax reduce`. Owns what the fuzzer adds: configurations, and the files.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import select
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from parax.compiler.shrinking.candidates import Case, Recorded
+from parax.compiler.shrinking.child import Child
+from parax.compiler.shrinking.search import Search
 from parax.files import write_whole
 
-from . import candidates
-from .candidates import Failing
-from .configurations import configuration
+from .configurations import Configuration, configuration
 from .oracles import NoOracle, run_other
 from .pool import TESTS
 from .snippet import test_of
@@ -38,57 +34,53 @@ UNSTEADY = 3
 """How often a candidate is tried where failures may depend on timing."""
 
 
-class Server:
-    """A child process that tries cases (see `fuzz.server`); a new one where it died or hung."""
+@dataclass(frozen=True)
+class Failing(Case):
+    """A model, its inputs for each run, and the configurations that it fails in."""
 
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
-        self.child: subprocess.Popen[str] | None = None
-        self.folder = tempfile.TemporaryDirectory(prefix="parax-fuzz-")
+    configurations: tuple[Configuration, ...]
 
-    def outcome(self, failing: Failing) -> Outcome:
-        """What comes of a case; crashes and hangs too."""
-        child = self._running()
-        path = Path(self.folder.name) / "case.pickle"
-        data = (failing.model.SerializeToString(), failing.feeds, [c.as_json() for c in failing.configurations])
-        with path.open("wb") as file:
-            pickle.dump(data, file)
-        assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(f"{path}\n")
-        child.stdin.flush()
-        ready, _, _ = select.select([child.stdout], [], [], 2 * self.timeout)
-        line = child.stdout.readline() if ready else ""
-        if line.startswith("{"):
-            return Outcome(**json.loads(line))
-        child.kill()
-        child.wait()
-        self.child = None
-        return Outcome(CRASH if ready else HANG)
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Arrangements, too."""
+        return (*super().size, sum(len(c.arrangements) for c in self.configurations))
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self.child is None:
-            path = os.pathsep.join(p for p in (str(TESTS), os.environ.get("PYTHONPATH", "")) if p)
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "fuzz.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                stderr=subprocess.DEVNULL, cwd=TESTS, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-        return self.child
 
-    def close(self) -> None:
-        """End the child."""
-        if self.child is not None:
-            self.child.kill()
-            self.child.wait()
-        self.folder.cleanup()
+def fewer_configurations(failing: Failing) -> Iterator[Failing]:
+    """One configuration, two arrangements."""
+    if len(failing.configurations) > 1:
+        for chosen in failing.configurations:
+            yield replace(failing, configurations=(chosen,))
+    (*_, chosen) = failing.configurations
+    if len(failing.configurations) == 1 and len(chosen.arrangements) > 1:
+        first, *others = chosen.arrangements
+        yield replace(failing, configurations=(replace(chosen, arrangements=(first,)),))
+        if len(others) > 1:
+            for other in others:
+                yield replace(failing, configurations=(replace(chosen, arrangements=(first, other)),))
+
+
+def plainer_configurations(failing: Failing) -> Iterator[Failing]:
+    """The usual target, hint and mode, a lower level."""
+    if len(failing.configurations) != 1:
+        return
+    (chosen,) = failing.configurations
+    for change in (
+        {"mode": "auto"}, {"hint": "throughput"}, {"target": "native"}, {"fp": "default"}, {"level": 0}, {"level": 2},
+    ):  # fmt: skip
+        changed = replace(chosen, **change)
+        if changed != chosen and not (chosen.level == 0 and change.get("level") == 2):
+            yield replace(failing, configurations=(changed,))
 
 
 class Reducer:
-    """The search: takes every candidate that fails as the original does, until none does or the time is over."""
+    """The search among cases that fail as the original does, in a child process (see `fuzz.server`)."""
 
     def __init__(self, failing: Failing, wanted: Outcome, timeout: float = 10.0, seconds: float = SECONDS) -> None:
-        self.failing, self.wanted = failing, wanted
-        self.server = Server(timeout)
-        self.deadline = time.monotonic() + seconds
+        path = os.pathsep.join(p for p in (str(TESTS), os.environ.get("PYTHONPATH", "")) if p)
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        self.child = Child(["-m", "fuzz.server"], 2 * timeout, cwd=TESTS, env=environment)
+        self.failing, self.wanted, self.seconds = failing, wanted, seconds
         self.last = wanted
 
     def run(self) -> Failing:
@@ -96,44 +88,16 @@ class Reducer:
         try:
             if not self._fails(self.failing):
                 return self.failing
-            before: Any = None
-            while before != candidates.size_of(self.failing) and time.monotonic() < self.deadline:
-                before = candidates.size_of(self.failing)
-                self._round()
+            return Search(self.failing, self._fails, _recorded, seconds=self.seconds, before=(fewer_configurations,),
+                          after=(plainer_configurations,)).run()  # fmt: skip
         finally:
-            self.server.close()
-        return self.failing
-
-    def _round(self) -> None:
-        self._take(candidates.fewer_runs)
-        self._take(candidates.fewer_outputs)
-        self._take(lambda f: candidates.last_nodes(f, _traced(f)))
-        self._take(lambda f: candidates.values_as_inputs(f, _traced(f)))
-        self._take(lambda f: candidates.earlier_outputs(f, _traced(f)))
-        self._take(lambda f: candidates.bypassed(f, _traced(f)))
-        self._take(candidates.without_identities)
-        self._take(candidates.static_shapes)
-        self._take(candidates.smaller_sizes)
-        self._take(candidates.fewer_attributes)
-        self._take(candidates.plainer_configurations)
-        self._take(candidates.plainer_numbers)
-
-    def _take(self, propose: Callable[[Failing], Iterable[Failing]]) -> None:
-        """Accept candidates of one kind as long as one fails."""
-        accepted, left = True, 60
-        while accepted and left:
-            accepted = False
-            for candidate in propose(self.failing):
-                if time.monotonic() > self.deadline:
-                    return
-                if self._fails(candidate):
-                    self.failing, accepted, left = candidate, True, left - 1
-                    break
+            self.child.close()
 
     def _fails(self, candidate: Failing) -> bool:
         """Whether it fails in the same way."""
+        question = candidate.model.SerializeToString(), candidate.feeds, [c.as_json() for c in candidate.configurations]
         for _ in range(UNSTEADY if self.wanted.status in (UNEQUAL, CRASH, HANG) else 1):
-            outcome = self.server.outcome(candidate)
+            outcome = Outcome(**self.child.ask(pickle.dumps(question)))
             if outcome.status == self.wanted.status and _message(outcome) == _message(self.wanted):
                 self.last = outcome
                 return True
@@ -148,7 +112,7 @@ def _message(outcome: Outcome) -> str:
     return phase.split()[0] + " ".join(w for w in rest.split(";")[0].split() if w.isalpha())[:60]
 
 
-def _traced(failing: Failing) -> list[dict[str, np.ndarray]]:
+def _recorded(failing: Failing) -> Recorded:
     """Every value of the main graph in every run, as another implementation has it; what it lacks is left out."""
     model = onnx.ModelProto()
     model.CopyFrom(failing.model)
@@ -166,7 +130,7 @@ def _traced(failing: Failing) -> list[dict[str, np.ndarray]]:
                 values.update(run_other(model, kind, feeds))
                 break
         found.append(values)
-    return found
+    return Recorded(found)
 
 
 def reduce_record(record: Any, seed: str, models: Path | None, output: Path, timeout: float) -> Path:
@@ -189,5 +153,5 @@ def write(failing: Failing, outcome: Outcome, name: str, output: Path) -> Path:
     np.savez(folder / "inputs.npz", **arrays)  # type: ignore[arg-type]
     shown = "\n".join(map(str, failing.configurations))
     write_whole(folder / "problem.txt", f"{outcome.status}: {outcome.problem}\n{shown}\n")
-    write_whole(folder / "test_case.py", test_of(failing, outcome, name))
+    write_whole(folder / "test_case.py", test_of(failing, failing.configurations, outcome, name))
     return folder

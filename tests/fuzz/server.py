@@ -5,32 +5,26 @@ It reads pickles that the process which started it has written, nobody else's.
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import sys
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+
+from parax.compiler.shrinking.child import serve
 
 from .configurations import configuration
 from .generate import Case
 from .trial import try_case
 
 
-def main() -> int:
-    """Entry point: one path a line, until stdin ends."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    np.seterr(all="ignore")
-    for line in sys.stdin:
-        model, feeds, chosen = pickle.loads(Path(line.strip()).read_bytes())
-        case = Case("reduced", onnx.ModelProto.FromString(model), list(feeds))
-        outcome = try_case(case, [configuration(c) for c in chosen])
-        out.write(json.dumps(outcome.as_json()) + "\n")
-    return 0
+def answer(question: bytes) -> dict[str, Any]:
+    """The outcome of a case."""
+    model, feeds, chosen = pickle.loads(question)
+    case = Case("reduced", onnx.ModelProto.FromString(model), list(feeds))
+    return try_case(case, [configuration(c) for c in chosen]).as_json()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    np.seterr(all="ignore")
+    serve(answer)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import onnx
-from onnx import parser, printer
+from collections.abc import Sequence
 
-from .candidates import Failing
+from parax.compiler.shrinking.candidates import Case
+from parax.compiler.shrinking.texts import array_text, model_text
+
+from .configurations import Configuration
 from .trial import Outcome
 
 TEMPLATE = '''"""Found by the fuzzer as {name}: {problem}"""
@@ -33,40 +34,13 @@ def test_case() -> None:
 '''
 
 
-def test_of(failing: Failing, outcome: Outcome, name: str) -> str:
+def test_of(case: Case, configurations: Sequence[Configuration], outcome: Outcome, name: str) -> str:
     """The test's text."""
-    text = printer.to_text(failing.model)
-    model, imports = f'parser.parse_model("""\n{text}\n""")', "from onnx import parser"
-    if not _comes_back(text, failing.model) or '"""' in text or "\\" in text:
+    model, imports = model_text(case.model), "from onnx import parser"
+    if model is None:
         model = 'onnx.load(Path(__file__).parent / "model.onnx")'
         imports = "import onnx\nfrom pathlib import Path"
-    feeds = "".join(
-        "    {" + ", ".join(f"{k!r}: {array_text(v)}" for k, v in f.items()) + "},\n" for f in failing.feeds
-    )
-    configurations = "".join(f"    {c.as_json()!r},\n" for c in failing.configurations)
+    feeds = "".join("    {" + ", ".join(f"{k!r}: {array_text(v)}" for k, v in f.items()) + "},\n" for f in case.feeds)
+    shown = "".join(f"    {c.as_json()!r},\n" for c in configurations)
     problem = " ".join(f"{outcome.status}: {outcome.problem}".replace('"', "'").replace("\\", "/").split())
-    return TEMPLATE.format(name=name, problem=problem, imports=imports, model=model, feeds=feeds,
-                           configurations=configurations)  # fmt: skip
-
-
-def _comes_back(text: str, model: onnx.ModelProto) -> bool:
-    """Whether the text is the whole model: the text form has no infinities, among others."""
-    try:
-        again = parser.parse_model(text)
-    except Exception:  # the parser's errors have no common base
-        return False
-    return [n.SerializeToString() for n in again.graph.node] == [n.SerializeToString() for n in model.graph.node] and [
-        onnx.numpy_helper.to_array(t).tobytes() for t in again.graph.initializer
-    ] == [onnx.numpy_helper.to_array(t).tobytes() for t in model.graph.initializer]
-
-
-def array_text(array: np.ndarray) -> str:
-    """A numpy expression that makes exactly this array."""
-    dtype = f"np.dtype({array.dtype.name!r})"
-    if (array.size <= 64 and array.dtype.name in ("float32", "float64", "bool")) or (
-        array.dtype.kind in "iu" and array.size <= 256
-    ):
-        numbers = array.tolist()
-        if "nan" not in str(numbers) and "inf" not in str(numbers) and 0 not in array.shape:
-            return f"np.array({numbers}, {dtype})"
-    return f"np.frombuffer(bytes.fromhex({array.tobytes().hex()!r}), {dtype}).reshape({array.shape})"
+    return TEMPLATE.format(name=name, problem=problem, imports=imports, model=model, feeds=feeds, configurations=shown)

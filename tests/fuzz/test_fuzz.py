@@ -11,14 +11,12 @@ import onnx
 import pytest
 from onnx import parser
 
-from fuzz import candidates
-from fuzz.candidates import Failing
 from fuzz.compare import Expected, strict_difference, within_spread
 from fuzz.configurations import Arrangement, Configuration, draw
 from fuzz.generate import Case
 from fuzz.oracles import NoOracle, Rounding
 from fuzz.pool import Pool
-from fuzz.reduce import Reducer
+from fuzz.reduce import Failing, Reducer
 from fuzz.trial import WRONG, Outcome, try_case
 
 SEED, GRAPHS = "tests", 200
@@ -169,7 +167,7 @@ def test_reduction_keeps_what_fails() -> None:
     found = _Judge(Failing(case.model, tuple(case.feeds), (PLAIN,)), Outcome(WRONG)).run()
     assert [n.op_type for n in found.model.graph.node] == ["Tanh"]
     assert [o.name for o in found.model.graph.output] == ["y"]
-    assert candidates.size_of(found)[2] == 1
+    assert found.size[2] == 1
 
 
 def test_what_rounding_does_is_met_beside_what_nobody_can_say() -> None:

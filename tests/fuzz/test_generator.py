@@ -9,8 +9,8 @@ import pytest
 
 from fuzz.families import BUILDERS
 from fuzz.generate import generate
-from fuzz.graphs import operators
 from parax.compiler.ir.ops import CATALOGUE
+from parax.compiler.shrinking.graphs import operators
 
 GRAPHS = 3 * len(BUILDERS)
 # Operators of the catalogue that no random graph has, each with the reason.

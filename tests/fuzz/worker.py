@@ -19,9 +19,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from parax.compiler.shrinking.graphs import operators
+
 from . import configurations
 from .generate import Case, generate
-from .graphs import operators
 from .models import model_case
 from .trial import Outcome, try_case
 

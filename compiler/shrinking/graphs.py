@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -40,13 +40,31 @@ def uses_of(node: onnx.NodeProto) -> set[str]:
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """All nodes, those of bodies too."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from all_nodes(attribute.g)
+    return _with_inner(graph.node)
 
 
 def operators(graph: onnx.GraphProto) -> list[str]:
     """The ONNX names of all nodes."""
     return [node.op_type for node in all_nodes(graph)]
+
+
+def drop_unused_functions(model: onnx.ModelProto) -> None:
+    """Remove the local functions that no node calls, directly or through others."""
+    functions = {(f.domain, f.name): f for f in model.functions}
+    called, left = set(), [(n.domain, n.op_type) for n in all_nodes(model.graph)]
+    while left:
+        key = left.pop()
+        if key in functions and key not in called:
+            called.add(key)
+            left += [(n.domain, n.op_type) for n in _with_inner(functions[key].node)]
+    kept = [onnx.FunctionProto.FromString(f.SerializeToString()) for k, f in functions.items() if k in called]
+    model.ClearField("functions")
+    model.functions.extend(kept)
+
+
+def _with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _with_inner(attribute.g.node)
