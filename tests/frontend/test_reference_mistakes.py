@@ -47,8 +47,6 @@ CASES = {
     "GridSample": ("GridSample", [normal(1, 2, 5, 6), normal(1, 3, 3, 2)],
                    {"mode": "cubic", "padding_mode": "border"}),
     "GridSample f64": ("GridSample", [normal(1, 2, 5, 6, dtype="float64"), normal(1, 3, 3, 2, dtype="float64")], {}),
-    "RoiAlign": ("RoiAlign", [with_inf(normal(1, 1, 2, 2))[:, :, ::-1, ::-1].copy(), CORNERS, np.array([0])], {}),
-    "Det f16": ("Det", [normal(2, 3, 3, dtype="float16")], {}),
     "Resize": ("Resize", [normal(1, 1, 9, 12), None, np.array([1, 1, 0.5, 0.7], np.float32)],
                {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
     "Conv dilated": ("Conv", [with_inf(normal(1, 1, 6, 6)), normal(1, 1, 2, 2)], {"dilations": [2, 2]}),
@@ -67,6 +65,8 @@ CASES = {
                     {"hidden_size": 4, "direction": "reverse"}),
     "LSTM reverse": ("LSTM", [normal(4, 2, 3), normal(1, 16, 3), normal(1, 16, 4)],
                      {"hidden_size": 4, "direction": "reverse"}),
+    "RoiAlign": ("RoiAlign", [with_inf(normal(1, 1, 2, 2))[:, :, ::-1, ::-1].copy(), CORNERS, np.array([0])], {}),
+    "Det f16": ("Det", [normal(2, 3, 3, dtype="float16")], {}),
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from .quads import QuadsAlgorithm
 from .separable import chained, lower_separable
 from .weights import ConvShape
 from .widening import WideningAlgorithm
+from .winograd.by_size import WinogradBySize
 from .winograd.lower import WinogradAlgorithm
 from .winograd.whole import WholeWinogradAlgorithm
 
@@ -49,6 +50,7 @@ ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     QuadsAlgorithm(),
     HalvesAlgorithm(),
     WinogradAlgorithm(),
+    WinogradBySize(),
 )
 """In the order in which they replace each other (`algorithm.candidates`)."""
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from .....ir.bands import greatest
 from .....ir.call_rows import ALONE, CallRows
-from .....ir.types import ceil_div
+from .....ir.types import SymDim, ceil_div
 from .....kernel_ir.builder import F32, F32PTR
 from .....kernel_ir.loops import KFunc
 from .....targets.target import Target
@@ -82,7 +82,12 @@ def _holds(s: ConvShape) -> bool:
 
 def algorithms(s: ConvShape) -> list[tuple[Axis, Axis]]:
     """The pairs of axis algorithms that save multiplications and keep the error bound."""
-    return [_axes(s, algorithm) for algorithm in counts.algorithms(layers_of(s, ALONE)[0])]
+    return [axes_of(s, algorithm) for algorithm in counts.algorithms(layers_of(s, ALONE)[0])]
+
+
+def is_open(s: ConvShape) -> bool:
+    """Whether only a run knows how large the images are."""
+    return any(isinstance(d, SymDim) for d in s.geometry.output)
 
 
 def layers_of(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
@@ -93,7 +98,8 @@ def layers_of(s: ConvShape, calls: CallRows) -> list[counts.Layer]:
                          (height, width), not s.constant) for images in calls.of(s.x.tensor.dims[0])]  # fmt: skip
 
 
-def _axes(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
+def axes_of(s: ConvShape, algorithm: counts.Algorithm) -> tuple[Axis, Axis]:
+    """The algorithms of both axes."""
     sizes = zip(algorithm.tile, s.geometry.kernel, s.geometry.strides, strict=True)
     height, width = (axis_algorithm(outputs, taps, stride) for outputs, taps, stride in sizes)
     return height, width
@@ -137,7 +143,9 @@ class WinogradAlgorithm(ConvAlgorithm):
     name = "winograd"
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        return layer.is_indirect(ctx) and not layer.is_exact(ctx) and applies(layer.shape, ctx.target)
+        s = layer.shape
+        sizes_alike = not (is_open(s) and s.constant)  # else by_size.py has a way for each
+        return sizes_alike and layer.is_indirect(ctx) and not layer.is_exact(ctx) and applies(s, ctx.target)
 
     def variants(self, ctx: LowerContext, layer: ConvLayer) -> list[ConvAlgorithm]:
         """The best tiles, best first; then the first of them in blocks of other lengths for other caches."""
@@ -145,7 +153,7 @@ class WinogradAlgorithm(ConvAlgorithm):
         layers, pace = layers_of(s, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
         direct = counts.most_cycles(layers, ctx.lanes, pace) / counts.MAX_SHARE
         ranked = counts.ranked(layers, ctx.lanes, pace)
-        shares = [(cycles / direct, _axes(s, algorithm)) for cycles, algorithm in ranked]
+        shares = [(cycles / direct, axes_of(s, algorithm)) for cycles, algorithm in ranked]
         near = [(cost, axes) for cost, axes in shares if cost < WinogradTiles.measured_share][:MOST_CANDIDATES]
         found: list[ConvAlgorithm] = [WinogradTiles(name_of(axes), axes, cost) for cost, axes in near]
         if not found:
