@@ -6,10 +6,12 @@ small numbers is not compared with nothing. Pure arithmetic on arrays; knows not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .flattened import flattened
 
 
 class Rule(NamedTuple):
@@ -100,8 +102,10 @@ def _unlisted(name: str) -> str:
     return list(RULES)[-1] if name.startswith(("float8", "float6", "float4")) else "float32"
 
 
-def difference(name: str, found: np.ndarray, expected: np.ndarray, allowed: Tolerance | None = None) -> Difference:
-    """Compare one output with its reference (any shape and element type)."""
+def difference(name: str, found: Any, expected: Any, allowed: Tolerance | None = None) -> Difference:
+    """Compare one output with its reference: tensors of any shape and element type, or what is made of them."""
+    if expected is None or isinstance(expected, (list, dict)):
+        return _of_parts(name, found, expected, allowed)
     found, expected, allowed = np.asarray(found), np.asarray(expected), allowed or Tolerance()
     if found.shape != expected.shape:
         problem = f"shape {found.shape}, expected {expected.shape}"
@@ -130,6 +134,17 @@ def difference(name: str, found: np.ndarray, expected: np.ndarray, allowed: Tole
         problem = f"another winner in {1 - top1:.1%} of the rows"
     status = DIFFERENT if problem else SAME
     return Difference(name, max_abs, worst, top1, problem, rtol, atol, _weakness(want, atol, scaled), status)
+
+
+def _of_parts(name: str, found: Any, expected: Any, allowed: Tolerance | None) -> Difference:
+    """The worst of the differences of all tensors in two values."""
+    (form, ours), (wanted, theirs) = flattened(found), flattened(expected)
+    if form != wanted:
+        problem = f"{form[:100]}, expected {wanted[:100]}"
+        return Difference(name, np.inf, np.inf, None, problem, status=DIFFERENT)
+    parts = [difference(name, a, b, allowed) for a, b in zip(ours, theirs, strict=True)]
+    worst = max(parts, key=lambda part: (not part.passed, part.worst), default=Difference(name, 0.0, 0.0, None, ""))
+    return replace(worst, max_abs=max((part.max_abs for part in parts), default=0.0))
 
 
 def tolerances(want: np.ndarray, rule: Rule, allowed: Tolerance) -> tuple[float, float, bool]:

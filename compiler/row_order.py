@@ -34,7 +34,8 @@ def differences(
         name: difference(name, found[name], expected[name], replace(allowed, steps=1) if name in rounded else allowed)
         for name in expected
     }
-    pairs = {name: (np.asarray(found[name]), np.asarray(expected[name])) for name in expected}
+    arrays = [name for name, value in expected.items() if isinstance(value, (np.ndarray, np.generic))]
+    pairs = {name: (np.asarray(found[name]), np.asarray(expected[name])) for name in arrays}
     comparable = {name: (a, b) for name, (a, b) in pairs.items() if a.shape == b.shape and a.dtype == b.dtype}
     for score, (_, values) in comparable.items():
         if results[score].passed and _orders(values):

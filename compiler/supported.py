@@ -19,7 +19,7 @@ from .frontend.sequences import is_of_sequences
 from .frontend.upgrades import UPGRADES
 from .frontend.vocabulary import ONNX_VERSION, defined_by, versions_of
 from .ir.ops import CATALOGUE, Operator
-from .ir.ops.base import Composite, Control, Host
+from .ir.ops.base import Composite, Control, Host, HostComposite
 from .ir.ops.signature import Mixed
 
 OWN = "parax"  # the domain of what only passes write
@@ -82,13 +82,13 @@ def _supported(key: tuple[str, str], versions: tuple[int, ...]) -> Supported:
 
 
 def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
+    if is_of_sequences(*key):
+        return COMPILED
     cls = CATALOGUE.get(key)
     if cls is not None:
         return CONTROL if issubclass(cls, Control) else HOST if _on_host(cls) else NATIVE
     if key == ("", "Constant"):
         return CONSTANT
-    if is_of_sequences(*key):
-        return COMPILED
     newest = versions[-1] if versions else 0
     if any(newest <= up_to for up_to, _ in UPGRADES.get(key, ())):
         return NATIVE  # as what its newest version is rewritten into
@@ -99,7 +99,8 @@ def _runs(key: tuple[str, str], versions: tuple[int, ...]) -> str:
 
 def _on_host(cls: type[Operator]) -> bool:
     """Whether the runtime does its work: not if it stands for operators that have kernels, though the host ends it."""
-    return issubclass(cls, Host) and not issubclass(cls, Composite) and not any(k in LOWERINGS for k in cls.__mro__)
+    of_host = issubclass(cls, HostComposite) or (issubclass(cls, Host) and not issubclass(cls, Composite))
+    return of_host and not any(kind in LOWERINGS for kind in cls.__mro__)
 
 
 def _left_out(cls: type[Operator] | None, versions: tuple[int, ...]) -> Iterator[str]:
@@ -122,9 +123,9 @@ def page() -> str:
         f"Made by `parax operators -o docs/operators.md` with onnx {ONNX_VERSION}. *Versions* are those of an "
         "operator's definition that ONNX has had; parax reads them all. *Runs* says where: in native code; on the "
         "host, in Python, between stretches of native code; by ONNX's definition, as the operators that it is made "
-        "of; or when compiling, on [sequences and optionals](sequences.md) whose length is known then. *Types* are "
-        "those of the operands. What a node does beyond these (an attribute's value, an unknown rank) "
-        "`parax inspect MODEL.onnx` checks for a whole model.",
+        "of; or when compiling, on [sequences and optionals](sequences.md) whose length is known then, else on the "
+        "host. *Types* are those of the operands. What a node does beyond these (an attribute's value, an unknown "
+        "rank) `parax inspect MODEL.onnx` checks for a whole model.",
     ]  # fmt: skip
     listed = supported()
     for domain in dict.fromkeys(entry.domain for entry in listed):

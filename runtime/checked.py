@@ -104,7 +104,7 @@ class Checked:
 
     def binding(self, arrays: Sequence[np.ndarray]) -> Binding:
         """The binding of inputs that are fit for native code. Raises InvalidInput: the plan does not allow them."""
-        return self._router.binding(tuple(array.shape for array in arrays))
+        return self._router.binding(tuple(getattr(value, "shape", ()) for value in arrays))
 
     def serve(self, binding: Binding, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Run a native request."""

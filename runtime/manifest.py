@@ -15,17 +15,18 @@ import numpy as np
 
 from .dims import Dim, dim_text, shape_text
 from .dtypes import numpy_dtype
+from .host_values import is_tensor
 
 FORMAT = 5
 
 
 class TensorSpec(NamedTuple):
-    """A tensor of the plan's signature.
+    """A value of the plan: a tensor, or what host_values.py tells of.
 
     Attributes:
         name: the ONNX name.
         shape: one int, or text such as `N` or `2*S+1`, per axis; None where only the run can tell.
-        dtype: element type by parax's name, such as f32.
+        dtype: element type by parax's name, such as f32; of what is no tensor its type, such as seq(map(i64,f32)).
         dims: the shape as checked expressions.
     """
 
@@ -40,10 +41,17 @@ class TensorSpec(NamedTuple):
 
     @property
     def numpy(self) -> np.dtype:
-        """The numpy element type."""
-        return numpy_dtype(self.dtype)
+        """The numpy element type; of what is no tensor, that of any Python object."""
+        return numpy_dtype(self.dtype if self.is_tensor else "str")
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor: an array for callers."""
+        return is_tensor(self.dtype)
 
     def __str__(self) -> str:
+        if not self.is_tensor:
+            return f"{self.name}: {self.dtype}"
         return f"{self.name}: {self.dtype}{'[*]' if self.dims is None else shape_text(self.dims)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import CorruptPlan
 from .dims import Dim, symbols_of
+from .host_values import is_tensor
 from .manifest import Block, HostStep, Manifest, NativeStep, Scheduled
 
 
@@ -153,7 +154,7 @@ def _check_native(manifest: Manifest, step: NativeStep, bound: set[str], where: 
             dtype, shape = specs[name].dtype, known
         else:
             raise CorruptPlan("a native step needs the value's shape", where=where, found=name)
-        if dtype == "str" or "(" in dtype:
+        if dtype == "str" or not is_tensor(dtype):
             raise CorruptPlan("a native step cannot read or write this type", where=where, found=f"{name}: {dtype}")
         dims.extend(shape)
     if not symbols_of(("+", *dims)) <= bound:

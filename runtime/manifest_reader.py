@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..errors import CorruptPlan, IncompatiblePlan
 from .dims import MAX_INT, Dim, checked_dim
 from .dtypes import NAMES, numpy_dtype
+from .host_values import host_type, is_tensor
 from .manifest import (
     FORMAT,
     Arrangement,
@@ -200,9 +201,11 @@ class ManifestReader:
         fields = Fields(raw, where)
         name = fields.text("name") if name is None else name
         dtype = fields.text("dtype")
-        if dtype not in NAMES and not (dtype.startswith(("seq(", "opt(")) and dtype.endswith(")")):
+        if not is_tensor(dtype):
+            host_type(dtype)
+        elif dtype not in NAMES:
             raise fields.bad("dtype", "an element type")
-        if fields.raw.get("shape") is None:
+        if not is_tensor(dtype) or fields.raw.get("shape") is None:
             return TensorSpec(name, dtype, None)
         dims = fields.items("shape", self.dim)
         if len(dims) > MAX_RANK or math.prod(d for d in dims if isinstance(d, int)) > MAX_NBYTES:

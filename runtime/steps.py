@@ -18,6 +18,7 @@ from .bindings import Binding, Signature
 from .control import CONTROL_OPS, Body, ControlOp
 from .dims import evaluate, symbols_of
 from .executor import Executor
+from .host_values import arrays_in, nbytes_of_maps, objects_in, owned
 from .instance import Instance
 from .limits import Allowance, afford, afford_tensor, within
 from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
@@ -148,20 +149,19 @@ class Program:
         self, results: Sequence[Any], inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Results that the caller may keep: in the memory asked for, and shared with nothing."""
-        taken = {id(owner_of(array)) for array in (*inputs, *self.constants.values(), *outputs.values())}
-        owned = []
+        shared = (*inputs, *self.constants.values(), *outputs.values())
+        held = {name for value in shared for name in objects_in(value)}
+        kept = []
         for spec, value in zip(self.manifest.outputs, results, strict=True):
             own = outputs.get(spec.name)
             if own is not None:
                 if own is not value:
                     own[...] = value
                 value = own
-            elif isinstance(value, np.ndarray):
-                if not value.flags.writeable or id(owner_of(value)) in taken:
-                    value = value.copy()
-                taken.add(id(owner_of(value)))
-            owned.append(value)
-        return owned
+            else:
+                value = owned(value, held)
+            kept.append(value)
+        return kept
 
 
 class _Run:
@@ -179,13 +179,9 @@ class _Run:
 
     def held_nbytes(self) -> int:
         """Bytes of the values between steps, the same memory once, and of the arena."""
-        arrays: dict[int, int] = {}
-        for value in self.env.values():
-            for item in value if isinstance(value, list) else (value,):
-                if isinstance(item, np.ndarray):
-                    owner = owner_of(item)
-                    arrays[id(owner)] = owner.nbytes
-        return sum(arrays.values()) + (self.instance.arena_nbytes if self.instance is not None else 0)
+        arrays = {id(owner): owner.nbytes for value in self.env.values() for owner in map(owner_of, arrays_in(value))}
+        maps = sum(map(nbytes_of_maps, self.env.values()))
+        return sum(arrays.values()) + maps + (self.instance.arena_nbytes if self.instance is not None else 0)
 
     def block(self, prepared: PreparedBlock, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a block."""
@@ -288,7 +284,7 @@ class _Run:
 
         `bound`: the symbols that count: others may have a value of an earlier run of the same loop.
         """
-        if name is None:
+        if name is None or not self.program.specs[name].is_tensor:
             return None
         spec = self.program.specs[name]
         dims = spec.dims or (0,)
@@ -299,7 +295,7 @@ class _Run:
     def _fitted(self, name: str, result: Any, op: str) -> Any:
         """A host result of the type and shape that later steps were compiled for."""
         spec = self.program.specs.get(name)
-        if spec is None or isinstance(result, list) or result is None or "(" in spec.dtype:
+        if spec is None or not spec.is_tensor or result is None:
             return result
         array = np.asarray(result, dtype=spec.numpy)
         if spec.dims is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import InvalidInput, ParaxError, UsageError
 from .dtypes import EXTENDED
+from .host_values import arrays_in, host_type, taken
 from .limits import current
 from .manifest import TensorSpec
 from .memory import address_of
@@ -67,10 +68,15 @@ def as_array(value: Any, where: str) -> np.ndarray:
 def input_array(value: Any, spec: TensorSpec) -> np.ndarray:
     """The array of an input: of the spec's type, C-contiguous and aligned, copied only if it is not.
 
+    Of an input that is no tensor, what host_values.py makes of it.
+
     Raises:
         InvalidInput: wrong element type or rank. ResourceLimit: no memory for a copy.
     """
     where = f"input {spec.name!r}"
+    if not spec.is_tensor:
+        found: np.ndarray = taken(value, host_type(spec.dtype), where)
+        return found
     array = as_array(value, where)
     dtype = spec.numpy
     if array.dtype != dtype:
@@ -207,7 +213,8 @@ def _require_apart(
         InvalidInput, UsageError: see `caller_outputs`.
     """
     overwritten = {i for name, i in donated.items() if name in own and _is_same(own[name], inputs[i])}
-    given = [(address_of(a), a.nbytes, "") for i, a in enumerate(inputs) if a.nbytes and i not in overwritten]
+    given = [(address_of(a), a.nbytes, "") for i, value in enumerate(inputs) if i not in overwritten
+             for a in arrays_in(value) if a.nbytes]  # fmt: skip
     spans = given + [(address_of(a), a.nbytes, name) for name, a in own.items() if a.nbytes]
     read, written = 0, 0  # where what was met so far ends
     last = ""

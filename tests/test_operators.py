@@ -77,7 +77,7 @@ def test_what_is_listed_as_missing_is_refused_by_name() -> None:
             driver.preflight(one_node(entry), CompileOptions())
         assert caught.value.uses[0].operator == entry.full_name
         refused += 1
-    assert refused > 5
+    assert refused
 
 
 def test_unary_operators_that_are_listed_compile() -> None:

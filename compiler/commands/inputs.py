@@ -6,7 +6,7 @@ import argparse
 import json
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ...errors import UsageError
 from . import arguments, pictures
@@ -17,6 +17,7 @@ from .models import opened
 if TYPE_CHECKING:
     import numpy as np
 
+    from ...runtime.host_values import HostType
     from ...runtime.manifest import TensorSpec
     from ...runtime.plan import Plan
 
@@ -81,14 +82,17 @@ def _read(
     where = f"{spec.name}={text}"
     if text.startswith("@"):
         with _opened(text[1:]) as file:
+            if not spec.is_tensor:
+                arrays[spec.name] = _of_json(file.read().decode("utf-8", "replace"), spec)
+                return False
             if _is_picture(file):
                 arrays[spec.name], done = pictures.read(file, spec, pictures.preparation(args), where)
                 console.note(f"{spec.name}: {'stdin' if text == '@-' else text[1:]}, {done}")
                 return True
             array = _loaded(file, spec.name, text[1:])
     else:
-        array = _parsed(text, spec.name, spec.numpy)
-    if args.cast and array.dtype.newbyteorder("=") != spec.numpy:
+        array = _parsed(text, spec.name, spec.numpy) if spec.is_tensor else _of_json(text, spec)
+    if args.cast and spec.is_tensor and array.dtype.newbyteorder("=") != spec.numpy:
         from .casting import fitted
 
         console.note(f"{spec.name}: cast from {array.dtype} to {spec.numpy}")
@@ -114,6 +118,66 @@ def _parsed(text: str, name: str, dtype: np.dtype) -> np.ndarray:
         hint = f"give {name}=@{text}" if Path(text).is_file() else None
         expected = f"JSON numbers for {dtype}"
         raise UsageError("not a value", where=name, expected=expected, found=text, hint=hint) from error
+
+
+def _of_json(text: str, spec: TensorSpec) -> Any:
+    """A value that is no tensor from JSON: lists, objects, null.
+
+    Raises:
+        UsageError: no JSON, or no value of the input's type.
+    """
+    from ...runtime.host_values import host_type
+
+    try:
+        return _typed(json.loads(text), host_type(spec.dtype))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError("not a value", where=spec.name, expected=f"JSON for {spec.dtype}", found=text[:80]) from error
+
+
+def _typed(value: Any, type_: HostType) -> Any:
+    """JSON's value as the type has it: keys of maps as numbers, lists as arrays where they are tensors."""
+    import numpy as np
+
+    from ...runtime.dtypes import numpy_dtype
+    from ...runtime.host_values import Map, Optional, Sequence
+
+    if isinstance(type_, Optional):
+        return None if value is None else _typed(value, type_.elem)
+    if isinstance(type_, Sequence):
+        return [_typed(item, type_.elem) for item in value]
+    if isinstance(type_, Map):
+        return {key if type_.key == "str" else int(key): item for key, item in value.items()}
+    return np.asarray(value, dtype=numpy_dtype(type_.dtype))
+
+
+def read_value(like: Any, name: str, place: str) -> Any:
+    """What is in a file, to compare with a result: an array, or where that is no tensor JSON.
+
+    Raises:
+        UsageError: it cannot be read, or is something else.
+    """
+    import numpy as np
+
+    if isinstance(like, np.ndarray):
+        array = read_array(name, place)
+        return array.astype(object) if like.dtype.kind == "O" and array.dtype.kind == "U" else array
+    try:
+        with _opened(place) as file:
+            return _as_result(json.loads(file.read()), like)
+    except ValueError as error:
+        raise UsageError("not a JSON file", where=place, found=str(error)[:80]) from error
+
+
+def _as_result(value: Any, like: Any) -> Any:
+    """JSON's value with the keys and arrays that a result has where it is of the same form."""
+    import numpy as np
+
+    if isinstance(like, list) and isinstance(value, list) and len(value) == len(like):
+        return [_as_result(item, other) for item, other in zip(value, like, strict=True)]
+    if isinstance(like, dict) and isinstance(value, dict):
+        keys = {str(key): key for key in like}
+        return {keys.get(key, key): item for key, item in value.items()}
+    return np.asarray(value, like.dtype) if isinstance(like, np.ndarray) else value
 
 
 def read_array(name: str, place: str) -> np.ndarray:

@@ -35,8 +35,8 @@ def sizes_of(
     empty = {state.input for state in plan.manifest.states if state.axis is not None}
     given = {str((spec.dims or ("",))[0]): 0 for spec in plan.manifest.inputs if spec.name in empty} | dict(sizes)
     for spec in plan.inputs:
-        array = (arrays or {}).get(spec.name)
-        for dim, size in zip(spec.dims or (), array.shape if array is not None else (), strict=False):
+        shape = getattr((arrays or {}).get(spec.name), "shape", ())
+        for dim, size in zip(spec.dims or (), shape, strict=False):
             if isinstance(dim, str):
                 given.setdefault(dim, size)
     found = symbol_sizes(plan.manifest, given, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from ...errors import AccuracyMismatch, InvalidInput, UsageError
 from ...files import check_writable, replacing
 from ..options import CompileOptions
 from . import arguments, pictures, top
-from .console import Console, Table
-from .inputs import inputs_of, read_array
+from .console import Console, Table, plain
+from .inputs import inputs_of, read_value
 from .models import open_plan
 from .parser import did_you_mean
 from .verify import shown_result
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "run"
 HELP = "run a plan, or compile an ONNX model and run it; without either, the bundled digit recogniser"
 FEW_VALUES, MANY_VALUES = 6, 10_000  # of an output: shown in a table, written in JSON
+MOST_CHARACTERS = 100  # of an output that is no tensor, in a table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,18 +109,24 @@ def _check_names(plan: Plan, args: argparse.Namespace) -> None:
                                  hint=did_you_mean(name, known) if len(known) > 1 else None)  # fmt: skip
 
 
-def save(array: np.ndarray, place: str) -> None:
-    """Write an output to `@FILE.npy`.
+def save(value: Any, place: str) -> None:
+    """Write an output to `@FILE.npy`; as JSON what is no tensor.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or a .npy file holds no such value.
     """
     import numpy as np
 
     path = _path(place)
+    if not isinstance(value, np.ndarray):
+        if path.suffix == ".npy":
+            raise UsageError("what is no tensor is written as JSON", where=str(path), hint="name it FILE.json")
+        with replacing(path) as file:
+            file.write(json.dumps(plain(value), ensure_ascii=False).encode())
+        return
     try:
         with replacing(path) as file:
-            np.save(file, array, allow_pickle=False)
+            np.save(file, value.astype(str) if value.dtype.kind == "O" else value, allow_pickle=False)
     except ValueError as error:
         raise UsageError("cannot be written", where=str(path), found=error) from error
 
@@ -132,7 +140,7 @@ def compare(outputs: dict[str, np.ndarray], args: argparse.Namespace) -> list[Di
     from ..compare import Tolerance
     from ..row_order import differences
 
-    expected = {name: read_array(name, place.removeprefix("@")) for name, place in args.expect}
+    expected = {name: read_value(outputs[name], name, place.removeprefix("@")) for name, place in args.expect}
     return differences(outputs, expected, Tolerance(args.rtol, args.atol))
 
 
@@ -152,7 +160,7 @@ def show(
     }
     if best:
         document["top"] = top.documented(best)
-    rows = [[name, array.dtype, list(array.shape), _first_values(array)] for name, array in outputs.items()]
+    rows = [[name, *_typed(value), _first_values(value)] for name, value in outputs.items()]
     tables = [Table(f"outputs after {seconds * 1e3:.2f} ms", ("name", "type", "shape", "values"), rows)]
     tables += top.tables(best)
     if checks:
@@ -161,14 +169,34 @@ def show(
     console.result(document, *tables)
 
 
-def _described(array: np.ndarray) -> dict[str, Any]:
+def _typed(value: Any) -> tuple[object, object]:
+    """What an output is, and its size, in a table."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return value.dtype, list(value.shape)
+    return ("nothing", "") if value is None else (type(value).__name__, len(value))
+
+
+def _described(array: Any) -> dict[str, Any]:
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        kind, size = _typed(array)
+        shown = {"values": array} if array is None or len(array) <= MANY_VALUES else {}
+        return {"type": kind, "length": size or 0, **shown}
     described: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if array.size <= MANY_VALUES:
         described["values"] = array
     return described
 
 
-def _first_values(array: np.ndarray) -> str:
+def _first_values(array: Any) -> str:
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        text = str(plain(array))
+        return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
     first = array.reshape(-1)[:FEW_VALUES].tolist()
     texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in first]
     return " ".join(texts) + (f" … ({array.size})" if array.size > FEW_VALUES else "")

@@ -67,16 +67,20 @@ def rankings(
     found = {name: matrix for name, array in outputs.items() if (matrix := scores(array)) is not None}
     fitting = {name: matrix for name, matrix in found.items() if labels is None or matrix.shape[1] == len(labels)}
     if not fitting:
-        shapes = ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in outputs.items())
+        from ..flattened import flattened
+
+        shapes = ", ".join(f"{name}: {flattened(value)[0][:60]}" for name, value in outputs.items())
         expected = "[rows, classes]" if labels is None else f"[rows, {len(labels)}], a class for each label"
         raise UsageError("no output with scores of classes", where="--top", expected=expected, found=shapes)
     return {name: [_best(row, k, labels, softmax) for row in matrix] for name, matrix in fitting.items()}
 
 
-def scores(array: np.ndarray) -> np.ndarray | None:
+def scores(array: Any) -> np.ndarray | None:
     """An output as f64[rows, classes], None where it is none: [classes], [rows, classes], axes of 1 behind them."""
     import numpy as np
 
+    if not isinstance(array, np.ndarray):
+        return None
     shape = list(array.shape)
     while len(shape) > 2 and shape[-1] == 1:
         del shape[-1]

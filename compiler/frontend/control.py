@@ -8,24 +8,25 @@ A sequence or an optional of known length is as many operands as it has tensors,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 
-from ...errors import InvalidModel, ResourceLimit, UnsupportedOp
+from ...errors import InternalError, InvalidModel, ResourceLimit, UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ir.ops import CATALOGUE
 from ..ir.ops.control import CannotRun
-from ..ir.types import BOOL, I64, Dim, DType, TensorType, Type
+from ..ir.types import BOOL, I64, Dim, DType, OptionalType, SequenceType, TensorType, Type, covering
 from .attributes import attribute_value
 from .endless import refuse_endless
 from .frames import UNSUPPORTED, Binding, Frame, Unsupported, Written
+from .host_sequences import as_value
 from .order import in_order
 from .parse import require_text
 from .signatures import check_size
-from .structures import Item, arrangement, described, is_structure, rebuilt, values_of
+from .structures import Item, arrangement, described, is_structure, numbered, output_names, rebuilt, values_of
 from .unrolling import unroll
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ControlTask:
         self.wider: dict[int, Type] = {}
         self.open_dims: set[Dim] = set()
         self.attempts = 0
-        self.failed = False
+        self.failed = self.at_run_time = False
         self.results: Sequence[Item] = ()
 
     def _check_structures(self) -> None:
@@ -171,7 +172,7 @@ class ControlTask:
             else:
                 assert pattern is not None
                 values = []
-                for name in _numbered(declared.name, len(values_of(pattern)), taken):
+                for name in numbered(declared.name, len(values_of(pattern)), taken):
                     i = next(place)
                     values.append(inner.graph.add_input(name, self.wider.get(i, types[i])))
                 (item,) = rebuilt([pattern], iter(values))
@@ -184,7 +185,9 @@ class ControlTask:
             if not any(value is UNSUPPORTED for value in results):
                 raise InvalidModel("an output of the body has no value", where=self.where)
             self.failed = True
-        elif not self.failed and not self._keeps_structures(items):
+        if self.at_run_time:
+            items = [as_value(done.graph, item) for item in items]
+        if not self.failed and not self._keeps_structures(items):
             self._rearranged(items)
             return
         self.results, values = items, [value for item in items for value in values_of(item)]
@@ -193,7 +196,7 @@ class ControlTask:
             self.frames.pop()
             self.next_body()
             return
-        done.graph.set_outputs(values, _output_names(proto, items))
+        done.graph.set_outputs(values, output_names(proto, items))
         self.bodies[name] = done.graph
         self.captured = list(done.captures or ())
         self.next_body()
@@ -267,14 +270,27 @@ class ControlTask:
         return found[1 : 1 + len(states)] == states or len(found) < 1 + len(states)
 
     def _rearranged(self, items: Sequence[Item]) -> None:
-        """What branches give, or iterations hand on, has not one length: a loop of known trips is written out."""
+        """What branches give, or iterations hand on, has not one length: a loop of known trips is written out.
+
+        Elsewhere the run keeps lists.
+        """
         if self.node.op_type == "Loop":
             self._result_names_of(items)
-            if unroll(self.importer, self.frame, self.node, self.protos[0][1], self.given):
+            given = self.given
+            if unroll(self.importer, self.frame, self.node, self.protos[0][1], given, self._take_values):
                 return
-        what = "its branches give" if self.node.op_type == "If" else "its iterations hand on"
-        written = Written("", self.node.op_type, self.frame.opsets[""], self.where)
-        self.importer.refuse(self.frame, self.node, written, f"{what} sequences or optionals of different lengths")
+        self._take_values()
+
+    def _take_values(self) -> None:
+        """Begin anew with sequences and optionals as values of the run, which may be of any length."""
+        if self.at_run_time:
+            raise InternalError("values of a run have another arrangement", where=self.where)
+        self.at_run_time = True
+        self.given = [None if item is None else as_value(self.frame.graph, item) for item in self.given]
+        self.inputs = [item for item in self.given if item is None or isinstance(item, Value)]
+        self.captured, self.bodies, self.frames, self.misfits, self.results = [], {}, [], {}, ()
+        self.wider, self.open_dims, self.attempts = {}, set(), 0
+        self.next_body()
 
     def _operands(self) -> list[Value | None]:
         """The node's own operands, trailing optional ones of Loop written out so that captures have a place."""
@@ -360,6 +376,11 @@ class ControlTask:
         """The type that both have: dims that differ become a fresh symbol."""
         if before == after and (self.attempts < _ATTEMPTS or not isinstance(before, TensorType)):
             return before
+        both = covering(before, after)
+        if isinstance(both, (SequenceType, OptionalType)):
+            return both
+        if isinstance(before, OptionalType) and covering(before.elem, after) is not None:
+            raise UnsupportedOp("a carried optional becomes its element", where=self.where)
         if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.dtype != after.dtype:
             raise InvalidModel("a carried value changes its type", where=self.where, expected=before, found=after)
         if before.shape is None or after.shape is None or before.rank != after.rank:
@@ -377,22 +398,3 @@ def _one(dtype: DType, declared: ValueInfoProto) -> TensorType:
     """The type of a body's iteration number or condition: a scalar, or shape [1] where the body says so."""
     has_axis = len(declared.type.tensor_type.shape.dim) == 1
     return TensorType(dtype, (1,) if has_axis else ())
-
-
-def _output_names(proto: GraphProto, items: Sequence[Item]) -> list[str]:
-    """Names for a body's outputs; those of a sequence are numbered."""
-    names: list[str] = []
-    taken = {output.name for output in proto.output}
-    for item, output in zip(items, proto.output):
-        names += _numbered(output.name, len(values_of(item)), taken) if is_structure(item) else [output.name]
-    return names
-
-
-def _numbered(name: str, count: int, taken: set[str]) -> Iterator[str]:
-    """Names for a sequence's tensors; they become `taken`."""
-    for i in range(count):
-        own = f"{name}.{i}"
-        while own in taken:
-            own += "_"
-        taken.add(own)
-        yield own

@@ -28,6 +28,7 @@ from .choices import Choices, import_choosing
 from .evaluate import Evaluator
 from .external import ExternalData
 from .frames import UNSUPPORTED, Binding, Frame, Written, node_where
+from .host_sequences import as_value
 from .limits import DEFAULT_LIMITS, Limits
 from .nodes import import_node
 from .order import in_order
@@ -35,6 +36,7 @@ from .parse import Source, read_model, require_text
 from .signatures import Symbols, override_shape, read_type
 from .structures import KnownOptional, KnownSequence
 from .tensors import TensorReader
+from .type_protos import type_text
 
 
 def import_model(
@@ -202,12 +204,11 @@ class Importer:
         kept: list[Value] = []
         for declared, value in zip(proto.output, values, strict=True):
             if isinstance(value, (KnownSequence, KnownOptional)):
-                raise UnsupportedOp("sequences and optionals are not supported as outputs",
-                                    where=f"output {declared.name!r}", expected="a tensor", found=value,
-                                    hint="give out its elements, by SequenceAt")  # fmt: skip
+                known = read_type(declared.type, declared.name, Symbols(), self.limits)
+                value = as_value(frame.graph, value, known)
             if not isinstance(value, Value):
                 raise InvalidModel("an output has no value", where=f"output {declared.name!r}")
-            _check_output_type(declared, value)
+            _check_output_type(declared, value, self.limits)
             kept.append(value)
         frame.graph.set_outputs(kept, names)
 
@@ -296,10 +297,11 @@ def _default(frame: Frame, name: str, array: np.ndarray, where: str) -> np.ndarr
     return array
 
 
-def _check_output_type(declared: ValueInfoProto, value: Value) -> None:
-    if not declared.type.HasField("tensor_type") or not declared.type.tensor_type.elem_type:
+def _check_output_type(declared: ValueInfoProto, value: Value, limits: Limits) -> None:
+    kind = declared.type.WhichOneof("value")
+    if kind is None or (kind == "tensor_type" and not declared.type.tensor_type.elem_type):
         return
-    expected = DType.from_code(declared.type.tensor_type.elem_type)
-    if not isinstance(value.type, TensorType) or value.type.dtype != expected:
+    expected = read_type(declared.type, declared.name, Symbols(), limits)
+    if type_text(expected) != type_text(value.type):
         message, where = "the output has another type than declared", f"output {declared.name!r}"
         raise InvalidModel(message, where=where, expected=expected, found=value.type)

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 Protos = Mapping[str, AttributeProto]
 _EARLY = {"LayerNormalization": 17}
 """Operators that ONNX Runtime had in ONNX's domain before ONNX: exporters wrote them into models of any version."""
-_INSTEAD = {
-    ("ai.onnx.ml", "ZipMap"): "its dictionaries are no tensors: convert the model with options={'zipmap': False}",
-}
-"""What to do about operators that do not fit into a plan."""
 
 
 def import_node(importer: Importer, frame: Frame, node: NodeProto) -> None:
@@ -98,7 +94,7 @@ def _operator(
         results = apply_upgrades(call, GraphBuilder(frame.graph, name=node.name))
         if results is None and (call.domain, call.op) not in CATALOGUE:
             if schema is None or not call_schema_function(importer, frame, node, schema, opset, operands, protos):
-                importer.refuse(frame, node, written, _INSTEAD.get((call.domain, call.op), ""))
+                importer.refuse(frame, node, written)
             return
         if results is None:
             results = _emit(importer, frame, node, call, schema)

@@ -13,7 +13,7 @@ from ..ir.graph import Node
 from ..ir.ops.base import Accumulation, Composite, Contraction
 from ..ir.ops.normalization import Normalize
 from ..ir.ops.softmax import AlongAxis
-from ..ir.types import BF16, F16, F64, TensorType
+from ..ir.types import BF16, F16, F64, STR, TensorType
 
 Arrays = Sequence["np.ndarray | None"]
 Test = Callable[[Node, Arrays], bool]
@@ -47,8 +47,10 @@ def _leaves_integers(node: Node, arrays: Arrays) -> bool:
 
 
 def _rounds_or_wraps(node: Node, arrays: Arrays) -> bool:
-    """Whether a cast takes doubles to bfloat16, or floats to integers that do not hold them."""
+    """Whether a cast takes doubles to bfloat16, floats to integers that do not hold them, or is of texts."""
     x, given, to = arrays[0], node.inputs[0].type if node.inputs[0] is not None else None, node.outputs[0].type
+    if any(isinstance(t, TensorType) and t.dtype == STR for t in (given, to)):
+        return True
     if x is None or not isinstance(given, TensorType) or not isinstance(to, TensorType) or not given.dtype.is_float:
         return False
     if not to.dtype.is_int:
@@ -71,8 +73,10 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "ReduceLogSumExp": ("makes NaN of -inf alone", _always),
     "GlobalMaxPool": ("drops an axis", _always),
     "LpNormalization": ("sums elements instead of magnitudes", _always),
-    **dict.fromkeys(("Cast", "CastLike"), ("rounds doubles twice on the way to bfloat16, and numbers beyond an integer "
-                                          "type wrap", _rounds_or_wraps)),
+    **dict.fromkeys(("Cast", "CastLike"), ("rounds doubles twice on the way to bfloat16, numbers beyond an integer "
+                                          "type wrap, and numbers in texts are Python's", _rounds_or_wraps)),
+    "RegexFullMatch": ("reads regular expressions as Python does", _always),
+    "StringNormalizer": ("strips accents", _always),
     **dict.fromkeys(("Pow", "Shrink"), ("has integers as floats on the way", _is_integer)),
     "LRN": ("counts images instead of channels", _always),
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),

@@ -2,8 +2,8 @@
 
 before: s = SplitToSequence(x, sizes); y = SequenceAt(s, 1)      after: _, y = Split(x, sizes)
 
-What a sequence is made of are values of the graph; only taking tensors apart and joining them leaves nodes. A sequence
-that only a request knows (an input of the graph, one whose length the data decide) is refused.
+What a sequence is made of are values of the graph; only taking tensors apart and joining them leaves nodes. What only a
+request knows (an input of the graph, a sequence whose length the data decide) is left to `host_sequences`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TypeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 from onnx.helper import make_node
 
 from ...errors import InvalidModel, UnsupportedOp
 from ..ir.graph import Value
-from ..ir.types import DType, SymDim, TensorType
+from ..ir.types import DType, OptionalType, SymDim, TensorType
 from .attributes import attribute_value
-from .frames import Binding, Frame, Written, node_where
+from .frames import Binding, Frame, Unsupported, Written, node_where
+from .host_sequences import at_run_time, is_of_a_run, map_as_loop, optional_type
 from .importing import Importing
 from .inlined import inline_body, inline_nodes, is_usable, known_number
 from .structures import Item, KnownOptional, KnownSequence, described, dtype_of, is_structure
@@ -40,7 +41,12 @@ def import_of_sequences(
     """Imports a node for which `is_of_sequences` holds; its outputs are defined now, or once nodes are written out."""
     use = _Use(importer, frame, node, inputs, protos)
     try:
-        results = OPERATORS.get(node.op_type, _identity)(use)
+        try:
+            results = OPERATORS.get(node.op_type, _identity)(use)
+        except UnsupportedOp:
+            if node.op_type == "SequenceMap":
+                raise
+            results = at_run_time(frame.graph, node.op_type, use.items(), use.attributes, node.name, use.where)
     except UnsupportedOp as error:
         importer.refuse(frame, node, Written("", node.op_type, frame.opsets[""], use.where), error.message)
     except InvalidModel as error:
@@ -65,6 +71,10 @@ class _Use:
     def get(self, index: int) -> Binding:
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def items(self) -> list[Item | None]:
+        """The operands; nodes whose operands parax lacks do not come here."""
+        return [item for item in self.inputs if not isinstance(item, Unsupported)]
+
     def integer(self, name: str, default: int | None = None) -> int:
         value = self.attributes.get(name, default)
         if type(value) is not int:
@@ -79,6 +89,8 @@ class _Use:
 
     def tensor(self, index: int) -> Value:
         value = self.get(index)
+        if is_of_a_run(value) and self.node.op_type == "SequenceConstruct":
+            raise UnsupportedOp("its elements are known only at run time", where=self.where)
         if not isinstance(value, Value) or not isinstance(value.type, TensorType):
             raise self.fail(f"input {index} must be a tensor", found=described(value))
         return value
@@ -253,12 +265,16 @@ def _concat(use: _Use) -> Results:
 
 def _map(use: _Use) -> Results:
     """The body once for each element of the first sequence; tensors are the same for all."""
-    sequence, body = use.sequence(), use.attributes.get("body")
-    count = len(sequence.elements)
+    body = use.attributes.get("body")
     if not isinstance(body, GraphProto):
         raise use.fail("attribute body has the wrong type", expected="a graph")
     if len(body.output) != len(use.node.output):
         raise use.fail("the body has the wrong number of outputs", len(use.node.output), len(body.output))
+    if any(map(is_of_a_run, use.inputs)):
+        _map_by_loop(use, body)
+        return None
+    sequence = use.sequence()
+    count = len(sequence.elements)
     for value in use.inputs:
         if isinstance(value, KnownSequence) and len(value.elements) != count:
             raise use.fail("sequences of different lengths", count, len(value.elements))
@@ -287,6 +303,24 @@ def _map(use: _Use) -> Results:
     return None
 
 
+def _map_by_loop(use: _Use, body: GraphProto) -> None:
+    """Where only a run knows how many elements there are."""
+    if not isinstance(use.get(0), KnownSequence) and not is_of_a_run(use.get(0)):
+        raise use.fail("input 0 must be a sequence", found=described(use.get(0)))
+    if len(body.input) != len(use.inputs):
+        raise use.fail("the body has the wrong number of inputs", len(use.inputs), len(body.input))
+    are_sequences = [is_of_a_run(item) or isinstance(item, KnownSequence) for item in use.inputs]
+    graph = map_as_loop(body, are_sequences, use.where)
+
+    def finish(results: Sequence[Binding]) -> None:
+        if is_usable(results):
+            use.importer.define_outputs(use.frame, use.node, results)
+        else:
+            use.importer.poison(use.frame, use.node)
+
+    inline_body(use.importer, use.frame, use.node, graph, use.inputs, finish)
+
+
 def _columns(use: _Use, body: GraphProto, rows: Sequence[Sequence[Value]]) -> list[Item]:
     """A sequence for each output of the body; what its elements are is the body's to say where there are none."""
     sequences: list[Item] = []
@@ -301,9 +335,10 @@ def _columns(use: _Use, body: GraphProto, rows: Sequence[Sequence[Value]]) -> li
 def _optional(use: _Use) -> Results:
     item = use.get(0)
     if item is None:
-        if not isinstance(use.attributes.get("type"), TypeProto):
+        type_ = optional_type(use.attributes, use.importer.limits)
+        if type_ is None:
             raise use.fail("an optional of nothing needs the attribute type")
-        return [KnownOptional(None)]
+        return [KnownOptional(None, type_)]
     if not isinstance(item, (Value, KnownSequence)):
         raise use.fail("input 0 must be a tensor or a sequence", found=described(item))
     return [KnownOptional(item)]
@@ -324,7 +359,7 @@ def _get_element(use: _Use) -> Results:
 def _known_optional(use: _Use) -> Value | KnownSequence | None:
     """What is in operand 0; since operator set 18, tensors and sequences may take an optional's place."""
     item = use.get(0)
-    if isinstance(item, Value) and not isinstance(item.type, TensorType):
+    if isinstance(item, Value) and isinstance(item.type, OptionalType):
         raise UnsupportedOp("its optional is known only at run time", where=use.where)
     if isinstance(item, KnownOptional):
         return item.element

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from onnx import TensorProto, TensorShapeProto, TypeProto
 
 from ...errors import InvalidModel, ResourceLimit, UnsupportedOp, UsageError
-from ..ir.types import Dim, DType, OptionalType, SequenceType, TensorType, Type, symbol
+from ..ir.types import Dim, DType, MapType, OptionalType, SequenceType, TensorType, Type, in_sequence, symbol
 from .limits import EMPTY_NBYTES, Limits
 from .parse import require_text
 
@@ -75,7 +75,7 @@ def read_type(proto: TypeProto, name: str, symbols: Symbols, limits: Limits, dep
 
     Raises:
         InvalidModel: no type, an invalid element type, or a negative dimension.
-        UnsupportedOp: maps, sparse tensors.
+        UnsupportedOp: maps of other things than numbers and strings, sparse tensors.
         ResourceLimit: too many axes or elements.
     """
     where = f"input {name!r}"
@@ -83,9 +83,11 @@ def read_type(proto: TypeProto, name: str, symbols: Symbols, limits: Limits, dep
     if kind is None or depth > _NESTING:
         raise InvalidModel("no type" if kind is None else "types are nested too deeply", where=where)
     if kind == "sequence_type":
-        return SequenceType(read_type(proto.sequence_type.elem_type, name, symbols, limits, depth + 1))
+        return SequenceType(_element_type(proto.sequence_type.elem_type, name, limits, depth + 1))
     if kind == "optional_type":
-        return OptionalType(read_type(proto.optional_type.elem_type, name, symbols, limits, depth + 1))
+        return OptionalType(_element_type(proto.optional_type.elem_type, name, limits, depth + 1))
+    if kind == "map_type":
+        return _map_type(proto.map_type, where)
     if kind != "tensor_type":
         raise UnsupportedOp(f"{kind.replace('_', ' ')}s are not supported", where=where)
     tensor = proto.tensor_type
@@ -97,6 +99,20 @@ def read_type(proto: TypeProto, name: str, symbols: Symbols, limits: Limits, dep
     type_ = TensorType(dtype, read_shape(tensor.shape, name, symbols))
     check_size(type_, limits, where)
     return type_
+
+
+def _element_type(proto: TypeProto, name: str, limits: Limits, depth: int) -> Type:
+    """Of what is in a sequence or an optional, whose open sizes are no symbols of the model."""
+    return in_sequence(read_type(proto, name, Symbols(), limits, depth))
+
+
+def _map_type(proto: TypeProto.Map, where: str) -> MapType:
+    value = proto.value_type
+    if value.WhichOneof("value") != "tensor_type" or value.tensor_type.shape.dim:
+        raise UnsupportedOp("maps of other things than numbers and strings are not supported", where=where)
+    if TensorProto.UNDEFINED in (proto.key_type, value.tensor_type.elem_type):
+        raise InvalidModel("no element type", where=where)
+    return MapType(DType.from_code(proto.key_type), DType.from_code(value.tensor_type.elem_type))
 
 
 def read_shape(shape: TensorShapeProto, name: str, symbols: Symbols) -> tuple[Dim, ...]:

@@ -6,12 +6,14 @@ elements into one and takes them out again leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from onnx import GraphProto
+
 from ..ir.graph import Value
-from ..ir.types import DType, TensorType
+from ..ir.types import DType, TensorType, Type
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ class KnownSequence:
 
 @dataclass(frozen=True)
 class KnownOptional:
-    """An optional of which is known whether it has an element."""
+    """An optional of which is known whether it has an element.
+
+    Attributes:
+        type: of what it is, where it has none and the model says so.
+    """
 
     element: Value | KnownSequence | None
+    type: Type | None = None
 
     def __str__(self) -> str:
         return f"an optional of {'nothing' if self.element is None else described(self.element)}"
@@ -96,3 +103,22 @@ def dtype_of(value: Value) -> DType | None:
 def _element(item: Item) -> Value | KnownSequence:
     assert not isinstance(item, KnownOptional)
     return item
+
+
+def output_names(proto: GraphProto, items: Sequence[Item]) -> list[str]:
+    """Names for a body's outputs; those of a sequence are numbered."""
+    names: list[str] = []
+    taken = {output.name for output in proto.output}
+    for item, output in zip(items, proto.output):
+        names += numbered(output.name, len(values_of(item)), taken) if is_structure(item) else [output.name]
+    return names
+
+
+def numbered(name: str, count: int, taken: set[str]) -> Iterator[str]:
+    """Names for a sequence's tensors; they become `taken`."""
+    for i in range(count):
+        own = f"{name}.{i}"
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        yield own

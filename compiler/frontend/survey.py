@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 from .bodies import bodies, with_inner_nodes
 from .limits import Limits
 from .parse import normal_domain, read_model
+from .type_protos import proto_text
 
 _ODD_BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.STRING: 0}
 Signature = tuple[str, str, tuple[int | str, ...] | None]
@@ -74,9 +75,8 @@ def survey_model(model: ModelProto) -> Survey:
 
 
 def _signature(value: ValueInfoProto) -> Signature:
-    kind = value.type.WhichOneof("value") or "unknown"
-    if kind != "tensor_type":
-        return value.name, kind.removesuffix("_type"), None
+    if value.type.WhichOneof("value") != "tensor_type":
+        return value.name, proto_text(value.type), None
     tensor = value.type.tensor_type
     dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
     if not tensor.HasField("shape"):

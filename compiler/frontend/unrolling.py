@@ -5,7 +5,7 @@ Only where the number of trips is known, and each iteration's condition once it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx import GraphProto, NodeProto
@@ -18,8 +18,13 @@ from .inlined import inline_body, inline_nodes, is_usable, known_number
 from .structures import Item
 
 
-def unroll(importer: Importing, frame: Frame, node: NodeProto, body: GraphProto, given: Sequence[Item | None]) -> bool:
+def unroll(importer: Importing, frame: Frame, node: NodeProto, body: GraphProto, given: Sequence[Item | None],
+           otherwise: Callable[[], None]) -> bool:  # fmt: skip
     """Writes a Loop out, its operands `given`: trip count, condition, what it carries.
+
+    Args:
+        otherwise: imports it as a loop, where an iteration turns out to be one of which only a run knows whether it is
+            the last.
 
     Returns:
         False, and nothing is done, if it is not known how often the loop runs.
@@ -28,7 +33,7 @@ def unroll(importer: Importing, frame: Frame, node: NodeProto, body: GraphProto,
     begins = 1 if given[1] is None else known_number(given[1])
     if begins is None or (trips is None and given[0] is not None):
         return False
-    _Unrolling(importer, frame, node, body, given[2:], trips).go_on(bool(begins))
+    _Unrolling(importer, frame, node, body, given[2:], trips, otherwise).go_on(bool(begins))
     return True
 
 
@@ -41,9 +46,10 @@ class _Unrolling:
     """
 
     def __init__(self, importer: Importing, frame: Frame, node: NodeProto, body: GraphProto,
-                 states: Sequence[Item | None], trips: int | None) -> None:  # fmt: skip
+                 states: Sequence[Item | None], trips: int | None, otherwise: Callable[[], None]) -> None:  # fmt: skip
         self.importer, self.frame, self.node, self.body, self.trips = importer, frame, node, body, trips
         self.states: list[Binding] = list(states)
+        self._otherwise = otherwise
         self.scanned: list[Sequence[Binding]] = []
 
     def go_on(self, condition: bool) -> None:
@@ -63,7 +69,7 @@ class _Unrolling:
             return
         condition = known_number(results[0])
         if condition is None:
-            self._refuse("sequences that it carries change their lengths, and only a run knows when it ends")
+            self._otherwise()
             return
         self.states = list(results[1 : 1 + len(self.states)])
         self.scanned.append(results[1 + len(self.states) :])

@@ -1,17 +1,12 @@
-"""Element types and tensor types. Knows nothing of graphs or operators; re-exports the symbolic dimensions."""
+"""Types of values: tensors, and what is none. Knows no graphs; re-exports element types and symbolic dimensions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, ClassVar
 
-import numpy as np
-
-from ...errors import InvalidModel, UnsupportedOp
+from ...errors import InvalidModel
 from .dim import (
     Dim,
     SymDim,
@@ -35,147 +30,38 @@ from .dim import (
     upper_bound,
 )
 from .dim_text import dim_from_json, parse_dim
-
-# onnx brings ml_dtypes along for the types that numpy lacks, of which np.finfo raises ValueError
-_ml = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
-float_info = (_ml or np).finfo
+from .element_types import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    NARROW,
+    STR,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+    float_info,
+)
 
 __all__ = [
     "BF16", "BOOL", "C64", "C128", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "NARROW", "STR", "U8", "U16", "U32",
-    "U64", "DType", "Dim", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType", "Type", "at_least",
-    "at_most", "ceil_div", "dim_from_json", "dim_max", "dim_min", "dim_to_json", "dims_equal", "evaluate", "exact_max",
-    "exact_min", "float_info", "floor_div", "lower_bound", "noting_positive", "parse_dim", "parse_type", "prod",
-    "substitute", "symbol", "symbols_of", "upper_bound",
+    "U64", "DType", "Dim", "MapType", "NO_ELEMENT", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType",
+    "Type", "VARYING", "at_least", "at_most", "ceil_div", "covering", "dim_from_json", "dim_max", "dim_min",
+    "dim_to_json", "dims_equal", "evaluate", "exact_max", "exact_min", "float_info", "floor_div", "in_sequence",
+    "is_native", "lower_bound", "noting_positive", "parse_dim", "parse_type", "prod", "substitute", "symbol",
+    "symbols_of", "upper_bound",
 ]  # fmt: skip
 
 Shape = tuple[Dim, ...]
-
-
-@dataclass(frozen=True)
-class DType:
-    """An ONNX element type: `name` as printed, `code` = onnx.TensorProto.DataType, `bits` per element."""
-
-    name: str
-    code: int
-    bits: int
-    kind: str
-    """One of f (float), i (signed), u (unsigned), b (bool), c (complex), s (string)."""
-    numpy: np.dtype[Any] | None
-    """The numpy type (object for str), None if neither numpy nor ml_dtypes has it."""
-
-    _by_code: ClassVar[dict[int, DType]] = {}
-    _by_name: ClassVar[dict[str, DType]] = {}
-    _by_numpy: ClassVar[dict[np.dtype[Any], DType]] = {}
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "f"
-
-    @property
-    def is_int(self) -> bool:
-        return self.kind in "iu"  # a bool is none
-
-    @property
-    def is_signed(self) -> bool:
-        return self.kind in "fic"
-
-    @property
-    def whole_range(self) -> tuple[int, int]:
-        """The least and the greatest of the whole numbers that this integer or float type holds without gaps."""
-        if self.is_float:
-            most = 1 << (float_info(self.numpy).nmant + 1)
-            return -most, most
-        low = -(1 << (self.bits - 1)) if self.is_signed else 0
-        return low, low + (1 << self.bits) - 1
-
-    def holds(self, x: int) -> bool:
-        """True iff this integer type can represent x."""
-        return self.whole_range[0] <= x <= self.whole_range[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one element in memory (sub-byte types stand unpacked, one a byte)."""
-        return max(1, self.bits // 8)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def __hash__(self) -> int:
-        return self.code
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, DType) and self.code == other.code)
-
-    @staticmethod
-    def from_code(code: int) -> DType:
-        """The type with ONNX's integer code. Raises UnsupportedOp if there is none."""
-        if code not in DType._by_code:
-            raise UnsupportedOp("unknown element type", expected="an onnx.TensorProto.DataType", found=code)
-        return DType._by_code[code]
-
-    @staticmethod
-    def from_name(name: str) -> DType:
-        """The type printed as `name`. Raises UnsupportedOp if there is none."""
-        if name not in DType._by_name:
-            raise UnsupportedOp("unknown element type", expected=" ".join(DType._by_name), found=repr(name))
-        return DType._by_name[name]
-
-    @staticmethod
-    def from_numpy(dtype: Any) -> DType:
-        """The type of a numpy dtype; str and object count as `str`. Raises UnsupportedOp if there is none."""
-        dtype = np.dtype(dtype)
-        if dtype.kind in "USO":
-            return STR
-        found = DType._by_numpy.get(dtype) or DType._by_numpy.get(dtype.newbyteorder("="))
-        if found is None:
-            raise UnsupportedOp("unsupported numpy type", found=dtype)
-        return found
-
-
-def _define(name: str, code: int, bits: int, kind: str, numpy: str | None) -> DType:
-    """`numpy` names a type of numpy, or of ml_dtypes if it starts with a colon."""
-    resolved: np.dtype[Any] | None = None
-    if numpy is not None:
-        scalar = getattr(_ml, numpy[1:], None) if numpy.startswith(":") else numpy
-        resolved = None if scalar is None else np.dtype(scalar)
-    dtype = DType(name, code, bits, kind, resolved)
-    DType._by_code[code] = DType._by_name[name] = dtype
-    if resolved is not None:
-        DType._by_numpy.setdefault(resolved, dtype)
-    return dtype
-
-
-F32 = _define("f32", 1, 32, "f", "float32")
-U8 = _define("u8", 2, 8, "u", "uint8")
-I8 = _define("i8", 3, 8, "i", "int8")
-U16 = _define("u16", 4, 16, "u", "uint16")
-I16 = _define("i16", 5, 16, "i", "int16")
-I32 = _define("i32", 6, 32, "i", "int32")
-I64 = _define("i64", 7, 64, "i", "int64")
-STR = _define("str", 8, 64, "s", "object")
-BOOL = _define("bool", 9, 8, "b", "bool")
-F16 = _define("f16", 10, 16, "f", "float16")
-F64 = _define("f64", 11, 64, "f", "float64")
-U32 = _define("u32", 12, 32, "u", "uint32")
-U64 = _define("u64", 13, 64, "u", "uint64")
-C64 = _define("c64", 14, 64, "c", "complex64")
-C128 = _define("c128", 15, 128, "c", "complex128")
-BF16 = _define("bf16", 16, 16, "f", ":bfloat16")
-F8E4M3FN = _define("f8e4m3fn", 17, 8, "f", ":float8_e4m3fn")
-F8E4M3FNUZ = _define("f8e4m3fnuz", 18, 8, "f", ":float8_e4m3fnuz")
-F8E5M2 = _define("f8e5m2", 19, 8, "f", ":float8_e5m2")
-F8E5M2FNUZ = _define("f8e5m2fnuz", 20, 8, "f", ":float8_e5m2fnuz")
-U4 = _define("u4", 21, 4, "u", ":uint4")
-I4 = _define("i4", 22, 4, "i", ":int4")
-F4E2M1 = _define("f4e2m1", 23, 4, "f", ":float4_e2m1fn")
-F8E8M0 = _define("f8e8m0", 24, 8, "f", ":float8_e8m0fnu")
-U2, I2 = _define("u2", 25, 2, "u", ":uint2"), _define("i2", 26, 2, "i", ":int2")
-F6E2M3 = _define("f6e2m3", 27, 6, "f", ":float6_e2m3fn")
-F6E3M2 = _define("f6e3m2", 28, 6, "f", ":float6_e3m2fn")
-NARROW = tuple(d for d in DType._by_code.values() if d.bits < 8 or (d.is_float and d.bits == 8))  # only converted
 
 
 @dataclass(frozen=True)
@@ -326,7 +212,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class SequenceType:
-    """An ONNX sequence of `elem`; Host operators only."""
+    """An ONNX sequence of `elem`, which lies on the host."""
 
     elem: Type
 
@@ -336,7 +222,7 @@ class SequenceType:
 
 @dataclass(frozen=True)
 class OptionalType:
-    """An ONNX optional of `elem`; Host operators only."""
+    """An ONNX optional of `elem`, which lies on the host."""
 
     elem: Type
 
@@ -344,7 +230,61 @@ class OptionalType:
         return f"opt({self.elem})"
 
 
-Type = TensorType | SequenceType | OptionalType
+@dataclass(frozen=True)
+class MapType:
+    """An ONNX map from `key` to one number or text of type `value`, which lies on the host.
+
+    Raises InvalidModel for keys that are neither integers nor texts.
+    """
+
+    key: DType
+    value: DType
+
+    def __post_init__(self) -> None:
+        if not self.key.is_int and self.key != STR:
+            raise InvalidModel("a map's keys must be integers or strings", found=self.key)
+
+    def __str__(self) -> str:
+        return f"map({self.key},{self.value})"
+
+
+Type = TensorType | SequenceType | OptionalType | MapType
+
+
+VARYING = symbol("_")
+"""Of a tensor in a sequence or an optional: a size that only the element itself tells. No graph has it as a symbol."""
+
+NO_ELEMENT = (symbol("_none"),)
+"""The shape of the elements of a sequence that has none: any other covers it."""
+
+
+def in_sequence(type_: Type) -> Type:
+    """The type of a value as an element: sizes that a graph has symbols for are any."""
+    if not isinstance(type_, TensorType) or type_.shape is None:
+        return type_
+    return TensorType(type_.dtype, tuple(d if isinstance(d, int) else VARYING for d in type_.shape))
+
+
+def covering(a: Type, b: Type) -> Type | None:
+    """The type of elements that are of one or the other; None where no sequence holds both."""
+    if a == b:
+        return a
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype == b.dtype:
+        if NO_ELEMENT in (a.shape, b.shape):
+            return a if b.shape == NO_ELEMENT else b
+        if a.shape is None or b.shape is None or a.rank != b.rank:
+            return TensorType(a.dtype, None)
+        return TensorType(a.dtype, tuple(x if x == y else VARYING for x, y in zip(a.dims, b.dims, strict=True)))
+    for kind in (SequenceType, OptionalType):
+        if isinstance(a, kind) and isinstance(b, kind):
+            elem = covering(a.elem, b.elem)
+            return None if elem is None else kind(elem)
+    return None
+
+
+def is_native(type_: Type) -> bool:
+    """Whether native code holds values of the type: tensors of numbers. All others lie on the host."""
+    return isinstance(type_, TensorType) and type_.dtype != STR
 
 
 def shape_text(shape: Shape) -> str:
@@ -380,8 +320,16 @@ _TYPE = re.compile(r"([a-z][a-z0-9]*)\[(.*)\](?:\{([0-9,]{0,400})\})?\Z", re.S)
 
 
 def parse_type(text: str) -> Type:
-    """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[N,3|8]`, `f32[*]`, `seq(...)`, `opt(...)`."""
+    """The type printed as `text`: `f32[N,3]`, `f32[N,3]{1,0}`, `f32[N,3|8]`, `f32[*]`, or one that is no tensor.
+
+    The others are `seq(...)` and `opt(...)` of a type, and `map(i64,f32)`.
+    """
     text = text.strip()
+    if text.startswith("map(") and text.endswith(")"):
+        names = split_top(text[4:-1])
+        if len(names) != 2:
+            raise InvalidModel("malformed type", expected="e.g. map(i64,f32)", found=text[:80])
+        return MapType(*map(DType.from_name, names))
     wrapper = _WRAPPERS.get(text[:4])
     if wrapper and text.endswith(")"):
         if text.count("(") > _MAX_WRAPPERS:

@@ -95,3 +95,77 @@ def reverse_sequence(attributes: Attributes, inputs: list[Any]) -> list[Any]:
             raise InvalidInput("ReverseSequence: length out of range", expected=f"[0, {x.shape[1]}]", found=n)
         x[b, :n] = x[b, :n][::-1]
     return [np.ascontiguousarray(np.moveaxis(x, (0, 1), (batch, time)))]
+
+
+@host_op("GatherND")
+def gather_nd(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """What the last axis of the indices names, after the first `batch_dims` axes, which both have."""
+    data, indices = inputs
+    return [data[_places("GatherND", data, indices, int(attributes.get("batch_dims", 0)))]]
+
+
+def _places(op: str, data: np.ndarray, indices: np.ndarray, batch: int = 0) -> tuple[np.ndarray, ...]:
+    """An index array for each axis of the data that the indices name."""
+    rows: tuple[np.ndarray, ...] = np.indices(indices.shape[:batch], sparse=True)
+    first = [row.reshape(*row.shape, *(1,) * (indices.ndim - 1 - batch)) for row in rows]
+    named = [_in_range(op, indices[..., i], data.shape[batch + i]) for i in range(indices.shape[-1])]
+    return (*first, *named)
+
+
+def _scattered(op: str, attributes: Attributes, data: np.ndarray, at: tuple[np.ndarray, ...], updates: Any) -> Any:
+    if attributes.get("reduction", "none") not in ("none", None):
+        raise InvalidInput(f"{op}: strings cannot be reduced", expected="none", found=attributes["reduction"])
+    y = data.copy()
+    y[at] = updates
+    return [y]
+
+
+@host_op("ScatterND")
+def scatter_nd(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """The data with updates where the last axis of the indices says."""
+    data, indices, updates = inputs
+    return _scattered("ScatterND", attributes, data, _places("ScatterND", data, indices), updates)
+
+
+@host_op("ScatterElements")
+def scatter_elements(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """The data with updates, whose place along `axis` the indices say."""
+    data, indices, updates = inputs
+    axis = int(attributes.get("axis", 0)) % data.ndim
+    at = list(np.indices(indices.shape, sparse=True))
+    at[axis] = _in_range("ScatterElements", indices, data.shape[axis])
+    return _scattered("ScatterElements", attributes, data, tuple(at), updates)
+
+
+@host_op("Shape")
+def shape(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """The lengths of the axes from `start` to before `end`."""
+    return [np.array(inputs[0].shape[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)]
+
+
+@host_op("Size")
+def size(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """The number of elements."""
+    return [np.array(inputs[0].size, np.int64)]
+
+
+@host_op("DepthToSpace")
+def depth_to_space(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """Blocks of channels as blocks of pixels; in mode CRD the channel comes before the places in a block."""
+    x, b = inputs[0], int(attributes["blocksize"])
+    n, c, h, w = x.shape
+    if attributes.get("mode", "DCR") == "CRD":
+        blocks = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        blocks = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+    return [blocks.reshape(n, c // (b * b), h * b, w * b)]
+
+
+@host_op("SpaceToDepth")
+def space_to_depth(attributes: Attributes, inputs: list[Any]) -> list[Any]:
+    """Blocks of pixels as blocks of channels, the way back."""
+    x, b = inputs[0], int(attributes["blocksize"])
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, c, h // b, b, w // b, b)
+    order = (0, 1, 3, 5, 2, 4) if attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return [blocks.transpose(order).reshape(n, c * b * b, h // b, w // b)]

@@ -135,6 +135,7 @@ def assert_whole(case: Case, found: np.ndarray, wanted: np.ndarray) -> None:
 def assert_close(case: Case, found: np.ndarray, wanted: np.ndarray) -> None:
     """Equal types and shapes; values equal, floats up to the case's tolerance."""
     wanted = np.asarray(wanted)
+    wanted = wanted.astype(object) if wanted.dtype.kind == "U" else wanted
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype
     if wanted.dtype.kind in "iubSUO":

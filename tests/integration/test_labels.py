@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 import parax
-from parax.errors import InvalidInput, InvalidModel, UnsupportedOp
+from parax.errors import InvalidInput, InvalidModel
 
 WORDS = np.array([["a"], ["b"], ["zz"]], object)
 NUMBERS = np.array([0, 1, 5])
@@ -73,7 +73,3 @@ def test_what_is_refused(op: str, attrs: dict[str, Any], match: str, tmp_path: P
     with pytest.raises(InvalidModel, match=match):
         run(op, NUMBERS, attrs, 2 if op == "LabelEncoder" else 1, tmp_path, ("y",))
 
-
-def test_dictionaries_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedOp, match=r"options={'zipmap': False}"):
-        run("ZipMap", np.ones((2, 2), np.float32), {"classlabels_int64s": [0, 1]}, 1, tmp_path, ("y",))

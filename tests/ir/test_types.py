@@ -15,13 +15,14 @@ from parax.compiler.ir.types import (
     I64,
     STR,
     DType,
+    MapType,
     OptionalType,
     SequenceType,
     TensorType,
     parse_type,
     symbol,
 )
-from parax.errors import InvalidModel, UnsupportedOp
+from parax.errors import InvalidModel, ParaxError, UnsupportedOp
 
 N, S = symbol("N"), symbol("S")
 
@@ -45,7 +46,7 @@ def test_kinds() -> None:
     assert F32.is_float and F32.is_signed and not F32.is_int
     assert I64.is_int and not BOOL.is_int
     assert DType.from_numpy("U8") is STR is DType.from_numpy(object)
-    assert types.I4.nbytes == 1
+    assert DType.from_name("i4").nbytes == 1
     assert types.BF16.bits == 16
 
 
@@ -144,6 +145,11 @@ def test_bad_tensor_types_are_refused() -> None:
 def test_sequence_and_optional_types() -> None:
     assert parse_type("seq(f32[N])") == SequenceType(TensorType(F32, (N,)))
     assert parse_type("opt(f32[2])") == OptionalType(TensorType(F32, (2,)))
+    maps = SequenceType(MapType(STR, F32))
+    assert str(maps) == "seq(map(str,f32))" and parse_type(str(maps)) == maps
+    for text in ("map(i64)", "map(f32,i64)", "map(i64,q)", "map(i64,f32,f32)"):
+        with pytest.raises(ParaxError):
+            parse_type(text)
 
 
 def test_substitute() -> None:

@@ -38,6 +38,7 @@ from .signature import (
     Mixed,
     Numeric,
     Numeric2,
+    NumericBoolOrStr,
     NumericOrBool,
     Opt,
     OptOut,
@@ -57,10 +58,11 @@ Any = Any_
 
 __all__ = [
     "Accumulation", "Any", "Any2", "Attr", "Body", "Bool", "CATALOGUE", "Composite", "Contraction", "Control",
-    "Effort", "Elementwise", "Float", "Float2", "Float32", "Floats", "Fused", "Host", "In", "Index", "Index2",
-    "InferContext", "Int", "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2", "NumericOrBool",
-    "Operator", "Opt", "OptOut", "Out", "Reduce", "Relayout", "Rows", "Shapes", "Signature", "Signed", "SignedInt",
-    "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic", "VariadicOut", "Window", "Work", "lookup", "op",
+    "Effort", "Elementwise", "Float", "Float2", "Float32", "Floats", "Fused", "Host", "HostComposite", "In", "Index",
+    "Index2", "InferContext", "Int", "Int2", "Int64", "Ints", "Mixed", "Movement", "Numeric", "Numeric2",
+    "NumericBoolOrStr", "NumericOrBool", "Operator", "Opt", "OptOut", "Out", "Reduce", "Relayout", "Rows", "Shapes",
+    "Signature", "Signed", "SignedInt", "Str", "Strs", "TypeGroup", "UnsignedInt", "Variadic", "VariadicOut", "Window",
+    "Work", "lookup", "op",
 ]  # fmt: skip
 
 
@@ -272,6 +274,10 @@ class Control(Operator):
     layout_policy = layout_policies.PLAIN
     work = work_rules.in_python
     fusion_root = False
+
+
+class HostComposite(Composite):
+    """Expands into what runs on the host."""
 
 
 class Host(Operator):

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..types import BOOL, I64, Dim, TensorType, Type, parse_type, symbols_of
+from ..types import (
+    BOOL,
+    I64,
+    Dim,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    covering,
+    parse_type,
+    symbols_of,
+)
 from .base import Attr, Body, Bool, Control, Host, In, InferContext, Ints, Mixed, Opt, Strs, Variadic, VariadicOut, op
 
 
@@ -28,6 +39,8 @@ def _check_inputs(ctx: InferContext, name: str, expected: Sequence[Type | None])
 def _is_wider(wide: Type, narrow: Type) -> bool:
     if wide == narrow:
         return True
+    if isinstance(wide, (SequenceType, OptionalType)):
+        return covering(wide, narrow) == wide
     if not isinstance(wide, TensorType) or not isinstance(narrow, TensorType) or wide.dtype != narrow.dtype:
         return False
     if wide.shape is None:
@@ -41,6 +54,9 @@ def _join(ctx: InferContext, a: Type, b: Type, hint: str) -> Type:
     """The type that covers both: a fresh symbol where sizes differ, no shape where ranks do."""
     if a == b:
         return a
+    both = covering(a, b)
+    if isinstance(both, (SequenceType, OptionalType)):
+        return both
     if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.dtype != b.dtype:
         ctx.fail(f"{hint} has two types", expected=a, found=b)
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):

@@ -8,7 +8,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import NARROW, Dim, DType, SymDim, Type, at_least
+from ..types import NARROW, STR, Dim, DType, SymDim, Type, at_least
 from .backward import Backward
 from .base import (
     Any,
@@ -28,6 +28,8 @@ from .base import (
     op,
 )
 from .narrow_types import ROUND_MODES, from_narrow, to_narrow
+
+_NO_TEXT = ("f8e8m0", "f4e2m1", "f6e2m3", "f6e3m2")  # what is out of their range has rules of its own
 
 
 @op(since=14)
@@ -228,6 +230,9 @@ class Cast(Elementwise):
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.round_mode not in ROUND_MODES:
             ctx.fail("unknown round_mode", expected=", ".join(ROUND_MODES), found=self.round_mode)
+        given = ctx.tensor(0).dtype
+        if STR in (given, self.to) and any(d.kind == "c" or d.name in _NO_TEXT for d in (given, self.to)):
+            ctx.unsupported("numbers of this type are neither written as text nor read", f"{given} to {self.to}")
         return super().infer(ctx)
 
     def compute(self, e: PyAny, x: PyAny) -> PyAny:

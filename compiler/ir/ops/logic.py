@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any as PyAny
 
 from ..types import BOOL, SymDim, at_least, at_most
-from .base import Attr, Bool, Effort, Elementwise, Float, In, Int, Numeric, NumericOrBool, op
+from .base import Attr, Bool, Effort, Elementwise, Float, In, Int, Numeric, NumericBoolOrStr, op
 
 
 class _Comparison(Elementwise):
@@ -35,8 +35,8 @@ def _not(x: bool | None) -> bool | None:
 class Equal(_Comparison):
     """a == b; false for NaN."""
 
-    a: In[NumericOrBool]
-    b: In[NumericOrBool]
+    a: In[NumericBoolOrStr]
+    b: In[NumericBoolOrStr]
 
     def compute(self, e: PyAny, a: PyAny, b: PyAny) -> PyAny:
         return ~(a ^ b) if a.dtype == BOOL else a == b

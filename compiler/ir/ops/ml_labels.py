@@ -8,7 +8,7 @@ from typing import Any as PyAny
 import numpy as np
 
 from ..types import F32, F64, I16, I32, I64, STR, DType, TensorType, Type
-from .base import Any2, Attr, Floats, Host, In, InferContext, Ints, Mixed, Strs, TypeGroup, op
+from .base import Any2, Attr, Floats, Host, HostComposite, In, InferContext, Ints, Mixed, Strs, TypeGroup, op
 from .casting import cast_to
 from .ml_scores import DOMAIN, Model
 
@@ -25,6 +25,12 @@ class _Categories(TypeGroup):
     """What OneHotEncoder compares with its categories."""
 
     dtypes = frozenset({STR, I32, I64, F32, F64})
+
+
+class _Named(TypeGroup):
+    """What CategoryMapper takes."""
+
+    dtypes = frozenset({STR, I64})
 
 
 @op(domain="parax")
@@ -136,6 +142,31 @@ def check_distinct(ctx: InferContext, name: str, values: np.ndarray) -> None:
     if len(set(texts)) != len(texts):
         twice = next(v for i, v in enumerate(texts) if v in texts[:i])
         ctx.fail(f"{name} has a value twice", found=str(twice)[:60])
+
+
+@op(since=1, domain=DOMAIN)
+class CategoryMapper(HostComposite):
+    """The number of each string's category, or the string of each number's; the default for what is none."""
+
+    x: In[_Named]
+    cats_int64s: Attr[Ints]
+    cats_strings: Attr[Strs]
+    default_int64: Attr[int] = -1
+    default_string: Attr[str] = "_Unused"
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if len(self.cats_int64s) != len(self.cats_strings):
+            ctx.fail("as many numbers as strings are needed", expected=len(self.cats_strings),
+                     found=len(self.cats_int64s))  # fmt: skip
+        strings = ctx.tensor(0).dtype == STR
+        check_distinct(ctx, "categories", np.array(self.cats_strings if strings else self.cats_int64s, object))
+        return [TensorType(I64 if strings else STR, ctx.shape(0))]
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        numbers, strings = np.asarray(self.cats_int64s, np.int64), np.array(self.cats_strings, object)
+        if x.type.dtype == STR:
+            return g.LookUp(x, strings, numbers, np.asarray(self.default_int64, np.int64))
+        return g.LookUp(x, numbers, strings, np.array(self.default_string, object))
 
 
 @op(since=1, domain=DOMAIN)

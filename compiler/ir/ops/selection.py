@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import I64, TensorType, Type
-from .base import Any, Attr, Bool, Host, In, InferContext, NumericOrBool, OptOut, Out, op
+from .base import Any, Attr, Bool, Host, In, InferContext, NumericBoolOrStr, OptOut, Out, op
 
 
 @op(since=13)
 class NonZero(Host):
-    """i64[rank, n]: the indices of the n elements that are not zero, in row-major order."""
+    """i64[rank, n]: the indices of the n elements that are not zero, or not empty, in row-major order."""
 
-    x: In[NumericOrBool]
+    x: In[NumericBoolOrStr]
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         return [TensorType(I64, (max(1, ctx.rank(0)), ctx.fresh("NonZero")))]

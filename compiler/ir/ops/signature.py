@@ -76,6 +76,10 @@ class NumericOrBool(TypeGroup):
     dtypes = Numeric.dtypes | Bool.dtypes
 
 
+class NumericBoolOrStr(TypeGroup):
+    dtypes = NumericOrBool.dtypes | Str.dtypes
+
+
 class Any_(TypeGroup):
     """Every tensor; exported as `Any` by `base`."""
 

@@ -14,7 +14,7 @@ from itertools import islice
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Elementwise, Fused
 from ...ir.ops.elementwise import Add, Cast, Mul, Sub
-from ...ir.types import TensorType
+from ...ir.types import TensorType, is_native
 from ..base import BlockPass
 from ..rewrite import Rewriter
 
@@ -43,7 +43,7 @@ class FuseElementwise(BlockPass):
         blocks: list[list[Node]] = []
         roots = [n for n in graph if n.op.fusion_root] + [n for n in graph if isinstance(n.op, Elementwise)]
         for root in roots:
-            if root not in taken and len(root.outputs) == 1:
+            if root not in taken and len(root.outputs) == 1 and _is_of_numbers(root):
                 members, widening = self._grow(_Block(root, order), taken, rw)
                 if len(members) > 1:
                     blocks.append(members)
@@ -87,6 +87,8 @@ class FuseElementwise(BlockPass):
             return "not element-wise"
         if user in taken:
             return "already in another block"
+        if not _is_of_numbers(user):
+            return "of strings, which lie on the host"
         t, shape = user.output.tensor, block.root.output.tensor
         if t.dims != shape.dims or t.layout != shape.layout:
             return "another shape or layout than the block's result"
@@ -160,6 +162,10 @@ class _Block:
         return False
 
 
+def _is_of_numbers(node: Node) -> bool:
+    return all(is_native(v.type) for v in (*node.operands, *node.outputs))
+
+
 def _only_widen(nodes: list[Node], block: _Block) -> bool:
     """Whether nodes only scale a block's bytes, by constants, for one element-wise reader, which can do so as well.
 
@@ -196,7 +202,8 @@ def _kept_apart(v: Value, block: _Block, taken: Mapping[Node, object]) -> list[N
         node = (v := pending.pop()).producer
         if node is None or node in taken or node in block.seen or not _is_whole(v, block):
             continue
-        if not isinstance(node.op, Elementwise) or len(node.outputs) != 1 or len(v.uses) != 1 or v.output_uses:
+        is_apart = len(node.outputs) != 1 or len(v.uses) != 1 or v.output_uses or not _is_of_numbers(node)
+        if is_apart or not isinstance(node.op, Elementwise):
             if len(v.uses) + v.output_uses == 1 and node.op.fusion_root:
                 return []
             continue

@@ -14,7 +14,7 @@ from ...ir.axis_orders import Order
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host, Relayout
 from ...ir.ops.layout_policies import PLAIN, Layout, LayoutPolicy, Site
-from ...ir.types import STR, TensorType
+from ...ir.types import TensorType, is_native
 from ..base import DataflowPass
 from ..rewrite import Rewriter
 from .layout_preferences import layout_preferences
@@ -56,7 +56,7 @@ def _assign(
 
 def _has_order(v: Value) -> bool:
     """Whether native code holds the value: strings and values of unknown rank stay as they are."""
-    return isinstance(v.type, TensorType) and v.type.shape is not None and v.type.dtype != STR
+    return isinstance(v.type, TensorType) and v.type.shape is not None and is_native(v.type)
 
 
 def _plain_outputs(graph: Graph) -> None:

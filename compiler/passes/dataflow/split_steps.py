@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ....errors import UnsupportedOp, UsageError
+from ....errors import UsageError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.base import Control, Host
-from ...ir.types import STR, TensorType
+from ...ir.types import is_native
 
 
 @dataclass
@@ -82,25 +82,20 @@ def runs_on_host(node: Node) -> bool:
     """Whether the runtime executes the node in Python: by its operator, or because native code lacks the type."""
     if isinstance(node.op, (Host, Control)):
         return True
-    types = [v.type for v in (*node.operands, *node.outputs)]
-    return any(not isinstance(t, TensorType) or t.dtype == STR for t in types)
+    return not all(is_native(v.type) for v in (*node.operands, *node.outputs))
 
 
 def is_one_step(graph: Graph) -> bool:
     """Whether the graph becomes a single native function, as it is."""
-    return not any(map(runs_on_host, graph)) and all(isinstance(v.type, TensorType) for v in graph.outputs)
+    return not any(map(runs_on_host, graph)) and all(is_native(v.type) for v in (*graph.inputs, *graph.outputs))
 
 
 def split_steps(graph: Graph) -> Block:
     """The steps, in order. Every graph output is written by one of them.
 
     Raises:
-        UnsupportedOp: an input that is a sequence or an optional.
         UsageError: `NameOutputs` was left out, and the graph needs it.
     """
-    for v in graph.inputs:
-        if not isinstance(v.type, TensorType):
-            raise UnsupportedOp("only tensors can be given to a plan", where=f"input {v.name}", found=v.type)
     inputs, outputs = [v.name for v in graph.inputs], list(graph.output_names)
     if is_one_step(graph):
         return Block(graph, inputs, outputs, [NativeStep(graph, inputs, outputs)])
