@@ -49,8 +49,8 @@ def nowhere_domain() -> ModelProto:
     return made
 
 
-def sequence_input() -> ModelProto:
-    x, y = (helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, [5]) for name in "xy")
+def sparse_input() -> ModelProto:
+    x, y = (helper.make_sparse_tensor_value_info(name, TensorProto.FLOAT, [5]) for name in "xy")
     graph = helper.make_graph([node("Identity", "x")], "bad", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[ModelProto | bytes, type[ParaxError]]] = {
     "wrong shape": (model([node("MatMul", "x w")], w=np.ones((2, 3), F)), InvalidModel),
     "unknown operator": (model([node("NoSuchOperator", "x")]), UnsupportedOp),
     "unknown domain": (nowhere_domain(), UnsupportedOp),
-    "sequence input": (sequence_input(), UnsupportedOp),
+    "sparse input": (sparse_input(), UnsupportedOp),
     "future opset": (model([node("Relu", "x")], opset=9999), UnsupportedOp),
     "negative opset": (model([node("Relu", "x")], opset=-5), InvalidModel),
     "negative dimension": (model([node("Relu", "x")], [-2, 3]), InvalidModel),
