@@ -85,6 +85,8 @@ class Checked:
 
     def changed(self, place: int, value: Any, like: np.ndarray, times: int = 1) -> np.ndarray:
         """Another array for an input, of so many times the rows. Raises InvalidInput: of another type or shape."""
+        if not self.inputs[place].is_tensor:
+            return input_array(value, self.inputs[place])
         shape = like.shape if times == 1 else (times * like.shape[0], *like.shape[1:])
         if value.__class__ is np.ndarray and value.dtype is like.dtype and value.shape == shape and is_fit(value):
             return value

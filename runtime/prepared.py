@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ParaxError
 from .checked import Checked
+from .host_values import arrays_in
 from .tensors import Apart, plain
 
 
@@ -72,7 +73,8 @@ class Prepared:
         for name, value in changes.items():
             place = self._checked.place(name)
             found[place] = self._checked.changed(place, value, self.arrays[place])
-            self._apart.require(found[place])
+            for array in arrays_in(found[place]):
+                self._apart.require(array)
         return found
 
     def in_shares(self, name: str, value: Any, n: int) -> tuple[int, np.ndarray]:

@@ -213,3 +213,13 @@ def test_memory_for_sequences_cannot_be_given() -> None:
     plan, _ = plan_of(CASES["itself"][0])
     with plan.session() as session, pytest.raises(UsageError, match="out="):
         session.run({"s": PARTS}, out={"r": X})
+
+
+def test_a_prepared_request_takes_other_sequences() -> None:
+    plan, _ = plan_of(CASES["joined"][0])
+    with plan.session() as session:
+        request = session.prepare({"s": PARTS})
+        assert request.run()["y"].shape == (7, 3)
+        assert request.run({"s": PARTS[:1]})["y"].tolist() == (-X).tolist()
+        with pytest.raises(InvalidInput, match="a list"):
+            request.run({"s": X})
