@@ -14,7 +14,7 @@ from .base import Attr, In, InferContext, Ints, TypeGroup, op
 from .casting import cast_to
 from .ml_scores import DOMAIN, Model, as_rows, row_type, transformed
 from .tree_nodes import EQUAL, MISSING, MODES, MOST_FEATURES, Branches, Fail, Forest, Votes, flattened, settled
-from .tree_sums import check_votes, put_together
+from .tree_sums import check_votes, compared_in, put_together
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -63,10 +63,9 @@ class TreeEnsemble(Model):
         return [TensorType(ctx.tensor(0).dtype, (row_type(ctx)[0], self.n_targets))]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        stored = (self.nodes_splits, self.leaf_weights, self._members)
-        exact = all(np.array_equal(a, a.astype(np.float32), equal_nan=True) for a in stored)
-        rows = as_rows(g, x, F32 if x.type.dtype != F64 and exact else F64)
-        scores = put_together(g, rows, self._forest(), self.n_targets, _AGGREGATES[self.aggregate_function])
+        forest = self._forest()
+        rows = as_rows(g, x, compared_in(x.type.dtype, forest))
+        scores = put_together(g, rows, forest, self.n_targets, _AGGREGATES[self.aggregate_function])
         return cast_to(g, transformed(g, scores, _TRANSFORMS[self.post_transform]), x.type.dtype)
 
     @property

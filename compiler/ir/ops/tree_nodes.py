@@ -1,7 +1,9 @@
 """The nodes of decision trees as a kernel walks them: flat arrays, children side by side, one kind of test for all.
 
 A test is made of three bits: whether values less than the threshold, equal to it, and missing ones take the first
-child; all others take the one behind it. Tests that greater values pass are turned round, children with them.
+child; all others take the second. Tests that greater values pass are turned round, children with them. The second
+child lies before the first, so that `node + step + passed` is the next node, and a leaf, which nothing passes and whose
+step is 0, leads to itself.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 LESS, EQUAL, MISSING, GREATER = 1, 2, 4, 8
-BITS = 3  # that a node's word has below its feature
+STEP_AT, BITS_AT, WIDE_BITS_AT = 16, 13, 28
+"""Where in a node's word its step and its test's bits begin; features are below, of one test for all up to the step."""
+LEAF_BITS = 22
+"""Of a threshold in f32 that is NaN, for the number of a leaf; in f64 it has a word of its own."""
 MODES = {"BRANCH_LEQ": LESS | EQUAL, "BRANCH_LT": LESS, "BRANCH_GTE": EQUAL | GREATER, "BRANCH_GT": GREATER,
          "BRANCH_EQ": EQUAL, "BRANCH_NEQ": LESS | GREATER}  # fmt: skip
 _SPARSE = 8  # times as many places as nodes has a table of them at most
-MOST_FEATURES = 1 << (31 - BITS)
+MOST_FEATURES = 1 << WIDE_BITS_AT
 Fail = Callable[..., NoReturn]
 
 
@@ -51,47 +56,94 @@ class Votes:
     weight: np.ndarray
 
 
-@dataclass(frozen=True)
-class Forest:
-    """Trees as the kernel walks them, one behind the other, each breadth first.
+class Packed(NamedTuple):
+    """Nodes as the kernel reads them: i32[nodes * stride], and whether a node's word has its step, too.
 
-    Attributes:
-        words: i32[nodes], feature << BITS | bits. thresholds: [nodes].
-        children: i32[nodes], the first child, behind which the second lies; ~ of its number for a leaf.
-        roots: i32[trees]. firsts: i32[leaves + 1], a leaf's first vote. targets: i32[votes]. weights: [votes].
+    A node is its threshold (of a leaf: a NaN with the leaf's number in its low bits), then either one word,
+    step << STEP_AT | bits << BITS_AT | feature, or the words bits << WIDE_BITS_AT | feature and step.
     """
 
     words: np.ndarray
+    short: bool
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as the kernel walks them, one behind the other, each depth first, the larger of two branches first.
+
+    Attributes:
+        features, bits, thresholds: [nodes], of leaves 0, 0 and any.
+        steps: [nodes], from a node to its second child, behind which the first lies; 0 for a leaf.
+        leaves: [nodes], a leaf's number.
+        roots: i32[trees + 1], each tree's first node, and how many nodes there are.
+        firsts: i32[leaves + 1], a leaf's first vote. targets: i32[votes]. weights: [votes].
+    """
+
+    features: np.ndarray
+    bits: np.ndarray
     thresholds: np.ndarray
-    children: np.ndarray
+    steps: np.ndarray
+    leaves: np.ndarray
     roots: np.ndarray
     firsts: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
 
-    def packed(self, dtype: type[np.floating]) -> np.ndarray:
-        """i32[nodes * stride]: of each node, so that one cache line has it, threshold, word and first child."""
-        thresholds = self.thresholds.astype(dtype).view(np.int32).reshape(len(self.words), -1)
-        return np.concatenate([thresholds, self.words[:, None], self.children[:, None]], axis=1).ravel()
+    def packed(self, dtype: type[np.floating]) -> Packed:
+        """The nodes with thresholds of this type, which must have bits enough for the number of every leaf."""
+        stored = self.thresholds.astype(dtype).view(np.int32).reshape(len(self.steps), -1)
+        leaf = self.steps == 0
+        stored[leaf] = np.array([np.nan], dtype).view(np.int32)
+        stored[leaf, 0] |= self.leaves[leaf].astype(np.int32)
+        bits = np.zeros_like(self.bits) if self.one_test else self.bits
+        most_features = 1 << (STEP_AT if self.one_test else BITS_AT)
+        short = self.steps.min() >= 0 and self.steps.max() < 1 << 32 - STEP_AT and self.n_features <= most_features
+        if short:
+            words = [self.steps << STEP_AT | bits << BITS_AT | self.features]
+        else:
+            words = [bits << WIDE_BITS_AT | self.features, self.steps]
+        columns = [word.astype(np.uint32).view(np.int32)[:, None] for word in words]
+        return Packed(np.concatenate([stored, *columns], axis=1).ravel(), bool(short))
 
     @cached_property
     def tests(self) -> tuple[int, bool]:
         """LESS | EQUAL, … where all nodes have that test, 0 where they differ; and whether missing values matter."""
-        bits = self.words[self.children >= 0] & ((1 << BITS) - 1)
+        bits = self.bits[self.steps != 0]
         kinds = np.unique(bits & (LESS | EQUAL))
         return (int(kinds[0]) if len(kinds) == 1 else 0), bool((bits & MISSING).any())
+
+    @property
+    def one_test(self) -> bool:
+        """Whether no node needs bits of its own."""
+        test, missing = self.tests
+        return test != 0 and not missing
 
     @cached_property
     def n_features(self) -> int:
         """That x must have at least."""
-        inner = self.words[self.children >= 0]
-        return int(inner.max() >> BITS) + 1 if inner.size else 0
+        inner = self.features[self.steps != 0]
+        return int(inner.max()) + 1 if inner.size else 0
 
     @cached_property
     def depth(self) -> int:
         """Steps to a leaf of a usual tree, about: as in one whose branches are alike."""
-        n_leaves = (len(self.firsts) - 1) / len(self.roots)
-        return max(1, round(float(np.log2(max(n_leaves, 1)))))
+        return max(1, round(float(np.log2(max(self.n_leaves / self.n_trees, 1)))))
+
+    @property
+    def n_trees(self) -> int:
+        """Whose roots follow each other."""
+        return len(self.roots) - 1
+
+    @property
+    def n_leaves(self) -> int:
+        """Of all trees."""
+        return len(self.firsts) - 1
+
+    @property
+    def fits_f32(self) -> bool:
+        """Whether thresholds in f32 can have the leaves' numbers, and are what the thresholds and weights are."""
+        exact = (np.array_equal(a, a.astype(np.float32), equal_nan=True) for a in (self.thresholds, self.weights))
+        return self.n_leaves <= 1 << LEAF_BITS and all(exact)
 
     def of_one_target(self) -> Forest:
         """With all votes for target 0."""
@@ -100,7 +152,7 @@ class Forest:
     @property
     def one_vote(self) -> bool:
         """Whether every leaf has one vote, which then has the leaf's number."""
-        return len(self.targets) == len(self.firsts) - 1 and bool((np.diff(self.firsts) == 1).all())
+        return len(self.targets) == self.n_leaves and bool((np.diff(self.firsts) == 1).all())
 
 
 def positions_of(trees: Sequence[int], nodes: Sequence[int], fail: Fail) -> Callable[..., np.ndarray]:
@@ -157,51 +209,80 @@ def flattened(branches: Branches, votes: Votes, fail: Fail) -> Forest:
 
     Fails where a node has two parents, or is its own ancestor.
     """
-    order, sizes = _breadth_first(branches, fail)
-    number = np.full(len(branches.feature), -1, np.int64)
-    number[order] = np.arange(len(order))
+    levels = _levels(branches, fail)
+    number, starts = _depth_first(branches, levels)
+    order = np.concatenate(levels)
+    order = order[np.argsort(number[order])]  # positions by numbers
     is_leaf = branches.yes[order] < 0
-    alone = (branches.no[order] < 0) | branches.jumps[order]
-    bits = np.where(alone, 0, branches.bits[order])
-    children = number[branches.yes[order]] - alone  # what no bit lets take the first child takes the one behind it
-    children[is_leaf] = ~np.arange(is_leaf.sum())
-    feature = np.where(is_leaf | alone, 0, branches.feature[order])
+    alone = (branches.no[order] < 0) | branches.jumps[order]  # no bit: the second child, which is the only one
+    taken_if_none = np.where(alone, branches.yes[order], branches.no[order])
+    steps = np.where(is_leaf, 0, number[taken_if_none] - np.arange(len(order)))
+    inner = ~is_leaf & ~alone
+    leaves = np.where(is_leaf, np.cumsum(is_leaf) - 1, 0)
     leaf_number = np.full(len(number), -1, np.int64)
     leaf_number[order[is_leaf]] = np.arange(is_leaf.sum())
     of_leaf = leaf_number[votes.leaf]
     by_leaf = np.argsort(of_leaf, kind="stable")
     by_leaf = by_leaf[of_leaf[by_leaf] >= 0]
     firsts = np.searchsorted(of_leaf[by_leaf], np.arange(is_leaf.sum() + 1))
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    whole = (feature << BITS | bits, children, starts, firsts, votes.target[by_leaf])
-    i32 = [array.astype(np.int32) for array in whole]
-    return Forest(i32[0], branches.threshold[order], i32[1], i32[2], i32[3], i32[4], votes.weight[by_leaf])
+    counted = (np.append(starts, len(order)), firsts, votes.target[by_leaf])
+    roots, first_votes, targets = (array.astype(np.int32) for array in counted)
+    feature, bits = (np.where(inner, array[order], 0) for array in (branches.feature, branches.bits))
+    threshold, weight = branches.threshold[order], votes.weight[by_leaf]
+    return Forest(feature, bits, threshold, steps, leaves, roots, first_votes, targets, weight)
 
 
-def _breadth_first(branches: Branches, fail: Fail) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all nodes that roots lead to, tree by tree and level by level, and how many each tree has."""
-    inner = branches.yes >= 0
-    own = [branches.yes[inner & ~branches.jumps], branches.no[inner & (branches.no >= 0)]]
-    parents = np.bincount(np.concatenate(own), minlength=len(inner))
+def _own_children(branches: Branches) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of each node's children that are its own, of `no` and of `yes`; -1: there is none."""
+    return branches.no, np.where(branches.jumps, -1, branches.yes)
+
+
+def _levels(branches: Branches, fail: Fail) -> list[np.ndarray]:
+    """Positions of the nodes that roots lead to: all roots, all their children, and so on."""
+    no, yes = _own_children(branches)
+    parents = np.bincount(np.concatenate([yes[yes >= 0], no[(yes >= 0) & (no >= 0)]]), minlength=len(yes))
     if parents.size and parents.max() > 1:
         fail("a node has two parents", found=f"node {parents.argmax()} of the list")
     if np.bincount(branches.roots).max() > 1:
         fail("a node is in two trees", found=f"the root at {np.bincount(branches.roots).argmax()} of the list")
-    level, tree = branches.roots, np.arange(len(branches.roots))
-    levels, trees, seen = [level], [tree], len(level)
+    levels, seen = [branches.roots], len(branches.roots)
     while True:
-        pairs = np.stack([np.where(branches.jumps[level], -1, branches.yes[level]), branches.no[level]], axis=1)
-        tree = np.repeat(tree, 2).reshape(-1, 2)[pairs >= 0]
+        pairs = np.stack([no[levels[-1]], yes[levels[-1]]], axis=1)
         level = pairs[pairs >= 0]
         if not level.size:
             break
         seen += len(level)
-        if seen > len(inner):
+        if seen > len(yes):
             fail("a node is its own ancestor", found=f"node {level[0]} of the list")
         levels.append(level)
-        trees.append(tree)
-    all_trees = np.concatenate(trees)
-    order = np.concatenate(levels)[np.argsort(all_trees, kind="stable")]
-    if np.bincount(order).max() > 1:
-        fail("a node is in two trees", found=f"node {np.bincount(order).argmax()} of the list")
-    return order, np.bincount(all_trees, minlength=len(branches.roots))
+    times = np.bincount(np.concatenate(levels))
+    if times.max() > 1:
+        fail("a node is in two trees", found=f"node {times.argmax()} of the list")
+    return levels
+
+
+def _depth_first(branches: Branches, levels: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Each position's number, and each root's.
+
+    A node's children lie side by side, then what is below the one with more nodes, as most rows go there, then what is
+    below the other: a walk often finds its next node in the cache line that it has.
+    """
+    no, yes = _own_children(branches)
+    below = np.zeros(len(yes) + 1, np.int64)  # nodes below each
+    below[-1] = -1  # of a child that is not there, so that it counts as no node
+    for level in reversed(levels):
+        below[level] = below[no[level]] + below[yes[level]] + 2
+    starts = np.concatenate(([0], np.cumsum(below[branches.roots] + 1)[:-1]))
+    number = np.full(len(yes) + 1, -1, np.int64)
+    first_below = np.zeros(len(yes) + 1, np.int64)  # number of each one's first child
+    number[branches.roots], first_below[branches.roots] = starts, starts + 1
+    for level in levels:
+        first, second = no[level], yes[level]
+        at = first_below[level]
+        number[second] = at + (first >= 0)
+        number[first] = at
+        at = at + (first >= 0) + (second >= 0)
+        larger = below[first] >= below[second]
+        first_below[first] = np.where(larger, at, at + below[second])
+        first_below[second] = np.where(larger, at + below[first], at)
+    return number[:-1], starts

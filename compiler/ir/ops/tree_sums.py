@@ -6,7 +6,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I32
+from ..types import F32, F64, I32, DType
 from .base import InferContext, lookup
 from .ml_scores import row_type
 from .tree_nodes import Forest
@@ -15,6 +15,11 @@ from .tree_walk import WalkTrees
 _PARTS = 8  # at most: that many cores can share a row
 _TREES = 16  # of a part, at least
 _MOST_TARGETS = 1 << 20
+
+
+def compared_in(x: DType, forest: Forest) -> DType:
+    """What features of a type are compared in: f64 where they, thresholds or weights are, or leaves are too many."""
+    return F32 if x != F64 and forest.fits_f32 else F64
 
 
 def check_votes(ctx: InferContext, forest: Forest, n_targets: int, kind: str) -> None:
@@ -35,16 +40,17 @@ def put_together(g: PyAny, rows: PyAny, forest: Forest, n_targets: int, kind: st
         rows: [rows, features] in f32 or f64, which all is computed in.
     """
     dtype = rows.type.dtype
-    n_trees = len(forest.roots)
+    n_trees = forest.n_trees
     per_part = max(_TREES, -(-n_trees // _PARTS))
     test, missing = forest.tests
+    packed = forest.packed(dtype.numpy)
     attributes = {
         "kind": kind if kind in ("MIN", "MAX") else "SUM", "n_targets": n_targets, "trees_per_part": per_part,
         "test": test, "missing": int(missing), "one_vote": int(forest.one_vote), "features": forest.n_features,
-        "depth": forest.depth,
+        "depth": forest.depth, "short": int(packed.short),
     }  # fmt: skip
     constants = [g.const(a, None if a.dtype == np.int32 else dtype) for a in (
-        forest.packed(dtype.numpy), forest.roots, forest.firsts, forest.targets, forest.weights)]
+        packed.words, forest.roots, forest.firsts, forest.targets, forest.weights)]
     walk = lookup("parax", WalkTrees.name).from_attributes(attributes, g.name)
     parts = g.add(walk, [rows, *constants])
     if kind in ("SUM", "AVERAGE"):

@@ -27,7 +27,8 @@ class WalkTrees(Operator):
 
     Attributes:
         kind: "SUM"; "MIN" or "MAX", which give NaN where a target has no vote.
-        test, missing: as `Forest.tests`. one_vote: as `Forest.one_vote`. features: that x must have. depth: of leaves.
+        test, missing: as `Forest.tests`. one_vote: as `Forest.one_vote`. short: as `Packed.short`.
+        features: that x must have. depth: of leaves.
     """
 
     x: In[TreeFloat]
@@ -42,6 +43,7 @@ class WalkTrees(Operator):
     test: Attr[int]
     missing: Attr[int]
     one_vote: Attr[int]
+    short: Attr[int]
     features: Attr[int]
     depth: Attr[int]
     layout_policy = layout_policies.PLAIN
@@ -60,7 +62,7 @@ class WalkTrees(Operator):
 
     def work(self, shapes: work_rules.Shapes) -> work_rules.Work:
         """Every row walks every tree."""
-        return work_rules.Work("trees", shapes.operand(0)[0] * shapes.operand(2)[0] * self.depth * STEP_FLOPS)
+        return work_rules.Work("trees", shapes.operand(0)[0] * (shapes.operand(2)[0] - 1) * self.depth * STEP_FLOPS)
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if any(ctx.rank(i) != (2 if i == 0 else 1) for i in range(ctx.n_inputs)):
@@ -70,9 +72,9 @@ class WalkTrees(Operator):
         rows, columns = ctx.shape(0)
         if isinstance(columns, int) and columns < self.features:
             ctx.fail("too few features for the trees", expected=f"at least {self.features}", found=columns)
-        n_trees = ctx.shape(2)[0]
-        assert isinstance(n_trees, int)
-        parts = self.parts(n_trees, self.trees_per_part)
+        n_roots = ctx.shape(2)[0]
+        assert isinstance(n_roots, int)
+        parts = self.parts(n_roots - 1, self.trees_per_part)
         return [TensorType(ctx.tensor(0).dtype, (parts, rows, self.n_targets))]
 
 

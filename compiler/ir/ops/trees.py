@@ -12,7 +12,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, F64, DType, TensorType, Type
+from ..types import F32, TensorType, Type
 from .base import Attr, Floats, In, InferContext, Ints, Out, Strs, op
 from .casting import cast_to
 from .ml_scores import (
@@ -30,7 +30,7 @@ from .ml_scores import (
 )
 from .tree_lists import Lists, check_sizes, forest_of, malformed, numbers
 from .tree_nodes import Fail, Forest
-from .tree_sums import check_votes, put_together
+from .tree_sums import check_votes, compared_in, put_together
 
 _AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
 
@@ -84,11 +84,6 @@ class _Ensemble(Model):
             numbers(self.nodes_values, self.nodes_values_as_tensor), trees, nodes, ids, numbers(weights, tensor),
         )  # fmt: skip
 
-    def compared_in(self, x: DType, lists: Lists) -> DType:
-        """What features of a type are compared in: f64 where they, thresholds or weights are; else f32."""
-        exact = all(np.array_equal(a, a.astype(np.float32), equal_nan=True) for a in (lists.values, lists.vote_weights))
-        return F32 if x != F64 and exact else F64
-
     def check_base(self, ctx: InferContext, *lengths: int) -> None:
         """base_values of one of these lengths, or none."""
         if self.base.size not in (0, *lengths):
@@ -115,9 +110,9 @@ class TreeEnsembleRegressor(_Ensemble):
         return [TensorType(F32, (row_type(ctx)[0], self.n_targets))]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        lists = self.lists("target")
-        rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
-        scores = put_together(g, rows, self.forest(lists), self.n_targets, self.aggregate_function)
+        forest = self.forest(self.lists("target"))
+        rows = as_rows(g, x, compared_in(x.type.dtype, forest))
+        scores = put_together(g, rows, forest, self.n_targets, self.aggregate_function)
         if self.base.any():
             scores = g.Add(scores, g.const(self.base, rows.type.dtype))
         return cast_to(g, transformed(g, scores, self.post_transform), F32)
@@ -165,9 +160,8 @@ class TreeEnsembleClassifier(_Ensemble):
         return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._classes))]
 
     def expand(self, g: PyAny, x: PyAny) -> PyAny:
-        lists = self.lists("class")
-        rows = as_rows(g, x, self.compared_in(x.type.dtype, lists))
-        forest = self.forest(lists)
+        forest = self.forest(self.lists("class"))
+        rows = as_rows(g, x, compared_in(x.type.dtype, forest))
         if self._one_score:
             forest = forest.of_one_target()
         scores = put_together(g, rows, forest, 1 if self._one_score else self._classes, "SUM")

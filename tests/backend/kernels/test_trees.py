@@ -17,8 +17,11 @@ import parax
 from backend.harness import op as operator
 from backend.harness import run_node
 from parax.compiler.frontend.importer import import_model
+from parax.compiler.ir.ops import tree_lists, tree_nodes
 from parax.compiler.ir.ops.tree_nodes import positions_of
+from parax.compiler.ir.ops.tree_sums import compared_in
 from parax.compiler.ir.ops.tree_walk import ROWS
+from parax.compiler.ir.types import F32, F64
 from parax.errors import InvalidInput, InvalidModel, UnsupportedOp
 from sampling import thorough
 
@@ -120,7 +123,7 @@ AGGREGATES = {"SUM": sum, "MIN": min, "MAX": max}
 
 
 @thorough(25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 5), st.sampled_from((1, 7, 8, 33, ROWS + 9)),
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 5), st.sampled_from((1, 7, 15, 16, 33, ROWS + 9)),
        st.integers(1, 3), st.sampled_from(sorted(AGGREGATES)), st.sampled_from((np.float32, np.float64)))  # fmt: skip
 def test_a_plain_walk_agrees(
     seed: int, n_trees: int, depth: int, n_rows: int, n_targets: int, function: str, dtype: type
@@ -137,6 +140,70 @@ def test_a_plain_walk_agrees(
         for target, weights in votes.items():
             wanted[row, target] = AGGREGATES[function](weights)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_GT", None])
+@pytest.mark.parametrize("apart", [1, 1800, 4000, 15000])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_features_fit_a_node_whatever_their_number(apart: int, mode: str | None, dtype: type, missing: int) -> None:
+    """With and without bits of a node's own, in one word with the step and in a word of their own."""
+    rng = np.random.default_rng(apart)
+    attrs = forest(rng, 3, 4, 5, "target", 1, mode or MODES[0])
+    attrs["nodes_featureids"] = [f * apart for f in attrs["nodes_featureids"]]
+    if not mode:
+        attrs["nodes_modes"] = [m if m == "LEAF" else str(rng.choice(MODES)) for m in attrs["nodes_modes"]]
+    if not missing:
+        attrs["nodes_missing_value_tracks_true"] = [0] * len(attrs["nodes_treeids"])
+    x = features(rng, 19, 4 * apart + 1).astype(dtype)
+    wanted = [sum(votes[0]) for votes in walked(x, attrs, "target")]
+    np.testing.assert_allclose(ours("TreeEnsembleRegressor", x, attrs)[0][:, 0], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_tree_whose_steps_need_a_word(dtype: type) -> None:
+    rng, depth = np.random.default_rng(2), 17
+    n_inner, n = 2**depth - 1, 2 ** (depth + 1) - 1
+    inner, feature = np.arange(n) < n_inner, rng.integers(0, 5, n)
+    threshold = rng.normal(size=n).astype(np.float32)
+    leaves = np.arange(n_inner, n)
+    attrs = {
+        "nodes_treeids": [0] * n, "nodes_nodeids": range(n), "nodes_featureids": feature.tolist(),
+        "nodes_modes": np.where(inner, "BRANCH_LEQ", "LEAF").tolist(), "nodes_values": threshold.tolist(),
+        "nodes_truenodeids": (inner * (2 * np.arange(n) + 1)).tolist(),
+        "nodes_falsenodeids": (inner * (2 * np.arange(n) + 2)).tolist(), "target_treeids": [0] * len(leaves),
+        "target_nodeids": leaves.tolist(), "target_ids": [0] * len(leaves), "target_weights": leaves.tolist(),
+    }  # fmt: skip
+    x = rng.normal(size=(90, 5)).astype(np.float32)
+    at = np.zeros(len(x), np.int64)
+    for _ in range(depth):
+        at = 2 * at + 1 + (x[np.arange(len(x)), feature[at]] > threshold[at])
+    np.testing.assert_array_equal(ours("TreeEnsembleRegressor", x.astype(dtype), attrs)[0][:, 0], at)
+
+
+def test_more_leaves_than_a_threshold_can_number_are_compared_in_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_nodes, "LEAF_BITS", 3)
+    rng = np.random.default_rng(4)
+    for depth in (3, 4):
+        attrs = forest(rng, 1, depth, 5, "target", 1)
+        x = features(rng, 40, 5)
+        made = tree_lists.forest_of(operator("TreeEnsembleRegressor", "ai.onnx.ml", **attrs).lists("target"))
+        assert compared_in(F32, made) == (F32 if depth == 3 else F64)
+        wanted = [sum(votes[0]) for votes in walked(x, attrs, "target")]
+        np.testing.assert_allclose(ours("TreeEnsembleRegressor", x, attrs)[0][:, 0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_walk_into_the_larger_branch_goes_straight_on() -> None:
+    """Children lie side by side, in the order no, yes; what is below the larger one follows them. A chain."""
+    yes, no = (np.array(a) for a in ([1, -1, 3, -1, 5, -1, -1], [2, -1, 4, -1, 6, -1, -1]))
+    every = np.full(7, tree_nodes.LESS)
+    votes = tree_nodes.Votes(np.array([1, 3, 5, 6]), np.zeros(4, int), np.arange(4.0))
+    zeros = np.zeros(7, int)
+    branches = tree_nodes.Branches(zeros, np.arange(7.0), every, yes, no, zeros > 0, zeros[:1])
+    made = tree_nodes.flattened(branches, votes, pytest.fail)
+    assert made.thresholds.tolist() == [0, 2, 1, 4, 3, 6, 5]
+    assert made.steps.tolist() == [1, 2, 0, 2, 0, 0, 0]
+    assert made.roots.tolist() == [0, 7] and made.weights.tolist() == [0, 1, 3, 2]
 
 
 def test_a_row_has_the_same_bits_alone_and_among_others() -> None:
