@@ -46,7 +46,8 @@ def test_every_operator_of_the_catalogue_is_listed() -> None:
 
 @pytest.mark.parametrize(("name", "runs"), [
     ("Conv", supported.NATIVE), ("Loop", supported.CONTROL), ("NonZero", supported.HOST),
-    ("SwiGLU", supported.NATIVE), ("AffineGrid", supported.DEFINITION), ("ImageDecoder", supported.NONE),
+    ("SwiGLU", supported.NATIVE), ("AffineGrid", supported.NATIVE), ("HannWindow", supported.DEFINITION),
+    ("ImageDecoder", supported.NONE),
     ("Bernoulli", supported.NATIVE), ("Constant", supported.CONSTANT), ("Upsample", supported.NATIVE),
     ("com.microsoft.FusedConv", supported.NATIVE), ("ai.onnx.ml.TreeEnsembleClassifier", supported.NATIVE),
     ("ai.onnx.ml.SVMClassifier", supported.NONE),

@@ -82,6 +82,8 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "GridSample": ("takes positions in float32, and its cubic pieces at a border are others", _always),
     "Resize": ("has other positions than ONNX Runtime and our kernels", _always),
     "RoiAlign": ("multiplies the first element by 0 for samples off the image", _always),
+    "AffineGrid": ("gives float32, whatever the type", _always),
+    "MelWeightMatrix": ("has edges in float32 on the way", _always),
     "Gemm": ("multiplies integers by alpha as floats", _is_integer),
     "ReduceMean": ("divides integers as floats", _is_integer),
     "PRelu": ("multiplies 0 by slopes, infinite ones too", _always),

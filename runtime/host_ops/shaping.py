@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import InvalidInput
 from ..limits import afford_tensor
 from .base import Attributes, host_op, one_number
+from .fourier import dft, stft
 from .resample import resize
 from .select import top_k
 
@@ -203,7 +204,7 @@ def _max_unpool(settings: Settings, x: Any, indices: Any, output_shape: Any) -> 
 KINDS: dict[str, Callable[..., Any]] = {
     "Slice": _slice, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Reshape": _reshape, "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze, "Range": _range, "OneHot": _one_hot, "Split": _split, "TopK": _top_k, "Resize": _resize,
-    "Col2Im": _col2im, "MaxUnpool": _max_unpool,
+    "Col2Im": _col2im, "MaxUnpool": _max_unpool, "DFT": dft, "STFT": stft,
 }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Cases of DFT and STFT: lengths that are one product, that divide, that do not; real, complex, one-sided, inverse."""
+"""Cases of MelWeightMatrix, and of DFT and STFT: lengths that are one product, that divide, that do not; real, complex,
+one-sided, inverse.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,20 @@ def number(n: int, dtype: type = np.int64) -> np.ndarray:
     return const(np.array(n, dtype))
 
 
+def mel(bins: int, length: int, rate: int, low: float, high: float, dtype: type = np.float32) -> list[np.ndarray]:
+    edges = [const(np.array(hertz, dtype)) for hertz in (low, high)]
+    return [number(bins), number(length), number(rate), *edges]
+
+
 CASES = [
+    *(case("MelWeightMatrix", mel(*given)) for given in (
+        (8, 16, 8192, 0, 8192 / 2), (80, 400, 16000, 0, 8000), (40, 512, 22050, 20, 11025), (1, 2, 100, 0, 50),
+        (5, 9, 100, 10, 20))),
+    case("MelWeightMatrix", mel(8, 64, 8192, 30, 4000, np.float64), {"output_datatype": 11}),
+    case("MelWeightMatrix", mel(8, 64, 8192, 30, 4000), {"output_datatype": 7}),
+    case("MelWeightMatrix", mel(8, 64, 8192, 30, 4000), {"output_datatype": 10}),
+    case("MelWeightMatrix", [number(8, np.int32), number(64, np.int32), np.array(8000, np.int32),
+                             np.array(20, np.float32), np.array(3900, np.float32)]),
     *(case("DFT", [f"{t}[2,{n},{c}]"], given) for t in ("f32", "f64")
       for n, c, given in (
           (10, 1, {}), (7, 2, {}), (10, 1, ONE_SIDED), (7, 1, ONE_SIDED), (9, 2, INVERSE), (6, 2, BACK))),

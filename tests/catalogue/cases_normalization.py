@@ -69,4 +69,6 @@ CASES = [
     case("Dropout", ["f32[N=2,5]", const(np.float32(0.3))], outputs=2),
     case("Dropout", ["f16[3,4]", const(np.float32(0.3)), const(np.array(False))], outputs=2),
     case("Dropout", ["f32[2,5,3]", const(np.float32(0.0)), const(np.array(True))], {"seed": 1}, outputs=2),
+    *(case("Dropout", ["f32[N=2,5,3]", np.array(ratio, np.float32), np.array(mode)], outputs=2)
+      for ratio, mode in ((0.5, False), (0.0, True))),
 ]

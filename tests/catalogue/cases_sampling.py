@@ -1,4 +1,4 @@
-"""Cases of GridSample, Col2Im and MaxUnpool."""
+"""Cases of GridSample, AffineGrid, Col2Im and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ CASES = [
       for c in (1, 3) for n in (1, 2)),  # of one channel and one position, lanes are images
     *(case("GridSample", ["f64[1,2,3,4]", "f64[1,2,3,2]"], a, low=-1.2, high=1.2, oracle="onnxruntime", opset=20)
       for a in ATTRS),  # onnx.reference takes positions in float32
+    *(case("AffineGrid", ["f32[2,2,3]", const([2, 3, h, w])], {"align_corners": a})
+      for a in (0, 1) for h, w in ((2, 5), (6, 33))),
+    *(case("AffineGrid", ["f32[2,3,4]", const([2, 3, 2, 4, 5])], {"align_corners": a}) for a in (0, 1)),
+    # the reference gives f32
+    case("AffineGrid", ["f64[N=2,2,3]", const([2, 3, 4, 5])], oracle="onnxruntime", opset=20),
     case("Col2Im", ["f32[1,5,5]", const([5, 5]), const([1, 5])]),
     case("Col2Im", ["f32[2,18,12]", const([5, 6]), const([2, 3])], {"strides": [1, 2], "pads": [0, 1, 0, 1]}),
     case("Col2Im", ["f32[1,4,4]", const([5, 5]), const([2, 2])], {"dilations": [1, 5], "pads": [0, 0, 0, 1]}),

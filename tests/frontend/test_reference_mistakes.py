@@ -67,6 +67,7 @@ CASES = {
                      {"hidden_size": 4, "direction": "reverse"}),
     "RoiAlign": ("RoiAlign", [with_inf(normal(1, 1, 2, 2))[:, :, ::-1, ::-1].copy(), CORNERS, np.array([0])], {}),
     "Det f16": ("Det", [normal(2, 3, 3, dtype="float16")], {}),
+    "AffineGrid f64": ("AffineGrid", [normal(1, 2, 3, dtype="float64"), np.array([1, 1, 3, 4])], {}),
 }  # fmt: skip
 
 

@@ -25,9 +25,10 @@ from parax.compiler.ir.ops.resize import COORDINATES, ROUNDINGS
 from parax.runtime.host_ops.reduce import KINDS as REDUCTIONS
 from sampling import sampled
 
-PARAMETERS = {**upgrade_runtime.PARAMETERS, "ConstantOfShape": (0,), **dict.fromkeys(REDUCTIONS, (1,))}
+PARAMETERS = {**upgrade_runtime.PARAMETERS, "ConstantOfShape": (0,), **dict.fromkeys(REDUCTIONS, (1,)),
+              "AffineGrid": (1,), "MelWeightMatrix": range(5)}  # fmt: skip
 """Operator → the operands that the run may bring."""
-ROUNDED = ("Resize", "Col2Im", *REDUCTIONS)
+ROUNDED = ("Resize", "Col2Im", "DFT", "STFT", *REDUCTIONS)
 """Operators that add numbers: in another order here and there."""
 EPSILON = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
 

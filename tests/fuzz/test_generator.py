@@ -51,6 +51,8 @@ LEFT_OUT = {
     ("", "MaxRoiPool"): "its regions name images; catalogue/cases_roi.py",
     ("", "Det"): "nearly singular matrices have no digits; catalogue/cases_factorization.py",
     ("", "DeformConv"): "its positions must fit its windows; catalogue/cases_deformable.py",
+    ("", "AffineGrid"): "its sizes must fit its maps; catalogue/cases_sampling.py",
+    ("", "MelWeightMatrix"): "its operands are five settings; catalogue/cases_fourier.py",
     ("", "TensorScatter"): "its places must lie in the cache; catalogue/cases_cache_update.py",
     ("", "BitCast"): "its numbers are NaN and denormals; catalogue/cases_casting.py",
     **{("", name): "others draw other numbers; tests/integration/test_random.py" for name in (

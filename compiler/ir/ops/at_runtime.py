@@ -8,6 +8,7 @@ from typing import Any as PyAny
 
 from ..types import I64, Dim, TensorType, Type, prod
 from .base import Attr, Host, InferContext, Mixed, Variadic, VariadicOut, op
+from .fourier import check_frames, check_samples
 
 
 @op(domain="parax")
@@ -48,6 +49,11 @@ class AtRuntime(Host):
         if self.kind == "MaxUnpool":
             ctx.equal(rank, prod(ctx.shape(2)), "output_shape must have the rank of x")
             return [None] * rank
+        if self.kind == "DFT":
+            return self._spectrum(ctx)
+        if self.kind == "STFT":
+            check_frames(ctx, self.setting("onesided", 1))
+            return [ctx.shape(0)[0], None, None, 2]
         if self.kind in ("Slice", "Pad"):
             axes = ctx.known(3)
             known = axes is not None and all(isinstance(a, int) for a in axes.flat)
@@ -62,6 +68,18 @@ class AtRuntime(Host):
         if counts[self.kind] < 0:
             ctx.fail("more axes than the tensor has", found=ctx.types[0])
         return [None] * counts[self.kind]
+
+    def _spectrum(self, ctx: InferContext) -> list[Dim | None]:
+        """Of a DFT: the axis that is transformed keeps its length where nothing says another one."""
+        inverse, onesided = self.setting("inverse", 0), self.setting("onesided", 0)
+        check_samples(ctx, inverse, onesided)
+        axis, rank = ctx.known(2), ctx.rank(0)
+        axes: Sequence[int] = range(rank - 1) if onesided or ctx.has(1) else ()
+        if axes and not ctx.has(2):
+            axes = [rank - 2]
+        elif axes and axis is not None and axis.size == 1 and isinstance(axis.reshape(-1)[0], int):
+            axes = [ctx.axis(axis.reshape(-1)[0], rank)]
+        return [*_open(ctx, axes)[:-1], 1 if inverse and onesided else 2]
 
     def _result(self, ctx: InferContext, shape: Sequence[Dim | None], output: int = 0) -> TensorType:
         """The type in which each None is a symbol of its own."""

@@ -69,7 +69,7 @@ class Dropout(Composite):
     """In training mode data / (1 - ratio), or 0 with probability `ratio`, and the mask of what is kept; else the data.
 
     Every run draws the same mask, that of the seed or, without a seed, of the node's name: only training by steps has a
-    counter (`compiler/training/modes.py`).
+    counter (`compiler/training/modes.py`). A training_mode that only the run knows chooses between both.
     """
 
     data: In[Any]
@@ -82,10 +82,10 @@ class Dropout(Composite):
     deterministic = False
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if ctx.has(2) and ctx.data(2) is None:
-            ctx.unsupported("training_mode must be known when compiling", found=ctx.types[2])
-        if ctx.has(2) and np.any(ctx.data(2)):
-            self._check(ctx)
+        if ctx.has(2):
+            check_one_number(ctx, 2, "training_mode")
+            if ctx.data(2) is None or np.any(ctx.data(2)):
+                self._check(ctx)
         return super().infer(ctx)
 
     def _check(self, ctx: InferContext) -> None:
@@ -98,11 +98,15 @@ class Dropout(Composite):
             ctx.fail("ratio must be a probability", expected="0 to 1", found=float(ratio.reshape(-1)[0]))
 
     def expand(self, g: PyAny, data: PyAny, ratio: PyAny = None, training_mode: PyAny = None) -> list[PyAny]:
-        if trains(training_mode):
-            seed = zlib.crc32(g.name.encode()) if self.seed is None else self.seed
-            return dropped(g, data, ratio, seed)
-        kept = g.Identity(data)
-        return [kept] if data.tensor.shape is None else [kept, g.Expand(g.const(True, BOOL), g.Shape(data))]
+        seed = zlib.crc32(g.name.encode()) if self.seed is None else self.seed
+        if not may_train(training_mode):
+            kept = g.Identity(data)
+            return [kept] if data.tensor.shape is None else [kept, g.Expand(g.const(True, BOOL), g.Shape(data))]
+        some, mask = dropped(g, data, ratio, seed)
+        if training_mode.data is not None:
+            return [some, mask]
+        mode = g.Reshape(training_mode, np.zeros(0, np.int64))
+        return [g.Where(mode, some, data), g.Or(mask, g.Not(mode))]
 
     def row_axis(self, rows: Rows) -> int:
         """Only while nothing is dropped: masks depend on the rows' numbers."""
@@ -111,9 +115,9 @@ class Dropout(Composite):
         return rows.first("rows lie elsewhere than in the data")
 
 
-def trains(training_mode: PyAny) -> bool:
-    """Whether that operand, a constant or None, says that elements are dropped."""
-    return training_mode is not None and bool(np.any(training_mode.data))
+def may_train(training_mode: PyAny) -> bool:
+    """Whether elements may be dropped: that operand is a constant that says so, or only the run knows it."""
+    return training_mode is not None and (training_mode.data is None or bool(np.any(training_mode.data)))
 
 
 def dropped(g: PyAny, x: PyAny, ratio: PyAny, seed: int, position: PyAny = None) -> list[PyAny]:

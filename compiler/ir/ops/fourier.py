@@ -113,6 +113,26 @@ def resized(g: PyAny, x: PyAny, old: int, new: int, axis: int = -2) -> PyAny:
     return g.Pad(x, widths.ravel())
 
 
+def check_samples(ctx: InferContext, inverse: int, onesided: int) -> None:
+    """Fails unless operand 0 is what a DFT takes."""
+    if ctx.rank(0) < 2 or ctx.shape(0)[-1] not in (1, 2):
+        ctx.fail("x must have a signal axis, and 1 or 2 numbers a sample last", found=ctx.types[0])
+    wanted = 2 if inverse else 1
+    if onesided and ctx.shape(0)[-1] != wanted:
+        ctx.fail("one-sided transforms are of real numbers, their inverses of complex ones",
+                 expected=f"[..., {wanted}]", found=ctx.types[0])  # fmt: skip
+
+
+def check_frames(ctx: InferContext, onesided: int) -> None:
+    """Fails unless the operands are an STFT's."""
+    if ctx.rank(0) != 3 or ctx.shape(0)[-1] not in (1, 2):
+        ctx.fail("the signal must be [N, samples, 1 or 2]", found=ctx.types[0])
+    if not ctx.has(2) and not ctx.has(3):
+        ctx.fail("a window or a frame_length is needed")
+    if onesided and ctx.shape(0)[-1] == 2:
+        ctx.fail("one-sided results are of real signals", expected="[N, samples, 1]", found=ctx.types[0])
+
+
 def known_number(ctx: InferContext, i: int, what: str) -> int:
     """The one number that operand i is."""
     known = ctx.known(i)
@@ -143,8 +163,7 @@ class DFT(Composite):
     onesided: Attr[int] = 0
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if ctx.rank(0) < 2 or ctx.shape(0)[-1] not in (1, 2):
-            ctx.fail("x must have a signal axis, and 1 or 2 numbers a sample last", found=ctx.types[0])
+        check_samples(ctx, self.inverse, self.onesided)
         axis = ctx.axis(known_number(ctx, 2, "axis") if ctx.has(2) else -2, ctx.rank(0))
         if axis == ctx.rank(0) - 1:
             ctx.fail("the last axis holds the parts of a complex number", expected="another axis", found=axis)
@@ -154,10 +173,6 @@ class DFT(Composite):
         length = known_number(ctx, 1, "dft_length") if ctx.has(1) else self._default(samples)
         if not 1 <= length <= MOST:
             ctx.fail("impossible length of a transform", expected=f"1 to {MOST}", found=length)
-        wanted = 2 if self.inverse else 1
-        if self.onesided and ctx.shape(0)[-1] != wanted:
-            ctx.fail("one-sided transforms are of real numbers, their inverses of complex ones",
-                     expected=f"[..., {wanted}]", found=ctx.types[0])  # fmt: skip
         return super().infer(ctx)
 
     def _default(self, samples: int) -> int:
@@ -207,10 +222,7 @@ class STFT(Composite):
     onesided: Attr[int] = 1
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
-        if ctx.rank(0) != 3 or ctx.shape(0)[-1] not in (1, 2):
-            ctx.fail("the signal must be [N, samples, 1 or 2]", found=ctx.types[0])
-        if not ctx.has(2) and not ctx.has(3):
-            ctx.fail("a window or a frame_length is needed")
+        check_frames(ctx, self.onesided)
         step = known_number(ctx, 1, "frame_step")
         samples, length = ctx.shape(0)[1], self._length(ctx)
         if not isinstance(samples, int) and ctx.has(2) and ctx.data(2) is None:
@@ -219,8 +231,6 @@ class STFT(Composite):
         if step < 1 or not 1 <= length <= most:
             ctx.fail("impossible windows", expected=f"a step of 1 or more and a length of 1 to {most}",
                      found=f"{step} and {length}")  # fmt: skip
-        if self.onesided and ctx.shape(0)[-1] == 2:
-            ctx.fail("one-sided results are of real signals", expected="[N, samples, 1]", found=ctx.types[0])
         return super().infer(ctx)
 
     def _length(self, ctx: InferContext) -> int:

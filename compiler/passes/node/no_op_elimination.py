@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.arithmetic import Max, Mean, Min, Sum
 from ...ir.ops.base import Movement
-from ...ir.ops.dropout import Dropout, trains
+from ...ir.ops.dropout import Dropout, may_train
 from ...ir.ops.elementwise import Cast, CastLike, Identity
 from ...ir.ops.filling import Expand, Tile
 from ...ir.ops.shape import Concat, Transpose
@@ -41,7 +41,7 @@ class NoOpElimination(NodePass):
         if len(node.outputs) != 1 or not node.operands or node.inputs[0] is None:
             return None
         x, y, op = node.inputs[0], node.output, node.op
-        if isinstance(op, Identity) or (isinstance(op, Dropout) and not trains(*node.inputs[2:3] or [None])):
+        if isinstance(op, Identity) or (isinstance(op, Dropout) and not may_train(*node.inputs[2:3] or [None])):
             return x
         if not isinstance(x.type, TensorType) or x.type != y.type or x.type.shape is None:
             return None
