@@ -4,7 +4,8 @@ Of every case that comes with the onnx package (kinds node, simple, pytorch-conv
 models are downloaded, and left out): whether each side passes, refuses it (says that it does not implement something),
 is wrong (other results than the suite expects; of random numbers only types and shapes are compared), failed (another
 error) or crashed. Cases run in processes: a crash costs one case on one side. Prints a table of sides, what parax
-refused by operator or reason, and every case that it neither passes nor refuses; exit code 5 if there are such.
+refused by operator or reason, and every case that it neither passes nor refuses. `suite_skips.json` has a reason for
+every case that parax does not pass; exit code 5 where it and the run disagree.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from collections.abc import Sequence
 from parax.errors import AccuracyMismatch, InternalError
 from parax.files import write_whole
 
+from . import suite_coverage
 from .children import Record
 from .command import command_line, new_file
+from .suite_sides import cases
 
 STATUSES = ("pass", "refused", "wrong", "failed", "crash")
 KEY = ("kind", "name", "side")
@@ -124,6 +127,7 @@ def main() -> int:
                         help="processes at a time (default: one per core)")  # fmt: skip
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="of a case on a side (default 120)")
     parser.add_argument("--json", type=new_file, metavar="OUT", help="write every case there")
+    parser.add_argument("--coverage", metavar="OUT", help="write docs/coverage.md there")
     args = parser.parse_args()
     records = all_records(args.jobs, args.timeout)
     if args.json:
@@ -136,7 +140,15 @@ def main() -> int:
     for r in bad(records):
         beside = {side: s for (kind, name, side), s in others.items() if (kind, name) == (r["kind"], r["name"])}
         print(f"{r['status']}: {r['kind']} {r['name']}: {r['reason']} ({beside})")
-    return AccuracyMismatch.exit_code if bad(records) else 0
+    skips = suite_coverage.read_skips()
+    passed = {(r["kind"], r["name"]): r["status"] == "pass" for r in records if r["side"] == "parax"}
+    if args.coverage:
+        operators = {(case.kind, case.name): suite_coverage.operators_of(case.model) for case in cases()}
+        reasons = {key: skips.reasons.get(key, "no reason is listed") for key, good in passed.items() if not good}
+        write_whole(args.coverage, suite_coverage.page(operators, reasons))
+    different = suite_coverage.disagreements(skips, passed)
+    print("\n".join(different))
+    return AccuracyMismatch.exit_code if different else 0
 
 
 def _positive(text: str) -> int:
