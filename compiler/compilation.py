@@ -43,6 +43,7 @@ class Compilation:
         decision: the planner's, where it was made before.
         arena_nbytes: the most that the arena of a training step may have; None: any.
         machine: that the plan is for; set before the passes of the levels that ask for it.
+        revise: changes the optimised graph before the passes of native steps; None: nobody does.
         evaluator: computes on constants, within one budget for the whole model.
         indexing: which inputs are indices, as the model was imported.
         passes: of the optimisation level, once they ran on the graph; those of native steps may run later.
@@ -56,6 +57,7 @@ class Compilation:
     decision: Decision | None = None
     machine: Machine | None = None
     arena_nbytes: int | None = None
+    revise: Callable[[Graph], None] | None = None
     evaluator: Evaluator = field(init=False)
     indexing: Indexing = field(default_factory=Indexing)
     passes: Pipeline = field(default_factory=lambda: Pipeline([]))

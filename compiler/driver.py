@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..runtime.plan import Plan
@@ -41,6 +41,7 @@ MOST_MEASURED, BUDGET_SECONDS = 6, 10.0
 def compile_model(
     model: Source, options: CompileOptions, progress: Progress | None = None, *, trace: bool = False,
     scheduler: Scheduler | None = None, decision: Decision | None = None,
+    revise: Callable[[Graph], None] | None = None,
 ) -> Plan:  # fmt: skip
     """Compile an ONNX model.
 
@@ -49,11 +50,13 @@ def compile_model(
         trace: make the build whose kernels record when they ran (see runtime/profiling/recorder.py).
         scheduler: decides how the optimised graph runs on several cores, instead of the planner.
         decision: what the planner decided before; None: it decides now.
+        revise: changes the optimised graph before it is cut and planned.
 
     Raises:
         ParaxError: see parax.compile.
     """
-    run = Compilation(options, progress or quiet, trace or options.profile, scheduler, decision)
+    run = Compilation(options, progress or quiet, trace or options.profile, scheduler, decision,
+                      revise=revise)
     run.watch(pipeline(options.opt_level, Surroundings(), options.passes))  # refuses a wrong one before the work
     return _compiled(imported(model, run), run)
 

@@ -72,6 +72,8 @@ def optimise(graph: Graph, run: Compilation) -> None:
         run.watch(pipeline(options.opt_level, _surroundings(run), options.passes, rounds=options.precision == HALF))
         with noting_positive(graph.positive):
             run.passes.run(graph)
+            if run.revise is not None:
+                run.revise(graph)
             if run.arena_nbytes is not None:
                 run.passes.run_more([Rematerialise(run.arena_nbytes)], graph)
             if is_one_step(graph):  # the planner counts no copies that will not be made

@@ -61,3 +61,29 @@ def page_of_charts(title: str, facts: str, charts: Sequence[tuple[str, str, Any]
         title=escape(title), facts=escape(facts), charts=drawn, tables=tables,
         script=vl_convert.javascript_bundle(SCRIPT), specs=json.dumps(specs).replace("<", "\\u003c"),
     )  # fmt: skip
+
+
+def error_chart(title: str, points: Sequence[dict[str, Any]]) -> str:
+    """Relative error by layer on a logarithmic scale, as SVG.
+
+    Args:
+        points: number, layer, node, relative, departs of each; what is exact or infinite stands on the edge.
+
+    Raises:
+        UsageError: altair or vl-convert is missing.
+    """
+    alt = altair()
+    import vl_convert
+
+    finite = [p["relative"] for p in points if 0 < p["relative"] < float("inf")]
+    low, high = min(finite, default=1e-9) / 2, max(finite, default=1.0) * 2
+    shown = [{**p, "relative": min(max(p["relative"], low), high),
+              "result": "departs" if p["departs"] else "same"} for p in points]  # fmt: skip
+    colour = alt.Color("result:N", scale=alt.Scale(domain=["same", "departs"], range=["#4c78a8", "#e45756"]))
+    chart = alt.Chart(alt.Data(values=shown), title=title).mark_point(filled=True).encode(
+        x=alt.X("number:Q", title="layer, in the model's order"),
+        y=alt.Y("relative:Q", scale=alt.Scale(type="log", domain=[low, high]), title="max |Δ| per max |reference|"),
+        color=colour, tooltip=["layer:N", "node:N", "relative:Q"],
+    )  # fmt: skip
+    chart = chart.properties(width=900, height=320, background="white")
+    return str(vl_convert.vegalite_to_svg(chart.to_dict())) + "\n"

@@ -262,7 +262,10 @@ def test_check_and_verify_agree_with_another_implementation(cli: Cli, tmp_path: 
 def test_verify_layer_by_layer(cli: Cli) -> None:
     done = cli("verify", BUNDLED / "digits.onnx", "--layerwise", "--n", "1", "--format", "json")
     assert done.returncode == 0, done.stderr
-    names = [layer["name"] for layer in json.loads(done.stdout)["runs"][0]]
+    report = json.loads(done.stdout)
+    assert report["passed"] and report["first"] is None
+    assert [layer["name"] for layer in report["layers"] if not layer["compared"]] == ["c1", "c2", "flat"]  # fused
+    names = [layer["name"] for layer in report["layers"]]
     assert names == ["c1", "r1", "p1", "c2", "r2", "p2", "flat", "scores", "probabilities"]
 
 

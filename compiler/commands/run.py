@@ -15,8 +15,8 @@ from . import arguments, pictures, top
 from .console import Console, Table, plain
 from .inputs import inputs_of, read_value
 from .models import open_plan
+from .outcomes import shown_result
 from .parser import did_you_mean
-from .verify import shown_result
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import AccuracyMismatch, UsageError
-from . import arguments
+from . import arguments, layers
 from .console import Console, Table
 from .made_up import sizes_of, still_open
 from .models import check_model, open_plan
+from .outcomes import shown_result
 
 if TYPE_CHECKING:
-    from ...runtime.plan import Plan
     from ..compare import Difference
-    from ..frontend.parse import Source
 
 NAME = "verify"
 HELP = "compare a model's results with another implementation's on random inputs"
@@ -28,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", choices=("onnxruntime", "reference"),
                         help="the other implementation (default: onnxruntime where installed)")  # fmt: skip
     parser.add_argument("--layerwise", action="store_true",
-                        help="compare every layer's result, in order (without fusion across them)")  # fmt: skip
+                        help="the error of every layer that has a result in this build, and the first that departs; "
+                             "the fused node where that is gets opened")  # fmt: skip
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="with --layerwise: draw the error by layer")
     parser.add_argument("--n", type=arguments.positive, default=5, metavar="N", help="random inputs (default 5)")
     parser.add_argument("--batch", type=arguments.positive, default=1, metavar="B", help="rows per input (default 1)")
     parser.add_argument("--seed", type=arguments.natural, default=0, help="of the random inputs (default 0)")
@@ -44,14 +45,19 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     from ..check import Procedure, compare_with_oracle
     from ..frontend.oracle import best_kind
 
-    plan, model = _compiled(args, console)
+    check_model(args.model)
+    if args.layerwise:
+        return layers.execute(args, console)
+    if args.picture:
+        raise UsageError("only layers are drawn", where="--picture", hint="add --layerwise")
+    plan = open_plan(args.plan or args.model, arguments.compile_options(args), console)
     how = Procedure(
         kind=args.against or best_kind(), times=args.n, seed=args.seed,
         sizes=sizes_of(plan, still_open(plan, args.dim), args.batch, console),
         instances=args.instances, cores_per_instance=args.cores_per_instance,
         rtol=args.rtol, atol=args.atol,
     )  # fmt: skip
-    runs = list(compare_with_oracle(plan, model, how))
+    runs = list(compare_with_oracle(plan, args.model, how))
     passed = all(d.passed for differences in runs for d in differences)
     document = {
         "model": args.model, "against": how.kind, "n": args.n, "passed": passed,
@@ -61,29 +67,6 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         console.note(warning)
     console.result(document, _table(args.model.name, how.kind, runs, passed))
     return 0 if passed else AccuracyMismatch.exit_code
-
-
-def _compiled(args: argparse.Namespace, console: Console) -> tuple[Plan, Source]:
-    """The plan, and the model that it is to be compared with."""
-    options = arguments.compile_options(args)
-    check_model(args.model)
-    if not args.layerwise:
-        return open_plan(args.plan or args.model, options, console), args.model
-    if args.plan:
-        raise UsageError("a plan has no intermediate tensors", where="--plan", hint="leave out --plan or --layerwise")
-    from .. import api
-    from ..frontend.exposed import exposed
-
-    model = exposed(args.model)
-    with console.progress(args.model.name) as progress:
-        return api.compile(model, options=options, progress=progress), model
-
-
-def shown_result(d: Difference) -> str:
-    """How one output came out, in words."""
-    if d.passed:
-        return "same" if d.status == "same" else "same, but for the order of equal scores"
-    return f"OTHER ORDER {d.problem}" if d.status == "other order" else f"DIFFERS {d.problem}"
 
 
 def _table(name: str, kind: str, runs: list[list[Difference]], passed: bool) -> Table:

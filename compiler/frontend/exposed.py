@@ -57,3 +57,8 @@ def _read(node: NodeProto) -> Iterator[str]:
         yield from each.input
     for body in bodies([node]):
         yield from (value.name for value in body.output)
+
+
+def producers(model: ModelProto) -> dict[str, str]:
+    """Value → the node of the main graph that makes it: its operator, and its name where it has one."""
+    return {name: f"{node.op_type} {node.name}".strip() for node in model.graph.node for name in node.output if name}

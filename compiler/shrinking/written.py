@@ -77,4 +77,4 @@ def _plain(array: np.ndarray) -> np.ndarray:
     """In a type that .npz has: strings of fixed length, and numbers that numpy lacks as unsigned ones of their bits."""
     if array.dtype.kind == "O":
         return array.astype(str)
-    return array if array.dtype.kind in "biufcSU" else array.view(f"u{array.itemsize}")
+    return array if array.dtype.isbuiltin == 1 or array.dtype.kind in "SU" else array.view(f"u{array.itemsize}")
