@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..errors import UnsupportedOp, UnsupportedUse
+from ..runtime.control import CONTROL_OPS
+from ..runtime.host_ops import HOST_OPS
 from .backend.costs import node_cost
 from .costs.cost import Sizes
 from .manifest_steps import all_blocks
@@ -55,3 +58,17 @@ def host_work(block: Block) -> HostWork:
             n_native += sum(cost.kind != "view" for cost in costs)
             native += sum(cost.flops for cost in costs)
     return HostWork(dict(names.most_common()), n_native, host / (host + native) if host else 0.0)
+
+
+def refused_on_host(block: Block) -> list[UnsupportedOp]:
+    """An error for each host step, those of bodies included, that the runtime has no function for."""
+    refused = []
+    for step in (step for inner in all_blocks(block) for step in inner.steps):
+        if isinstance(step, HostStep):
+            op = step.node.op
+            if (op.domain, op.name) not in HOST_OPS and op.name not in CONTROL_OPS:
+                types = ", ".join(str(v.type) for v in step.node.operands)
+                use = UnsupportedUse(op.name, None, step.node.where, f"not supported for {types}")
+                error = UnsupportedOp("not supported for these types", where=use.node, found=types, uses=[use])
+                refused.append(error)
+    return refused

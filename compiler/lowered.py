@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..errors import UsageError
+from ..errors import UnsupportedOp, UsageError, joined
 from ..log import CODE, EVERYTHING_DONE, tell
 from ..runtime.topology import choose_cores
 from .backend.byte_products import byte_features, has_byte_products
@@ -21,7 +21,7 @@ from .backend.lowering import LowerContext, WeightStore
 from .backend.microkernels.table import features_of
 from .backend.tuning import Tuner
 from .compilation import Compilation
-from .host_work import HostWork, host_work
+from .host_work import HostWork, host_work, refused_on_host
 from .ir.call_rows import call_rows
 from .ir.fp import Fp
 from .ir.graph import Graph
@@ -105,6 +105,9 @@ def lower_for(target: Target, low: Lowered, run: Compilation, *, spend: bool = F
 
     Args:
         spend: the large constants may go once they are lowered: no other target follows.
+
+    Raises:
+        UnsupportedOp: nodes that neither a kernel nor the host serves, all of them.
     """
     options = run.options
     assert run.decision is not None
@@ -113,7 +116,15 @@ def lower_for(target: Target, low: Lowered, run: Compilation, *, spend: bool = F
                                call_rows(options.dims, options.hint != "latency"), low.tuner, _core_counts(options),
                                run.decision.machine, _rounded(options))  # fmt: skip
         pairs = zip(low.natives, low.memory, strict=True)
-        low.segments.append([lower_graph(g, context, memory, low.schedule, spend=spend) for g, memory in pairs])
+        segments, refused = [], refused_on_host(low.block)
+        for native, memory in pairs:
+            try:
+                segments.append(lower_graph(native, context, memory, low.schedule, spend=spend))
+            except UnsupportedOp as error:
+                refused.append(error)
+        if refused:
+            raise joined(refused)
+        low.segments.append(segments)
         for placed in (call for segment in low.segments[-1] for call in segment.calls):
             call = placed.call
             tell(EVERYTHING_DONE, f"  {target.name}: {call.func.name} ({call.work} items) for {call.label}")

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InternalError, UnsupportedOp, UnsupportedUse
-from ..runtime.control import CONTROL_OPS
-from ..runtime.host_ops import HOST_OPS
+from ..errors import InternalError
 from .backend.lower import ScheduledSegment, Segment
 from .backend.lowering import WeightStore
 from .ir.graph import Graph, Value
@@ -94,10 +92,6 @@ class StepWriter:
 
     def _host(self, step: HostStep, bound: frozenset[str]) -> dict[str, Any]:
         op = step.node.op
-        if (op.domain, op.name) not in HOST_OPS and op.name not in CONTROL_OPS:
-            types = ", ".join(str(v.type) for v in step.node.operands)
-            use = UnsupportedUse(op.name, None, step.node.where, f"not supported for {types}")
-            raise UnsupportedOp("not supported for these types", where=use.node, found=types, uses=[use])
         self._add_constants(step.inputs, step.node.inputs)
         written = {"kind": "control" if step.bodies else "host", "op": op.name, "domain": op.domain,
                    "attrs": {k: _plain(value) for k, value in op.attributes().items()}, "inputs": step.inputs}

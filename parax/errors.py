@@ -119,6 +119,13 @@ class UnsupportedOp(ParaxError):
         self.uses = tuple(uses)
 
 
+def joined(errors: Sequence[UnsupportedOp]) -> UnsupportedOp:
+    """One error of several, with the uses of all."""
+    if len(errors) == 1:
+        return errors[0]
+    return UnsupportedOp("; ".join(map(str, errors)), uses=[use for error in errors for use in error.uses])
+
+
 class InvalidModel(ParaxError):
     """The ONNX model is malformed or breaks the operators' rules."""
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from ...errors import InternalError, UnsupportedOp, UnsupportedUse
+from ...errors import InternalError, UnsupportedOp, UnsupportedUse, joined
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops.base import Operator
 from ..ir.schedule import Schedule, node_of
@@ -186,7 +186,7 @@ def lower_graph(graph: Graph, ctx: LowerContext, memory: MemoryPlan,
         if spend:
             _let_go(node, graph, calls)
     if refused:
-        raise _all_of(refused)
+        raise joined(refused)
     if scheduled is not None:
         segment.scheduled = _schedule(graph, calls, places.moved(scheduled[1]), scheduled[0])
     return segment
@@ -212,14 +212,6 @@ def _use(node: Node, reason: str) -> UnsupportedUse:
     """A node that cannot be lowered, by the operator that others may have been fused behind."""
     op = _root_op(node)
     return UnsupportedUse(op.name, None, node_where(op, node.name, node.output.name), reason)
-
-
-def _all_of(errors: Sequence[UnsupportedOp]) -> UnsupportedOp:
-    """One error of several nodes'."""
-    if len(errors) == 1:
-        return errors[0]
-    uses = [use for error in errors for use in error.uses]
-    return UnsupportedOp("; ".join(map(str, errors)), uses=uses)
 
 
 def _let_go(node: Node, graph: Graph, lowered: Container[Node]) -> None:

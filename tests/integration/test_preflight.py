@@ -164,3 +164,17 @@ def test_only_some_uses_of_an_operator(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 3
     shown = " ".join(done.stdout.split())
     assert "Gemm 2 1 of them not" in shown and 'Gemm "p" no kernel: alpha and beta on integers' in shown
+
+
+def test_what_the_host_lacks_is_named_at_once_in_bodies_too() -> None:
+    """The nodes are found only once the graph is cut into steps."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g (string[2] s, bool c, float[1] x) => (string[2] y, string[2] z)
+        <int64[2] at = {0, 1}, int64[2,1] places = {0, 1}> {
+            y = ScatterElements <axis = 0> (s, at, s)
+            z = If (c) <then_branch = t () => (string[2] p) { p = GatherND(s, places) },
+                        else_branch = e () => (string[2] q) { q = ScatterND(s, places, s) }> }"""
+    with pytest.raises(UnsupportedOp) as caught:
+        driver.preflight(onnx.parser.parse_model(text), CompileOptions())
+    assert sorted(use.operator for use in caught.value.uses) == ["GatherND", "ScatterElements", "ScatterND"]
+    assert all("not supported for str[2]" in use.reason for use in caught.value.uses)
