@@ -95,7 +95,8 @@ class Reduction:
                 return case
         found = f"{outcome.status}: {outcome.problem}" if outcome.problem else outcome.status
         raise UsageError("the model does not show it", where=f"--expect {self.wanted.status}", found=found,
-                         hint="give other inputs by --input, --seed, --dim or --batch")  # fmt: skip
+                         hint="give other inputs by --input, --seed, --dim or --batch; `parax verify --layerwise` "
+                              "looks inside")  # fmt: skip
 
     def run(self, case: Case, seconds: float, tell: Callable[[Case, int], None]) -> Case:
         """The smallest case found within so many seconds."""
