@@ -127,7 +127,7 @@ def main() -> int:
                         help="processes at a time (default: one per core)")  # fmt: skip
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="of a case on a side (default 120)")
     parser.add_argument("--json", type=new_file, metavar="OUT", help="write every case there")
-    parser.add_argument("--coverage", metavar="OUT", help="write docs/coverage.md there")
+    parser.add_argument("--coverage", type=new_file, metavar="OUT", help="write docs/coverage.md there")
     args = parser.parse_args()
     records = all_records(args.jobs, args.timeout)
     if args.json:

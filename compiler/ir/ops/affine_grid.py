@@ -33,7 +33,7 @@ class AffineGrid(Composite):
         if len(theta) != 3 or theta[1:] not in ((2, 3), (3, 4)):
             ctx.fail("theta must be [N, 2, 3] or [N, 3, 4]", found=ctx.types[0])
         rank = theta[1]
-        if size != (rank + 2,):  # type: ignore[operator]
+        if size != (rank + 2,):
             ctx.fail("size must be N, C and the size of the image", expected=f"{rank} sizes behind these",
                      found=ctx.types[1])  # fmt: skip
         sizes = ctx.dims(1, "size")
