@@ -1,0 +1,140 @@
+"""One model by one exporter: built, exported, compiled, compared, timed; a child of `benchmarks.exporters`.
+
+`python -m benchmarks.exporters.side NAME EXPORTER [--speed]` prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import onnx
+import onnxruntime
+
+import parax
+from parax.compiler.compare import Tolerance
+from parax.compiler.frontend.precision import precision
+from parax.compiler.row_order import differences
+from parax.errors import ParaxError
+
+from ..children import Record
+from .listed import build
+from .sources import Traced, Written
+from .torch_export import export
+
+MOST_PROBLEM = 300
+"""Characters of an error that are kept."""
+ROUNDS, SECONDS = 7, 0.15
+
+
+def record_of(name: str, exporter: str, speed: bool, kept: Path) -> Record:
+    """What became of the model: its `status` (not installed, not exported, refused, failed, differs or agrees), and as
+    much of the rest as there is."""
+    try:
+        source = build(name)
+        written = _exported(source, exporter, kept / "model.onnx") if isinstance(source, Traced) else source
+    except ImportError as error:
+        return {"status": "not installed", "problem": _short(error)}
+    except Exception as error:  # whatever an exporter raises says that it cannot
+        return {"status": "not exported", "exporter": exporter, "problem": _short(error)}
+    record: Record = {"exporter": written.exporter, **_contents(written.path)}
+    try:
+        began = time.perf_counter()
+        plan = parax.compile(written.path)
+        record["seconds"] = time.perf_counter() - began
+        problem = _compared(plan, written)
+        record |= {"status": "differs" if problem else "agrees", "problem": problem}
+        if speed and not problem:
+            record["ratio"] = _ratio(plan, written)
+    except ParaxError as error:
+        status = "refused" if isinstance(error, parax.UnsupportedOp) else "failed"
+        record |= {"status": status, "problem": _short(error)}
+    return record
+
+
+def _exported(source: Traced, exporter: str, path: Path) -> Written:
+
+    return export(source, exporter, path)
+
+
+def _short(error: Exception) -> str:
+    """One line, without a terminal's colours: the cause's, where an exporter wraps it in advice."""
+    told: BaseException = error
+    while type(told).__name__ == "TorchExportError" and told.__cause__ is not None:
+        told = told.__cause__
+    return " ".join(f"{type(told).__name__}: {told}".split())[:MOST_PROBLEM]
+
+
+def _contents(path: Path) -> Record:
+    model = onnx.load(path, load_external_data=False)
+    operators: Counter[str] = Counter()
+    graphs = [model.graph, *(f for f in model.functions)]
+    while graphs:
+        graph = graphs.pop()
+        operators.update(node.op_type for node in graph.node)
+        graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    opset = max(i.version for i in model.opset_import if i.domain in ("", "ai.onnx"))
+    return {"opset": opset, "nodes": operators.total(), "operators": len(operators)}
+
+
+def _theirs(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _compared(plan: parax.Plan, written: Written) -> str:
+    """How results differ from ONNX Runtime's, "" where they agree; by the rule of `parax verify`."""
+    theirs, of_model = _theirs(written.path), precision(written.path)
+    names = [output.name for output in theirs.get_outputs()]
+    taken = {value.name for value in theirs.get_inputs()}
+    problems = []
+    with plan.session() as session:
+        for number, feed in enumerate(written.feeds):
+            feed = {name: value for name, value in feed.items() if name in taken}
+            expected = dict(zip(names, theirs.run(None, feed), strict=True))
+            found = session.run(feed)
+            for each in differences(found, expected, Tolerance(None, None, of_model.coarsest), of_model.rounded):
+                problems += [] if each.passed else [f"input {number}: output {each.name}: {each.problem}"]
+    return "; ".join(problems)[:MOST_PROBLEM]
+
+
+def _ratio(plan: parax.Plan, written: Written) -> float:
+    """ONNX Runtime's time by parax's, on the first inputs: the median of rounds, each side for some time in each."""
+    theirs = _theirs(written.path)
+    taken = {value.name for value in theirs.get_inputs()}
+    feed = {name: value for name, value in written.feeds[0].items() if name in taken}
+    with plan.session() as session:
+        sides = (lambda: session.run(feed), lambda: theirs.run(None, feed))
+        for side in sides:
+            _seconds_a_call(side)
+        found = [[_seconds_a_call(side) for side in sides] for _ in range(ROUNDS)]
+    return median(b / a for a, b in found)
+
+
+def _seconds_a_call(call: Callable[[], object]) -> float:
+    began, calls = time.perf_counter(), 0
+    while time.perf_counter() - began < SECONDS:
+        call()
+        calls += 1
+    return (time.perf_counter() - began) / calls
+
+
+def main() -> None:
+    """Entry point."""
+    name, exporter, *rest = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="parax-exporters-") as folder:
+        kept = Path(rest[rest.index("--keep") + 1]) if "--keep" in rest else Path(folder)
+        print("\n" + json.dumps(record_of(name, exporter, "--speed" in rest, kept)))
+
+
+if __name__ == "__main__":
+    main()
