@@ -111,8 +111,8 @@ def page(operators: Mapping[Key, set[str]], reasons: Mapping[Key, str]) -> str:
             lines += [f"| {e.name} | {', '.join(map(str, e.versions))} | {e.runs} | "
                       f"{e.types_text.replace(' | ', ' ')} | {_share(n, bad)} |" for e, n, bad in rows]
     lines += ["", "## Cases that do not pass", ""]
-    for reason in dict.fromkeys(reasons.values()):
-        names = [f"`{name}`" for (_, name), why in reasons.items() if why == reason]
+    for reason in sorted(set(reasons.values())):
+        names = sorted(f"`{name}`" for (_, name), why in reasons.items() if why == reason)
         lines.append(f"- {reason}: {', '.join(names)}.")
     return "\n".join(lines) + "\n"
 
