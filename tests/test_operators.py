@@ -50,7 +50,7 @@ def test_every_operator_of_the_catalogue_is_listed() -> None:
     ("ImageDecoder", supported.NONE),
     ("Bernoulli", supported.NATIVE), ("Constant", supported.CONSTANT), ("Upsample", supported.NATIVE),
     ("com.microsoft.FusedConv", supported.NATIVE), ("ai.onnx.ml.TreeEnsembleClassifier", supported.NATIVE),
-    ("ai.onnx.ml.SVMClassifier", supported.NONE),
+    ("ai.onnx.ml.SVMClassifier", supported.NATIVE),
 ])  # fmt: skip
 def test_where_operators_run(name: str, runs: str) -> None:
     assert LISTED[name].runs == runs

@@ -89,6 +89,7 @@ MISTAKES: dict[str, tuple[str, Test]] = {
     "PRelu": ("multiplies 0 by slopes, infinite ones too", _always),
     "QuantizeLinear": ("saturates behind a conversion to int32", _leaves_integers),
     "Normalizer": ("divides by the largest magnitude for the largest element", _always),
+    "SVMClassifier": ("couples probabilities by sums of products where products are meant", _always),
     **dict.fromkeys(("LinearClassifier", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"),
                     ("has its own first score of two, and row by row walks", _always)),
     "DynamicQuantizeLinear": ("has its own scale for what is all zeros", _always),

@@ -213,7 +213,7 @@ def test_there_is_a_rule_of_items_for_every_kind_of_work() -> None:
 
 
 MOVES_DATA = {
-    "BitCast", "ByteTable",
+    "BitCast", "ByteTable", "CoupleProbabilities",
     "Col2Im", "ConstantOfShape", "DepthToSpace", "EyeLike", "Fused", "GridSample", "OneHot", "Pad", "Part", "Range",
     "Relayout", "Resize", "Result", "ReverseSequence", "SpaceToDepth", "Split", "SuppressBoxes", "TopK",
     "Trilu",

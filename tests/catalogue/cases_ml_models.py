@@ -37,6 +37,15 @@ STUMP = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids
          "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, 2.5],
          "n_targets": 1}  # fmt: skip
 
+def _machine(classes: int, probabilities: bool) -> dict[str, Any]:
+    """Support vectors of three features, from one on for each class, and what belongs to them."""
+    per_class, pairs = list(range(1, classes + 1)), classes * (classes - 1) // 2
+    n = sum(per_class)
+    own = {"prob_a": [-1.5 + 0.1 * i for i in range(pairs)], "prob_b": numbers(pairs)} if probabilities else {}
+    return {"vectors_per_class": per_class, "support_vectors": numbers(3 * n), "rho": numbers(pairs),
+            "coefficients": numbers(n * (classes - 1)), "kernel_params": [0.5, 0.25, 2.0], **own}
+
+
 CASES = [
     _reference("LinearRegressor", ["f32[N=5,7]"], TWO),
     _reference("LinearRegressor", ["f32[3,7]"], {**TWO, "intercepts": [0.0]}),
@@ -58,6 +67,16 @@ CASES = [
     *[_reference("SVMRegressor", [x], {**SUPPORT, "kernel_type": kernel, "one_class": one})
       for x in ("f32[N=7,3]", "f32[1,3]") for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID") for one in (0, 1)],
     _reference("SVMRegressor", ["f32[N=7,5]"], {"coefficients": numbers(5), "rho": [0.5], "kernel_type": "LINEAR"}),
+    *[_runtime("SVMClassifier", ["f32[N=9,3]"], {**_machine(len(ints), prob), "classlabels_ints": ints,
+                                                 "kernel_type": kernel, "post_transform": transform}, outputs=2)
+      for ints, prob, kernel, transform in (([7, -2, 5, 0], True, "RBF", "NONE"),
+                                            ([7, -2, 5], False, "POLY", "SOFTMAX"),
+                                            ([1, 3], True, "SIGMOID", "LOGISTIC"), ([0, 1], False, "LINEAR", "NONE"),
+                                            ([0, 1, 2], False, "RBF", "SOFTMAX_ZERO"))],
+    _runtime("SVMClassifier", ["f64[3]"], {**_machine(3, True), "classlabels_ints": [3, 1, 2]}, outputs=2),
+    _runtime("SVMClassifier", ["f32[N=6,4]"], {"coefficients": numbers(12), "rho": [0.25], "kernel_params": [0.0] * 3,
+                                               "post_transform": "LOGISTIC", "classlabels_ints": [4, 2, 3]},
+             outputs=2),
     # forests: backend/kernels/test_trees.py
     _runtime("TreeEnsembleRegressor", ["f32[N=5,2]"], STUMP, domain_opset=3),
 ]

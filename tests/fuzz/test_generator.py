@@ -37,6 +37,7 @@ LEFT_OUT = {
     ("ai.onnx.ml", "FeatureVectorizer"): "its attributes are a model; catalogue/cases_ml_features.py",
     ("ai.onnx.ml", "LabelEncoder"): "its attributes are a table; catalogue/cases_ml_features.py",
     ("ai.onnx.ml", "OneHotEncoder"): "its attributes are a table; catalogue/cases_ml_features.py",
+    ("ai.onnx.ml", "SVMClassifier"): "its attributes are a model; catalogue/cases_ml_models.py",
     ("ai.onnx.ml", "SVMRegressor"): "its attributes are a model; catalogue/cases_ml_models.py",
     ("ai.onnx.ml", "LinearRegressor"): "its attributes are a model; catalogue/cases_ml_models.py",
     ("ai.onnx.ml", "LinearClassifier"): "its attributes are a model; catalogue/cases_ml_models.py",

@@ -18,6 +18,7 @@ from .ml_scores import (
     as_rows,
     best_label,
     check_choice,
+    check_labels,
     label_type,
     of_two_classes,
     row_type,
@@ -91,11 +92,7 @@ class LinearClassifier(Model):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
-        if self.classlabels_ints and self.classlabels_strings:
-            ctx.fail("labels are either integers or strings", found="both")
-        if self._classes < 2:
-            ctx.unsupported("a classifier of fewer than two labels: what other classes are called, nothing says",
-                            found=self._classes)  # fmt: skip
+        check_labels(ctx, self.classlabels_ints, self.classlabels_strings)
         targets = self._targets(row_type(ctx)[1])
         rows, _ = row_type(ctx, _per_target(ctx, self.coefficients, self.intercepts, targets))
         if targets == 1 and self.post_transform == "PROBIT":

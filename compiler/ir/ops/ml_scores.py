@@ -99,6 +99,15 @@ def of_two_classes(g: PyAny, score: PyAny, *, complement: bool) -> PyAny:
     return g.Concat(g.Sub(1.0, score) if complement else g.Neg(score), score, axis=1)
 
 
+def check_labels(ctx: InferContext, ints: tuple[int, ...], strings: tuple[str, ...]) -> None:
+    """Fails where a classifier has not the labels of at least two classes, of one type."""
+    if ints and strings:
+        ctx.fail("labels are either integers or strings", found="both")
+    if len(strings or ints) < 2:
+        ctx.unsupported("a classifier of fewer than two labels: what other classes are called, nothing says",
+                        found=len(strings or ints))  # fmt: skip
+
+
 def label_type(strings: tuple[str, ...], rows: Dim) -> TensorType:
     """Of the labels of all rows."""
     return TensorType(STR if strings else I64, (rows,))

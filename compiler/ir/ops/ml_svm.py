@@ -1,17 +1,33 @@
-"""Support vector regression of ai.onnx.ml: kernels between rows and support vectors, and their weighted sum."""
+"""Support vector machines of ai.onnx.ml: kernels between rows and support vectors, and their weighted sums."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any as PyAny
 
 import numpy as np
 
 from ..types import F32, F64, TensorType, Type
-from .base import Attr, Floats, In, InferContext, op
+from . import layout_policies, row_rules, work_rules
+from .base import Attr, Float, Floats, In, InferContext, Ints, Operator, Out, Strs, op
 from .casting import cast_to
-from .ml_scores import DOMAIN, TRANSFORMS, Features, Model, as_rows, check_choice, row_type, transformed
+from .ml_scores import (
+    DOMAIN,
+    TRANSFORMS,
+    Features,
+    Model,
+    as_rows,
+    best_label,
+    check_choice,
+    check_labels,
+    label_type,
+    of_two_classes,
+    row_type,
+    transformed,
+)
 
+_LEAST_PROBABILITY = 1e-7  # of a class against another, as libsvm and ONNX Runtime have it
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
@@ -84,3 +100,149 @@ class SVMRegressor(Model):
         if self.one_class:
             scores = g.Where(g.Greater(scores, 0.0), g.const(1.0, dtype), g.const(-1.0, dtype))
         return cast_to(g, transformed(g, scores, self.post_transform), F32)
+
+
+@op(domain="parax")
+class CoupleProbabilities(Operator):
+    """[rows, classes] probabilities from those of each pair of classes, the first against the second, [rows, pairs].
+
+    The second method of Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise coupling",
+    2004, as libsvm iterates it: until no class is off by 0.005 / classes, or 100 times.
+    """
+
+    pairs: In[Float]
+    classes: Attr[int]
+    row_axis = row_rules.along_axis
+    axis = -1
+    layout_policy = layout_policies.PLAIN
+    work = work_rules.moves
+    fusion_root = False
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        rows, pairs = ctx.shape(0)
+        ctx.equal(pairs, self.classes * (self.classes - 1) // 2, "a probability of each pair of classes is needed")
+        return [TensorType(F64, (rows, self.classes))]
+
+
+@op(since=1, domain=DOMAIN)
+class SVMClassifier(Model):
+    """The label of each row, and f32 scores, transformed.
+
+    With support vectors each pair of classes has a score: Σ coefficient · kernel(x, vector) + rho of the vectors of
+    both, above 0 for the first. The label is the class that most pairs are for, the first of several. Scores are the
+    classes' probabilities where prob_a and prob_b give a pair's, 1 / (1 + exp(a · score + b)); else those of the pairs,
+    [rows, pairs], and of two classes the opposite and the score. Without support vectors, X · coefficientsᵀ + rho[0].
+    """
+
+    x: In[Features]
+    label: Out
+    scores: Out
+    classlabels_ints: Attr[Ints] = ()
+    classlabels_strings: Attr[Strs] = ()
+    coefficients: Attr[Floats] = ()
+    kernel_params: Attr[Floats] = ()
+    kernel_type: Attr[str] = "LINEAR"
+    post_transform: Attr[str] = "NONE"
+    prob_a: Attr[Floats] = ()
+    prob_b: Attr[Floats] = ()
+    rho: Attr[Floats] = ()
+    support_vectors: Attr[Floats] = ()
+    vectors_per_class: Attr[Ints] = ()
+
+    @property
+    def _classes(self) -> int:
+        return len(self.classlabels_strings) or len(self.classlabels_ints)
+
+    @property
+    def _vectors(self) -> int:
+        return sum(self.vectors_per_class)
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
+        check_choice(ctx, "kernel_type", self.kernel_type, _KERNELS)
+        check_labels(ctx, self.classlabels_ints, self.classlabels_strings)
+        if len(self.kernel_params) not in (0, 3):
+            ctx.fail("kernel_params must be gamma, coef0 and degree", expected=3, found=len(self.kernel_params))
+        if self._classes == 2 and not self.prob_a and self.post_transform == "PROBIT":
+            ctx.unsupported("PROBIT of one score for two classes: nothing says what the first one's is")
+        features = self._features_of_vectors(ctx) if self.vectors_per_class else self._features_of_classes(ctx)
+        rows, _ = row_type(ctx, features)
+        return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._n_scores))]
+
+    @property
+    def _n_scores(self) -> int:
+        n = self._classes
+        return n if n == 2 or self.prob_a or not self.vectors_per_class else n * (n - 1) // 2
+
+    def _features_of_classes(self, ctx: InferContext) -> int:
+        """Of a linear model."""
+        n = len(self.coefficients)
+        if self._classes == 2:
+            ctx.unsupported("two classes without support vectors: ONNX Runtime and onnx.reference name other labels")
+        if not n or n % self._classes or not self.rho:
+            ctx.fail("coefficients of each class and a rho are needed", expected=f"{self._classes} rows of them",
+                     found=f"{n} numbers, {len(self.rho)} rho")  # fmt: skip
+        return n // self._classes
+
+    def _features_of_vectors(self, ctx: InferContext) -> int:
+        """Of a model with support vectors, checked."""
+        n, vectors = self._classes, self._vectors
+        pairs = n * (n - 1) // 2
+        if len(self.vectors_per_class) != n or min(self.vectors_per_class) < 0 or not vectors:
+            ctx.fail("a number of support vectors is needed for each class", expected=n, found=self.vectors_per_class)
+        if not self.support_vectors or len(self.support_vectors) % vectors:
+            ctx.fail("support vectors of one length are needed", expected=vectors, found=len(self.support_vectors))
+        if len(self.coefficients) != (n - 1) * vectors:
+            ctx.fail("a coefficient of each support vector for every other class is needed",
+                     expected=(n - 1) * vectors, found=len(self.coefficients))  # fmt: skip
+        lengths = {"rho": len(self.rho), "prob_a": len(self.prob_a), "prob_b": len(self.prob_b)}
+        for name, found in lengths.items():
+            if found != pairs and (name == "rho" or self.prob_a or self.prob_b):
+                ctx.fail(f"{name} of each pair of classes is needed", expected=pairs, found=found)
+        return len(self.support_vectors) // vectors
+
+    def expand(self, g: PyAny, x: PyAny) -> PyAny:
+        rows = as_rows(g, x)
+        of_labels = self.classlabels_strings, self.classlabels_ints
+        if not self.vectors_per_class:
+            weights = np.reshape(self.coefficients, (self._classes, -1)).T
+            scores = g.Add(g.MatMul(rows, g.const(weights, rows.type.dtype)), self.rho[0])
+            return [best_label(g, scores, *of_labels), cast_to(g, transformed(g, scores, self.post_transform), F32)]
+        pairs = self._pair_scores(g, rows)
+        label = best_label(g, self._votes(g, pairs), *of_labels)
+        if self.prob_a:
+            scores = self._probabilities(g, pairs)
+        else:
+            scores = of_two_classes(g, pairs, complement=False) if self._classes == 2 else pairs
+        return [label, cast_to(g, transformed(g, cast_to(g, scores, rows.type.dtype), self.post_transform), F32)]
+
+    def _pair_scores(self, g: PyAny, rows: PyAny) -> PyAny:
+        """[rows, pairs]: above 0 for the first class of a pair."""
+        n, dtype = self._vectors, rows.type.dtype
+        vectors = np.asarray(self.support_vectors, np.float32).reshape(n, -1)
+        coefficients = np.reshape(self.coefficients, (-1, n))
+        ends = np.cumsum(self.vectors_per_class)
+        spans = [slice(end - count, end) for end, count in zip(ends, self.vectors_per_class)]
+        weights = np.zeros((n, len(self.rho)))
+        for pair, (i, j) in enumerate(itertools.combinations(range(self._classes), 2)):
+            weights[spans[i], pair] = coefficients[j - 1, spans[i]]
+            weights[spans[j], pair] = coefficients[i, spans[j]]
+        values = kernel_values(g, rows, vectors, self.kernel_type, self.kernel_params)
+        return g.Add(g.MatMul(values, g.const(weights, dtype)), g.const(np.array(self.rho), dtype))
+
+    def _votes(self, g: PyAny, pairs: PyAny) -> PyAny:
+        """[rows, classes], f32: how many pairs are for a class."""
+        of_first = np.zeros((len(self.rho), self._classes), np.float32)
+        of_second = np.zeros_like(of_first)
+        for pair, (i, j) in enumerate(itertools.combinations(range(self._classes), 2)):
+            of_first[pair, i] = of_second[pair, j] = 1
+        first = cast_to(g, g.Greater(pairs, 0.0), F32)
+        return g.Add(g.MatMul(first, g.const(of_first - of_second)), g.const(of_second.sum(axis=0)))
+
+    def _probabilities(self, g: PyAny, pairs: PyAny) -> PyAny:
+        """[rows, classes]."""
+        dtype = pairs.type.dtype
+        a, b = g.const(np.array(self.prob_a), dtype), g.const(np.array(self.prob_b), dtype)
+        first = g.Sigmoid(g.Neg(g.Add(g.Mul(pairs, a), b)))
+        least, most = g.const(_LEAST_PROBABILITY, dtype), g.const(1 - _LEAST_PROBABILITY, dtype)
+        return g.CoupleProbabilities(g.Clip(first, least, most), classes=self._classes)
