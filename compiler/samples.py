@@ -37,7 +37,8 @@ def random_inputs(
     for spec in specs:
         ends = (ranges or {}).get(spec.name)
         numbers = None if ends is None else (evaluate(ends[0], sizes), evaluate(ends[1], sizes))
-        made[spec.name] = np.asarray(_random(spec, sizes, rng, numbers))  # scalars are arrays, too
+        value = _random(spec, sizes, rng, numbers)
+        made[spec.name] = np.asarray(value) if spec.is_tensor else value  # scalars are arrays, too
     return made
 
 

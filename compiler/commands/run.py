@@ -126,7 +126,8 @@ def save(value: Any, place: str) -> None:
         return
     try:
         with replacing(path) as file:
-            np.save(file, value.astype(str) if value.dtype.kind == "O" else value, allow_pickle=False)
+            texts = value.dtype.kind == "O" and all(isinstance(item, str) for item in value.flat)
+            np.save(file, value.astype(str) if texts else value, allow_pickle=False)
     except ValueError as error:
         raise UsageError("cannot be written", where=str(path), found=error) from error
 

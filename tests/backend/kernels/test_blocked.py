@@ -166,7 +166,7 @@ def check_rounded(w: Weights, a: np.ndarray, target: Target, rows: str | None = 
     assert np.all(np.abs(y - wanted) <= moved * (1 + 2.0**-18) + rounding + 1e-37)
     used = any("few_integers" in name for _, call in program.calls for name in call.func.callees)
     assert used == takes_integers(target, blocks_of(Fusion.of(next(iter(program.graph)))))
-    if used and w.depth > len(y):
+    if used and w.depth > len(y) and y.size >= 16:  # of few numbers all may happen to be rounded little
         assert np.abs(y - wanted).max() > 0.01 * moved.max()
 
 
