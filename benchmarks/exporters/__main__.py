@@ -16,10 +16,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 
 from parax.errors import AccuracyMismatch
 from parax.files import write_whole
+from parax.runtime.cpu import cpu_name
 
 from ..children import Record, records_of
 from ..command import command_line, finish, new_file
@@ -65,7 +67,7 @@ as exporters write them. Each is compiled, and its results are held against ONNX
 agree in number and order. {agreeing}. "Not exported" is what the exporter itself refuses, "unstable" where ONNX Runtime
 with its optimisations and without them differs from itself as well: of random weights many scores are the same but for
 1e-7, and rounding decides which box comes first. The last column is ONNX Runtime's time by parax's, where it was
-measured (`--speed`), on both sides' defaults: above 1 parax is faster.
+measured (`--speed`), on both sides' defaults: above 1 parax is faster. {cpu_name()}, {date.today()}.
 
 {table(records)}
 """
