@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import F32, F64, I32, I64, Dim, TensorType, Type, prod
+from ..types import F32, F64, I32, I64, Dim, TensorType, Type
 from . import layout_policies, row_rules, work_rules
 from .base import Attr, Composite, Float, Host, In, Index, InferContext, Int64, Operator, Opt, Out, TypeGroup, op
+from .dropout import check_one_number
+
+_LIMITS = ("max_output_boxes_per_class", "iou_threshold", "score_threshold")
 
 
 class BoxFloat(TypeGroup):
@@ -44,9 +47,9 @@ class NonMaxSuppression(Composite, Host):
         ctx.equal(boxes[1], scores[2], "boxes and scores of different numbers of boxes")
         if self.center_point_box not in (0, 1):
             ctx.fail("center_point_box must be 0 or 1", found=self.center_point_box)
-        for i in range(2, min(5, ctx.n_inputs)):
-            if ctx.types[i] is not None and prod(ctx.shape(i)) != 1:
-                ctx.fail("a limit must be one number", found=ctx.types[i])
+        for i, name in enumerate(_LIMITS, 2):
+            if ctx.has(i):
+                check_one_number(ctx, i, name)
         return [TensorType(I64, (ctx.fresh("NonMaxSuppression"), 3))]
 
     def known(self, ctx: InferContext) -> None:
@@ -80,7 +83,7 @@ class SuppressBoxes(Operator):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         batch, classes, length = ctx.shape(1)
-        known = ctx.known(2) if ctx.n_inputs > 2 and ctx.types[2] is not None else None
+        known = ctx.known(2) if ctx.has(2) else None
         number = None if known is None else known.ravel()[0]
         most: Dim = length
         if isinstance(number, int):

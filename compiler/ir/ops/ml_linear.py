@@ -19,6 +19,7 @@ from .ml_scores import (
     best_label,
     check_choice,
     check_labels,
+    check_one_score,
     label_type,
     of_two_classes,
     row_type,
@@ -95,8 +96,8 @@ class LinearClassifier(Model):
         check_labels(ctx, self.classlabels_ints, self.classlabels_strings)
         targets = self._targets(row_type(ctx)[1])
         rows, _ = row_type(ctx, _per_target(ctx, self.coefficients, self.intercepts, targets))
-        if targets == 1 and self.post_transform == "PROBIT":
-            ctx.unsupported("PROBIT of one score for two classes: nothing says what the first one's is")
+        if targets == 1:
+            check_one_score(ctx, self.post_transform)
         return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._classes))]
 
     def _targets(self, features: object) -> int:

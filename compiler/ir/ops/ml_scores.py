@@ -108,6 +108,12 @@ def check_labels(ctx: InferContext, ints: tuple[int, ...], strings: tuple[str, .
                         found=len(strings or ints))  # fmt: skip
 
 
+def check_one_score(ctx: InferContext, transform: str) -> None:
+    """Fails where one score for two classes has no transform of the first one's."""
+    if transform == "PROBIT":
+        ctx.unsupported("PROBIT of one score for two classes: nothing says what the first one's is")
+
+
 def label_type(strings: tuple[str, ...], rows: Dim) -> TensorType:
     """Of the labels of all rows."""
     return TensorType(STR if strings else I64, (rows,))

@@ -21,6 +21,7 @@ from .ml_scores import (
     best_label,
     check_choice,
     check_labels,
+    check_one_score,
     label_type,
     of_two_classes,
     row_type,
@@ -46,6 +47,13 @@ def kernel_values(g: PyAny, rows: PyAny, vectors: np.ndarray, kind: str, params:
         return products
     moved = g.Add(g.Mul(products, gamma), coef0)
     return g.Tanh(moved) if kind == "SIGMOID" else g.Pow(moved, g.const(degree, dtype))
+
+
+def _check_kernel(ctx: InferContext, kind: str, params: Floats) -> None:
+    """Fails where there is no such kernel, or it has not its three numbers."""
+    check_choice(ctx, "kernel_type", kind, _KERNELS)
+    if len(params) not in (0, 3):
+        ctx.fail("kernel_params must be gamma, coef0 and degree", expected=3, found=len(params))
 
 
 def _squared_distances(g: PyAny, rows: PyAny, vectors: np.ndarray) -> PyAny:
@@ -78,9 +86,7 @@ class SVMRegressor(Model):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
-        check_choice(ctx, "kernel_type", self.kernel_type, _KERNELS)
-        if len(self.kernel_params) not in (0, 3):
-            ctx.fail("kernel_params must be gamma, coef0 and degree", expected=3, found=len(self.kernel_params))
+        _check_kernel(ctx, self.kernel_type, self.kernel_params)
         if len(self.rho) != 1 or not self.coefficients:
             ctx.fail("one rho and coefficients are needed", found=f"{len(self.rho)} and {len(self.coefficients)}")
         n, features = self.n_supports, len(self.coefficients)
@@ -159,12 +165,10 @@ class SVMClassifier(Model):
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         check_choice(ctx, "post_transform", self.post_transform, TRANSFORMS)
-        check_choice(ctx, "kernel_type", self.kernel_type, _KERNELS)
+        _check_kernel(ctx, self.kernel_type, self.kernel_params)
         check_labels(ctx, self.classlabels_ints, self.classlabels_strings)
-        if len(self.kernel_params) not in (0, 3):
-            ctx.fail("kernel_params must be gamma, coef0 and degree", expected=3, found=len(self.kernel_params))
-        if self._classes == 2 and not self.prob_a and self.post_transform == "PROBIT":
-            ctx.unsupported("PROBIT of one score for two classes: nothing says what the first one's is")
+        if self._classes == 2 and not self.prob_a:
+            check_one_score(ctx, self.post_transform)
         features = self._features_of_vectors(ctx) if self.vectors_per_class else self._features_of_classes(ctx)
         rows, _ = row_type(ctx, features)
         return [label_type(self.classlabels_strings, rows), TensorType(F32, (rows, self._n_scores))]

@@ -134,16 +134,16 @@ def _choose(sized: tuple[tuple[int, tuple[counts.Layer, ...]], ...], lanes: int,
         most = counts.most_cycles(layers, lanes, pace)
         cycles: dict[counts.Algorithm | None, float] = {a: n for n, a in counts.ranked(layers, lanes, pace)}
         shares.append({None: counts.MAX_SHARE, **{a: counts.MAX_SHARE * n / most for a, n in cycles.items()}})
-    best = (math.inf, None, None, 0)
-    for small in shares[0]:
-        for large in shares[0]:
-            for first in range(1, len(sized)) if small != large else (0,):
-                whole = math.fsum([*(x[small] for x in shares[:first]), *(x[large] for x in shares[first:])])
-                if whole < best[0]:
-                    best = (whole, large, small, first)  # type: ignore[assignment]
-    whole, large, small, first = best
+    ways = [(large, small, first) for small in shares[0] for large in shares[0]
+            for first in (range(1, len(sized)) if small != large else (0,))]  # fmt: skip
+
+    def share(way: tuple[counts.Algorithm | None, counts.Algorithm | None, int]) -> float:
+        of_large, of_small, begin = way
+        return math.fsum([*(x[of_small] for x in shares[:begin]), *(x[of_large] for x in shares[begin:])])
+
+    large, small, first = min(ways, key=share)
     threshold = 0 if first == 0 else math.isqrt(sized[first - 1][0] * sized[first][0])
     blocks = [0 if a is None else counts.block_tiles(tuple(layer for _, own in reversed(part) for layer in own), a,
                                                      lanes, pace)
               for a, part in ((large, sized[first:]), (small, sized[:first] or sized))]  # fmt: skip
-    return Choice(large, small, max(1, threshold), whole / len(sized), (blocks[0], blocks[1]))
+    return Choice(large, small, max(1, threshold), share((large, small, first)) / len(sized), (blocks[0], blocks[1]))
