@@ -98,7 +98,7 @@ def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     targets = [resolve_target(name, byte_features()) for name in run.options.targets]
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
-                        multiplies_bytes(targets), adds_quads(targets), share)  # fmt: skip
+                        multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp)  # fmt: skip
 
 
 __all__ = ["import_graph", "imported", "light_layers", "optimise", "prepared"]

@@ -48,6 +48,7 @@ from .dataflow.read_in_place import ReadInPlace
 from .dataflow.rematerialise import Rematerialise
 from .dataflow.separate_outputs import SeparateOutputs
 from .dataflow.sink_constants import SinkConstants
+from .dataflow.widen_halves import WidenHalves
 from .dataflow.write_in_place import WriteInPlace
 from .node.constant_folding import ConstantFolding
 from .node.no_op_elimination import NoOpElimination
@@ -71,7 +72,7 @@ NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, 
 LOCAL: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts,
                            CLEAN, SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
                            NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN, FoldBatchNorm,
+EVERYTHING: tuple[Kind, ...] = (Autodiff, WidenHalves, SinkDequantization, IntegerProducts, CLEAN, FoldBatchNorm,
                                 DecomposeComposites, ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY,
                                 DeadCode, FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
                                 AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
@@ -91,7 +92,7 @@ ON_REQUEST = (FoldSteps, MergeConvolutions, Rematerialise, RoundProducts)
 """Passes of no level: the planner and the trainer run them where they pay, --precision bf16, and whoever names them."""
 
 
-PREPARATION: tuple[Kind, ...] = (CLEAN, FoldBatchNorm, (*CLEAN, FoldAffine, FoldPad))
+PREPARATION: tuple[Kind, ...] = (WidenHalves, CLEAN, FoldBatchNorm, (*CLEAN, FoldAffine, FoldPad))
 """What a graph goes through before its weights are quantised: whatever moves into them must be there already."""
 
 

@@ -29,6 +29,7 @@ class Surroundings:
             other operand is bytes.
         adds_quads: whether they all add four products of bytes in one instruction.
         cache_nbytes: of the last-level cache, a core's share.
+        rounds_halves: whether each operator's result is rounded to f16 where the model says so.
     """
 
     has_kernel: Callable[[Operator], bool] = lambda op: False
@@ -37,6 +38,7 @@ class Surroundings:
     multiplies_bytes: Callable[[Node], bool] = never
     adds_quads: bool = False
     cache_nbytes: float = 0.0
+    rounds_halves: bool = False
 
     def given(self, kind: type[Pass]) -> dict[str, Any]:
         """Arguments of a pass: the facts that it has fields for."""
