@@ -1,9 +1,9 @@
-"""Tokens a second of a LLaMA-like model with random weights: f32, int8 and int4 weights, beside ONNX Runtime's.
+"""Tokens a second of a LLaMA-like model with random weights: f32, f16, int8 and int4 weights, beside ONNX Runtime's.
 
 Every side keeps keys and values from token to token, begins with the same prompt and takes the likeliest token each
 time; the tokens of the f32 sides must agree. Sides take turns, rounds are reported as medians, with the lowest and the
 highest. ONNX Runtime runs the same model in f32, and with the weights that parax rounded, as MatMulNBits, with sums in
-f32 and (accuracy level 4) in 8 bits.
+f32 and (accuracy level 4) in 8 bits. f16 is a model of f32 whose weights are numbers of f16.
 
 GB/s are those of the weights that a token needs. Memory delivers what the quickest reader gets: one of the sides, or a
 plan that sums a long vector, in turn with them.
@@ -36,7 +36,7 @@ from .command import command_line, finish
 
 SIZES = Sizes(layers=2, hidden=2048, heads=32, key_heads=4, inner=5632, vocabulary=32000, positions=2048)
 SMALL = Sizes(layers=1, hidden=64, heads=4, key_heads=2, inner=96, vocabulary=100, positions=256)
-BYTES = {"f32": 4.0, "int8": 1 + 4 / 32, "int4": 0.5 + 4 / 32}
+BYTES = {"f32": 4.0, "f16": 2.0, "int8": 1 + 4 / 32, "int4": 0.5 + 4 / 32}
 """Of a weight, with its share of a block's scale."""
 COMPARED = 8  # tokens of the sides of f32
 
@@ -96,8 +96,11 @@ def sides_of(args: argparse.Namespace, sizes: Sizes, folder: Path, prompt: Seque
     longest, path = len(prompt) + max(args.tokens, COMPARED) + 1, folder / "model.onnx"
     onnx.save(llama(sizes), path)
     sides = []
-    for kind, precision in (("f32", "fp32"), ("int8", "int8-weights"), ("int4", "int4-weights")):
-        session = compiled(path, longest, precision).session()
+    halved = folder / "halved.onnx"
+    onnx.save(with_numbers_of_f16(onnx.load(path)), halved)
+    for kind, file, precision in (("f32", path, "fp32"), ("f16", halved, "fp32"), ("int8", path, "int8-weights"),
+                                  ("int4", path, "int4-weights")):  # fmt: skip
+        session = compiled(file, longest, precision).session()
         sides.append(Side(f"parax {kind}", kind, lambda session=session: generate(session, prompt)))  # type: ignore[misc]
         gc.collect()
     n_cores = len(choose_cores(None))
@@ -121,6 +124,15 @@ def with_accuracy_level(model: onnx.ModelProto, level: int) -> onnx.ModelProto:
             kept = [a for a in node.attribute if a.name != "accuracy_level"]
             del node.attribute[:]
             node.attribute.extend([*kept, onnx.helper.make_attribute("accuracy_level", level)])
+    return model
+
+
+def with_numbers_of_f16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, whose matrices were rounded to f16 and are f32 again."""
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2:
+            rounded = onnx.numpy_helper.to_array(tensor).astype(np.float16).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(rounded, tensor.name))
     return model
 
 

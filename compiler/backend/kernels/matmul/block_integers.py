@@ -57,6 +57,7 @@ def _sums(k: Builder, shape: FewShape) -> list[KValue]:
 
         def group(g: KValue, sums: list[KValue]) -> list[KValue]:
             sums = list(sums)
+            words.prefetch(g)
             weights = [k.load(k["b_bytes"], words.place(g, v) * 4, 4 * lanes, align=4 * lanes) for v in vectors]
             for half, halves in enumerate(([w & 15 for w in weights], [w >> 4 for w in weights])):
                 for r in range(shape.rows):

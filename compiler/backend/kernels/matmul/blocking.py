@@ -160,12 +160,14 @@ class Product:
     def shared(self, height: int) -> int:
         """Tiles that together prefetch a panel of B: a block of few rows asks for the next one or two in all.
 
-        A single tile reads B as one stream, which the machine sees by itself.
+        1: a single tile is all that reads it, and asks for what it reads itself.
         """
         if not self.rows_known or not isinstance(self.row_block, int):
             return MOST_SHARED
         tiles = ceil_div(min(self.row_block, self.segment or size_hint(self.rows)), height)
-        return 2 if 1 < tiles <= 4 else 4 if 4 < tiles < MOST_SHARED else MOST_SHARED
+        if tiles <= 1:
+            return 1
+        return 2 if tiles <= 4 else 4 if 4 < tiles < MOST_SHARED else MOST_SHARED
 
     @property
     def table_entries(self) -> Dim:

@@ -19,6 +19,7 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...algorithm import Algorithm
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
+from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of, has_instruction
 from ..plain import decompose
 from ..tail import Addend, Tail, tail_of
@@ -92,14 +93,18 @@ def pitch_in_place(m: Matrices, y: TensorType) -> int | None:
     return pitch if rows <= (FEW_ROWS if pitch % SET_FLOATS else FEWER_ROWS) else None
 
 
-def blocks(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> Product:
-    """How a product is blocked, of operands that are rounded to a type."""
+def blocks(
+    ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32, emitter: Emitter | None = None
+) -> Product:
+    """How a product is blocked, of operands that are rounded to a type; `emitter`: None: the usual one of the type."""
     y = fusion.result.tensor
     rows, columns = plan_rows(y, m), y.dims[y.axis_order[-1]]
     outer, n_rows = prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes)
-    steps = ceil_div(m.depth, emitter_of(ctx.target, input_type).k_step)
+    emitter = emitter or emitter_of(ctx.target, input_type)
+    steps = ceil_div(m.depth, emitter.k_step)
     whole = 0 if is_packed(m) or pitch_in_place(m, y) is not None else 384
-    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=whole, input_type=input_type)
+    return plan_product(ctx, outer, n_rows, columns, 1, steps, whole_rows=whole, input_type=input_type,
+                        emitter=emitter)  # fmt: skip
 
 
 def is_tiled(fusion: Fusion, m: Matrices) -> bool:
@@ -123,12 +128,18 @@ def constant_matrix(m: Matrices) -> np.ndarray | None:
     return data.T if m.transposed_b else data
 
 
-def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32) -> KernelCall:
-    """By the register tile of an element type; any other than the operands' own needs a constant B."""
+def lower_direct(
+    ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32, emitter: Emitter | None = None
+) -> KernelCall:
+    """By the register tile of an element type; any other than the operands' own needs a constant B.
+
+    Args:
+        emitter: how its tiles multiply; None: the usual one of the type.
+    """
     y = fusion.result.tensor
     columns = y.dims[y.axis_order[-1]]
-    rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type)
-    emitter = emitter_of(ctx.target, input_type)
+    rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type, emitter)
+    emitter = p.emitter
     matrix = constant_matrix(m)
     vector, addend = bias_vector(m, columns), addend_of(m, columns)
     in_place = pitch_in_place(m, y) is not None
@@ -165,7 +176,7 @@ def lower_direct(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DTy
         places.loops(tail, columns).emit()
         return k.func
 
-    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type)
+    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type, emitter.b_element)
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ....ir.graph import Node
 from ....ir.ops.contraction import Gemm, MatMul
-from ....ir.types import BF16, prod
+from ....ir.types import BF16, F16, prod
 from ...algorithm import candidates
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, lowers
@@ -16,6 +16,7 @@ from .halves import HalvesAlgorithm
 from .plain import PlainAlgorithm
 from .rounded import MatricesAlgorithm, RoundedAlgorithm
 from .shapes import matrices_of
+from .stored import StoredAlgorithm
 from .widening import WideningAlgorithm
 
 ALGORITHMS: tuple[ProductAlgorithm, ...] = (
@@ -26,6 +27,8 @@ ALGORITHMS: tuple[ProductAlgorithm, ...] = (
     Bf16Algorithm(),
     DirectAlgorithm(),
     HalvesAlgorithm(),
+    StoredAlgorithm(F16),
+    StoredAlgorithm(BF16),
 )
 """In the order in which they replace each other (`algorithm.candidates`)."""
 
