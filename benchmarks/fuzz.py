@@ -16,29 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
 from parax.files import write_whole
 
 from .command import command_line, finish, new_file
-
-ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "tests"))  # the fuzzer's modules are shared with the tests
-
-from fuzz.pool import Pool, Record  # noqa: E402
-from fuzz.reduce import reduce_record  # noqa: E402
-from fuzz.trial import FAILURES, NO_ORACLE, PASS, UNSUPPORTED  # noqa: E402
+from .trials import NO_ORACLE, UNSUPPORTED, Pool, Record, Source, reduce_kinds, report, trials_of, watch
 
 MANY = 1_000_000_000
-QUIET_SECONDS = 60  # between two lines of progress where no bar can be drawn: in a log
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,80 +36,24 @@ def main(argv: list[str] | None = None) -> int:
     count = len(sorted(args.models.rglob("*.onnx"))) if args.models else args.graphs
     if args.graphs is not None and args.models:
         count = min(count, args.graphs)
-    pool = Pool(args.seed, count or MANY, args.jobs, models=args.models, timeout=args.timeout, seconds=args.seconds,
+    source = Source(args.seed, args.models)
+    pool = Pool(trials_of(source), count or MANY, args.jobs, timeout=args.timeout, seconds=args.seconds,
                 first=args.only if args.only is not None else args.first)  # fmt: skip
-    began, records, failures = time.monotonic(), [], []
-    columns = (TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task, said = progress.add_task("starting", total=count), began
-        for record in pool:
-            if record.number in args.leave_out:
-                continue
-            records.append(record)
-            if record.outcome.failed:
-                failures.append(record)
-                progress.console.print(f"{record.number}: {record.outcome.status}: {_short(record)}", highlight=False,
-                                       markup=False)  # fmt: skip
-                if args.json:
-                    _write(args, records, time.monotonic() - began)
-            state = _state(records, time.monotonic() - began, count)
-            progress.update(task, description=state)
-            if not progress.console.is_terminal and time.monotonic() - said >= QUIET_SECONDS:
-                progress.console.print(state, highlight=False, markup=False)
-                said = time.monotonic()
+    began = time.monotonic()
+    records: list[Record] = []
+
+    def written() -> None:
+        if args.json:
+            _write(args, records, time.monotonic() - began)
+
+    watch((r for r in pool if r.number not in args.leave_out), records, count, written)
     seconds = time.monotonic() - began
-    _report(records, seconds)
-    if args.json:
-        _write(args, records, seconds)
+    report(records, seconds)
+    written()
+    failures = [r for r in records if r.outcome.failed]
     if failures and args.output:
-        _reduce(args, failures)
+        reduce_kinds(failures, source, args.output, args.timeout, args.most_reduced)
     return 1 if failures else 0
-
-
-def _state(records: list[Record], seconds: float, count: int | None) -> str:
-    statuses = Counter(r.outcome.status for r in records)
-    shown = ", ".join(f"{n} {s}" for s, n in statuses.most_common())
-    rate = len(records) / max(seconds, 1e-9)
-    return f"{len(records)}{f' of {count}' if count else ''}, {rate:.1f}/s: {shown}"
-
-
-def _short(record: Record) -> str:
-    return " ".join(record.outcome.problem.split())[:300]
-
-
-def kind_of(record: Record) -> str:
-    """A failure's class: status and problem without names and numbers."""
-    problem = re.sub(r"\"[^\"]*\"|'[^']*'", "…", record.outcome.problem)
-    problem = re.sub(r"at \[.*", "", problem)
-    return f"{record.outcome.status}: {re.sub(r'[-+]?[0-9][0-9.e+-]*', '#', problem)[:110]}"
-
-
-def _report(records: list[Record], seconds: float) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    ops = Counter(op for r in records for op, n in r.ops.items() for _ in range(n))
-    statuses = Counter(r.outcome.status for r in records)
-    for title, status in (
-        ("failures", None),
-        ("unsupported", UNSUPPORTED),
-        ("without another implementation", NO_ORACLE),
-    ):
-        chosen = [r for r in records if (r.outcome.failed if status is None else r.outcome.status == status)]
-        if not chosen:
-            continue
-        table = Table("count", title, "numbers", box=None)
-        kinds: dict[str, list[int]] = {}
-        order = {s: i for i, s in enumerate(FAILURES)}
-        for r in sorted(chosen, key=lambda r: order.get(r.outcome.status, 0)):
-            kinds.setdefault(kind_of(r), []).append(r.number)
-        for kind, numbers in kinds.items() if status is None else list(kinds.items())[:12]:
-            table.add_row(str(len(numbers)), kind, " ".join(map(str, numbers[:6])))
-        console.print(table)
-    phases = Counter[str]()
-    for r in records:
-        phases.update(r.outcome.seconds)
-    spent = ", ".join(f"{k} {v:.0f} s" for k, v in phases.most_common())
-    counts = ", ".join(f"{statuses[s]} {s}" for s in (PASS, UNSUPPORTED, NO_ORACLE, *FAILURES) if statuses[s])
-    console.print(f"{len(records)} graphs in {seconds:.0f} s ({spent}), {len(ops)} operators: {counts}")
 
 
 def _write(args: argparse.Namespace, records: list[Record], seconds: float) -> None:
@@ -136,18 +67,6 @@ def _write(args: argparse.Namespace, records: list[Record], seconds: float) -> N
                         if r.outcome.status in (UNSUPPORTED, NO_ORACLE)],
     }  # fmt: skip
     write_whole(args.json, json.dumps(data, indent=1))
-
-
-def _reduce(args: argparse.Namespace, failures: list[Record]) -> None:
-    """One reduced model for each class of failure, worst first."""
-    seen = set()
-    order = {s: i for i, s in enumerate(FAILURES)}
-    for record in sorted(failures, key=lambda r: order[r.outcome.status]):
-        if kind_of(record) in seen or len(seen) >= args.most_reduced:
-            continue
-        seen.add(kind_of(record))
-        written = reduce_record(record, args.seed, args.models, args.output, args.timeout)
-        print(f"{record.number}: {written}")
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

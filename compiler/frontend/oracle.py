@@ -1,4 +1,5 @@
-"""Other implementations of ONNX, asked for the right answer: ONNX Runtime without optimisations, or onnx.reference.
+"""Other implementations of ONNX, asked for the right answer: ONNX Runtime, without optimisations but where these are
+asked for, or onnx.reference.
 
 Knows how to load a model into them and run it; knows nothing of parax's IR or plans.
 """
@@ -25,15 +26,18 @@ def best_kind() -> str:
     return "onnxruntime" if find_spec("onnxruntime") else "reference"
 
 
-def oracle(model: Source, kind: str) -> Oracle:
+def oracle(model: Source, kind: str, *, optimised: bool = False) -> Oracle:
     """A function from inputs by name to outputs by name; it raises UnsupportedOp where the other side fails.
+
+    Args:
+        optimised: ONNX Runtime as it runs by default, with all that it fuses and folds.
 
     Raises:
         UsageError: the package is not installed.
         UnsupportedOp: it cannot load this model.
     """
     source = _whole(settled(model))
-    return _reference(source) if kind == "reference" else _onnxruntime(source)
+    return _reference(source) if kind == "reference" else _onnxruntime(source, optimised)
 
 
 def _whole(model: Settled) -> Path | bytes | onnx.ModelProto:
@@ -49,13 +53,14 @@ def _whole(model: Settled) -> Path | bytes | onnx.ModelProto:
     return proto
 
 
-def _onnxruntime(model: Path | bytes | onnx.ModelProto) -> Oracle:
+def _onnxruntime(model: Path | bytes | onnx.ModelProto, optimised: bool) -> Oracle:
     try:
         import onnxruntime as ort  # optional: the extra "test" or "bench"
     except ImportError as error:
         raise UsageError("onnxruntime is not installed", hint="or --against reference") from error
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
     hint = "try --against reference"

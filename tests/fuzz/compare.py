@@ -15,7 +15,9 @@ from parax.compiler.shrinking.graphs import all_nodes, prune
 
 from .contents import F64, epsilon, is_float
 from .generate import Feeds
-from .oracles import NoOracle, Rounding, noisy_nodes, run_other
+from .known import NONE, Freedom
+from .oracles import Rounding, noisy_nodes
+from .others import NoOracle, run_other
 
 UNITS = 64.0
 """Units of rounding within which two implementations agree at once, of an element and of its row's typical size."""
@@ -34,13 +36,19 @@ ROUNDED = 2
 
 @dataclass
 class Expected:
-    """The right results of one run, found as they are needed. `others`: by implementation; `refused`: why not."""
+    """The right results of one run, found as they are needed.
+
+    Attributes:
+        others: by implementation. refused: why not. imprecise: outputs that cannot be run in float64, and why.
+        freedom: how much further they may be off than by rounding.
+    """
 
     model: onnx.ModelProto
     feeds: Feeds
     others: dict[str, Feeds] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     imprecise: dict[str, str] = field(default_factory=dict)
+    freedom: Freedom = NONE
     _runs: dict[tuple[str, str], list[np.ndarray]] = field(default_factory=dict)
     _rounding: dict[str, tuple[Rounding, Feeds]] = field(default_factory=dict)
 
@@ -57,6 +65,10 @@ class Expected:
     def scans(self) -> bool:
         """Whether a loop makes results of what its steps give."""
         return any(n.op_type in ("Loop", "Scan") for n in all_nodes(self.model.graph))
+
+    def loosened(self, freedom: Freedom) -> Expected:
+        """The same, with results that may be further off."""
+        return Expected(self.model, self.feeds, self.others, self.refused, freedom=freedom)
 
     def ask(self, kind: str) -> Feeds | None:
         """What an implementation says, None if it cannot run the model."""
@@ -82,7 +94,8 @@ class Expected:
                 del model.graph.output[:]
                 model.graph.output.extend(kept)
                 inputs = prune(model.graph)
-                self._rounding[name] = Rounding(model), {k: v for k, v in self.feeds.items() if k in inputs}
+                feeds = {k: v for k, v in self.feeds.items() if k in inputs}
+                self._rounding[name] = Rounding(model, self.freedom), feeds
             rounding, feeds = self._rounding[name]
             if not runs:
                 runs.append(rounding.run(feeds)[name])
@@ -107,7 +120,7 @@ class Expected:
                 return f"output {name} {wrong}"
         return ""
 
-    def _declared(self, name: str, said: np.ndarray) -> np.ndarray:
+    def declared(self, name: str, said: np.ndarray) -> np.ndarray:
         """A result in the type that the model declares: onnx.reference widens sums of integers."""
         code = next(o.type.tensor_type.elem_type for o in self.model.graph.output if o.name == name)
         wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)) if code else said.dtype
@@ -123,7 +136,7 @@ class Expected:
             said = self.ask(kind)
             if said is None:
                 continue
-            value = self._declared(name, said[name])
+            value = self.declared(name, said[name])
             differs = _mismatch(array, value)
             if differs and self.scans and not array.size and not value.size:
                 return ""  # what no step scans has no shape that can be known

@@ -24,12 +24,18 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Case:
-    """A model and its inputs, a set for each run. `wild`: with Inf, NaN and extremes among them."""
+    """A model and its inputs, a set for each run.
+
+    Attributes:
+        wild: with Inf, NaN and extremes among them.
+        recorded: what the framework that the model was exported from computes of the first inputs, where it has spoken.
+    """
 
     name: str
     model: onnx.ModelProto
     feeds: list[Feeds]
     wild: bool = False
+    recorded: Feeds | None = None
 
 
 def generate(seed: str, number: int) -> Case:

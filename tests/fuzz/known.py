@@ -5,11 +5,13 @@ What onnx.reference computes wrong has a plain definition in `exact` instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
-from parax.compiler.shrinking.graphs import all_nodes
+from parax.compiler.shrinking.graphs import all_nodes, uses_of
 
 Test = Callable[[onnx.NodeProto], bool]
 
@@ -29,7 +31,66 @@ ONNX_RUNTIME: tuple[tuple[str, Test], ...] = (
     ("ONNX Runtime loses its place where blocks have more than two axes",
      lambda n: n.op_type == "Col2Im" and _is_deep(n)),
 )  # fmt: skip
-LISTS = {"onnxruntime": ONNX_RUNTIME}
+@dataclass(frozen=True)
+class Freedom:
+    """How much further results may be off than rounding takes them.
+
+    Attributes:
+        as_float32: float64 may have been float32 on the way, or the other way round.
+        unbounded: numbers may be greater than their types' greatest, on the way.
+        loose: operators whose results are off by units of 1, not of themselves.
+    """
+
+    as_float32: bool = False
+    unbounded: bool = False
+    loose: tuple[str, ...] = ()
+
+    def __or__(self, other: Freedom) -> Freedom:
+        return Freedom(self.as_float32 or other.as_float32, self.unbounded or other.unbounded,
+                       tuple({*self.loose, *other.loose}))  # fmt: skip
+
+
+NONE, AS_FLOAT32 = Freedom(), Freedom(as_float32=True)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why somebody's results may be further from the model's than rounding takes them.
+
+    Attributes:
+        reason: in words. voters: whose. test: nodes that it comes from, among those that an output is computed by.
+        freedom: what that may change.
+    """
+
+    reason: str
+    voters: tuple[str, ...]
+    test: Test
+    freedom: Freedom
+
+
+def _is_narrow(node: onnx.NodeProto) -> bool:
+    """A number of float64 that has been one of float32, and more than a few binary digits."""
+    tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+    if node.op_type != "Constant" or tensor is None or tensor.data_type != onnx.TensorProto.DOUBLE:
+        return False
+    value = onnx.numpy_helper.to_array(tensor)
+    return bool(((value == value.astype(np.float32)) & (value * 1024 % 1 != 0)).any())
+
+
+DISSENTS = (
+    Cause("PyTorch's exporter makes float32 of numbers without axes where PyTorch computes in float64", ("framework",),
+          lambda n: n.op_type == "Cast" and onnx.helper.get_node_attr_value(n, "to") == onnx.TensorProto.FLOAT,
+          AS_FLOAT32),
+    Cause("PyTorch's exporter rounds constants of its own to float32", ("framework",), _is_narrow, AS_FLOAT32),
+    Cause("attributes of ONNX are float32, those of PyTorch float64", ("framework",),
+          lambda n: n.op_type in ("LeakyRelu", "Elu"), AS_FLOAT32),
+    Cause("ONNX Runtime's sigmoid is a ratio of polynomials behind 1/2", ("onnxruntime", "optimised"),
+          lambda n: n.op_type == "Sigmoid", Freedom(loose=("Sigmoid",))),
+    Cause("ONNX Runtime stays in float32 from one operator without float16 to the next, where float16 overflows",
+          ("onnxruntime", "optimised"), lambda n: True, Freedom(unbounded=True)),
+)  # fmt: skip
+"""Where others do something else than ONNX says. A cause explains only what it can move a result by."""
+LISTS = {"onnxruntime": ONNX_RUNTIME, "optimised": ONNX_RUNTIME}
 
 IMPRECISE = ("HardSwish", "Gelu", "Mish")
 """Operators whose constants other implementations hold in float32, in float64 too: not generated in float64."""
@@ -43,3 +104,21 @@ def distrusted(node: onnx.NodeProto, kind: str) -> str:
 def distrusted_model(model: onnx.ModelProto, kind: str) -> str:
     """Why an implementation is not asked for this model; "" if it is."""
     return next((reason for node in all_nodes(model.graph) if (reason := distrusted(node, kind))), "")
+
+
+def causes(model: onnx.ModelProto, output: str, voter: str) -> list[Cause]:
+    """Why somebody's result for an output may be another one than the model's."""
+    nodes = list(_ancestors(model.graph, output))
+    return [cause for cause in DISSENTS if voter in cause.voters and any(map(cause.test, nodes))]
+
+
+def _ancestors(graph: onnx.GraphProto, output: str) -> Iterator[onnx.NodeProto]:
+    """The nodes that an output is computed by, with those of their bodies, last ones first."""
+    needed = {output}
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed |= uses_of(node)
+            yield node
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    yield from all_nodes(attribute.g)

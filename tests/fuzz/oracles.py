@@ -1,4 +1,4 @@
-"""What a model should give: ONNX Runtime's results, onnx.reference's, and bounds on what rounding may change.
+"""How far rounding may change what a model gives.
 
 The bounds come from the model in float64: run again with every floating-point operand changed by a few units of
 rounding of the type that it has in the model, the results move by about as much as rounding errors may move them.
@@ -7,24 +7,20 @@ Where they jump (a comparison of nearly equal numbers, a rounding near a half), 
 
 from __future__ import annotations
 
-import signal
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 
-from parax.compiler.frontend.oracle import oracle
-
 from . import exact
-from .contents import BF16, F32, F64, MANTISSA, is_float
+from .contents import F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
-from .known import distrusted_model
-from .nodewise import Change, run_nodes
+from .known import NONE, Freedom
+from .others import NoOracle, limited, run_other
 from .widening import SECONDS, Unknown, types_of, widened
 
 MIXING = 8.0
@@ -164,46 +160,6 @@ def _overflows(x: np.ndarray, dtype: np.dtype | None, power: int = 2) -> bool:
     return float(_finite(x).max(initial=0)) > (most / max(x.size, 1)) ** (1 / power)
 
 
-class NoOracle(Exception):
-    """Another implementation cannot run the model; the message is its own."""
-
-
-@contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    """Other implementations may be slow in Python: give up after so long."""
-
-    def stop(*_: object) -> None:
-        raise NoOracle(f"more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds, change: Change | None = None) -> Feeds:
-    """The outputs of "onnxruntime", "reference", or either one "nodes" after the other, with changed operands.
-    Raises NoOracle."""
-    if kind in ("reference", "onnxruntime") and (reason := distrusted_model(model, kind)):
-        raise NoOracle(reason)
-    if kind == "onnxruntime" and any(a.dtype == BF16 for a in feeds.values()):
-        raise NoOracle("its Python face takes no bfloat16")
-    with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            if kind == "nodes":
-                return run_nodes(model, feeds, change)
-            run = partial(exact.run, model) if kind == "reference" else oracle(model, kind)
-            return {k: np.asarray(v) for k, v in run({k: v.copy() for k, v in feeds.items()}).items()}
-        except NoOracle:
-            raise
-        except Exception as error:  # whatever it raises, it cannot run this model
-            raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
-
-
 def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -> Feeds:
     """What "nodes" gives with every floating-point operand off by so many units of its type, for models that cannot be
     run in float64. Raises NoOracle."""
@@ -218,9 +174,11 @@ def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -
 class Rounding:
     """The model in float64, run as it is and with noise of the size of rounding errors."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE) -> None:
+        self.unbounded = freedom.unbounded
+        self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0)}
         try:
-            self.types = types_of(model)
+            self.types = {k: F32 if freedom.as_float32 and t == F64 else t for k, t in types_of(model).items()}
         except Unknown as error:
             raise NoOracle(str(error)) from error
         self.outputs = [o.name for o in model.graph.output]
@@ -265,7 +223,7 @@ class Rounding:
         self.mixed_blanks = seed % 4 == 3  # some of each: a maximum may be any of several that nobody can say
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
         results.update({k: _wide(v) for k, v in feeds.items()})
-        with _limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
+        with limited(SECONDS), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
                 for node in self.evaluator.rt_nodes_:
@@ -306,8 +264,8 @@ class Rounding:
                 value = np.where(_cancels(node, inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
                 value = np.where(_is_open(node, inputs, value, dtype), self._blanks(value.shape, rng), value)
-            if noise and dtype is not None and dtype in MANTISSA and node.op_type in INNER and _is_floats(value):
-                amount = noise * _unit(dtype) * INNER[node.op_type](node, inputs[0]) * _signs(rng, value)
+            if noise and dtype is not None and dtype in MANTISSA and node.op_type in self.inner and _is_floats(value):
+                amount = noise * _unit(dtype) * self.inner[node.op_type](node, inputs[0]) * _signs(rng, value)
                 vanishes = (np.abs(value) < np.abs(amount)) & ((amount > 0) | (self.blank == 0))
                 value = np.where(vanishes, 0.0, value + amount)
             if noise and node.op_type != "Constant" and _is_floats(value):
@@ -315,7 +273,8 @@ class Rounding:
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
                 value = np.asarray(value).astype(dtype).astype(F64)
-            if dtype is not None and is_float(dtype) and dtype != F64 and _is_floats(value):
+            bounded = dtype is not None and is_float(dtype) and dtype != F64 and not self.unbounded
+            if bounded and _is_floats(value):
                 value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
             results[name] = value
 

@@ -1,6 +1,8 @@
-"""Worker processes over the numbers of a fuzz run: starts them, reads them, replaces those that die or hang.
+"""Worker processes over the numbers of a run: starts them, reads them, replaces those that die or hang.
 
-Owns processes and deadlines; knows nothing of how a case is judged.
+Owns processes and deadlines; knows nothing of how a case is made or judged. A worker is told which numbers are its own,
+by `--numbers first:count:step`, and says on stdout, an object of JSON a line, with the number, which phase of it begins
+and what came of it (`fuzz.worker`).
 """
 
 from __future__ import annotations
@@ -12,16 +14,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .models import Source
 from .trial import CRASH, HANG, NO_ORACLE, Outcome
 
 TESTS = Path(__file__).parent.parent
 GRACE = 60.0
 """Seconds that making a case and other implementations may take."""
+PAUSE = 5.0
+"""Seconds between two looks at the workers from which on this process did not run meanwhile."""
 
 
 @dataclass
@@ -33,6 +38,22 @@ class Record:
     seconds: float = 0.0
     ops: dict[str, int] = field(default_factory=dict)
     configurations: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a worker is started: program and arguments, where it runs, and what is added to its environment."""
+
+    words: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def trials_of(source: Source) -> Command:
+    """The command of workers that try a source's cases."""
+    path = os.pathsep.join(p for p in (str(TESTS), os.environ.get("PYTHONPATH", "")) if p)
+    environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return Command([sys.executable, "-m", "fuzz.worker", *source.words()], TESTS, environment)
 
 
 @dataclass
@@ -52,15 +73,14 @@ class _Worker:
 
 
 class Pool:
-    """Runs numbers 0 … count - 1 (or one of them) of a seed on some processes; iterating gives records as they come."""
+    """Runs numbers 0 … count - 1 (or one of them) on some processes; iterating gives records as they come."""
 
     def __init__(
         self,
-        seed: str,
+        command: Command,
         count: int,
         jobs: int,
         *,
-        models: Path | None = None,
         timeout: float = 10.0,
         seconds: float | None = None,
         first: int = 0,
@@ -70,9 +90,10 @@ class Pool:
             timeout: seconds that parax may take for one phase (compile, run) of a case.
             seconds: stop starting cases after so long. first: the number to begin with.
         """
-        self.seed, self.count, self.jobs, self.models, self.timeout = seed, count, jobs, models, timeout
+        self.command, self.count, self.jobs, self.timeout = command, count, jobs, timeout
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.first = first
+        self.looked = time.monotonic()
         self.selector = selectors.DefaultSelector()
         self.workers: list[_Worker] = []
 
@@ -93,20 +114,9 @@ class Pool:
     def _start(self, number: int) -> None:
         if number >= self.count:
             return
-        command = [
-            sys.executable,
-            "-m",
-            "fuzz.worker",
-            "--seed",
-            self.seed,
-            "--numbers",
-            f"{number}:{self.count}:{self.jobs}",
-        ]
-        command += ["--models", str(self.models)] if self.models else []
-        path = os.pathsep.join(p for p in (str(TESTS), os.environ.get("PYTHONPATH", "")) if p)
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                                   cwd=TESTS, start_new_session=True)  # fmt: skip
+        words = [*self.command.words, "--numbers", f"{number}:{self.count}:{self.jobs}"]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.command.folder,
+                                   env={**os.environ, **self.command.environment}, start_new_session=True)  # fmt: skip
         worker = _Worker(process, number, self.jobs)
         assert process.stdout is not None and process.stderr is not None
         for kind, stream in (("out", process.stdout), ("err", process.stderr)):
@@ -159,6 +169,7 @@ class Pool:
             raise RuntimeError(f"a worker could not start: {worker.messages.decode(errors='replace')[-2000:]}")
 
     def _overdue(self) -> Iterator[Record]:
+        self._leave_out_pauses()
         for worker in list(self.workers):
             ours = worker.phase in ("compile", "run")
             limit = self.timeout if ours else GRACE
@@ -170,6 +181,14 @@ class Pool:
             yield self._lost(worker, HANG if ours else NO_ORACLE, problem)
             self._start(worker.number + worker.step)
 
+    def _leave_out_pauses(self) -> None:
+        """Do not count while somebody has stopped a worker, or this process."""
+        now = time.monotonic()
+        missed, self.looked = now - self.looked, now
+        for worker in self.workers:
+            if missed > PAUSE or _is_stopped(worker.process.pid):
+                worker.since += missed
+
     def _lost(self, worker: _Worker, status: str, problem: str) -> Record:
         assert worker.number is not None
         return Record(worker.number, Outcome(status, problem), 0.0, worker.ops, worker.drawn)
@@ -179,6 +198,14 @@ class Pool:
         for stream in (worker.process.stdout, worker.process.stderr):
             if stream is not None and stream in self.selector.get_map():
                 self.selector.unregister(stream)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process stands still by a signal, as Linux says; False where it does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+    except OSError:
+        return False
 
 
 def _kill(worker: _Worker) -> None:

@@ -22,11 +22,11 @@ from parax.compiler.shrinking.search import Search
 from parax.files import write_whole
 
 from .configurations import Configuration, configuration
-from .oracles import NoOracle, run_other
+from .models import Source
+from .others import NoOracle, run_other
 from .pool import TESTS
 from .snippet import test_of
 from .trial import CRASH, EXCEPTION, HANG, REFUSED, UNEQUAL, Outcome
-from .worker import case_of
 
 SECONDS = 150.0
 """A reduction ends after so long with what it has."""
@@ -133,15 +133,14 @@ def _recorded(failing: Failing) -> Recorded:
     return Recorded(found)
 
 
-def reduce_record(record: Any, seed: str, models: Path | None, output: Path, timeout: float) -> Path:
+def reduce_record(record: Any, source: Source, output: Path, timeout: float) -> Path:
     """Reduce one failed case of a run and write it below `output`; the folder that holds it."""
-    paths = None if models is None else sorted(models.rglob("*.onnx"))
-    case = case_of(seed, record.number, paths)
+    case = source.case(record.number)
     drawn = [configuration(c) for c in record.configurations]
     if record.outcome.configuration is not None:
         drawn = [configuration(record.outcome.configuration)]
     reducer = Reducer(Failing(case.model, tuple(case.feeds), tuple(drawn)), record.outcome, timeout)
-    return write(reducer.run(), reducer.last, f"{seed}-{record.number}-{record.outcome.status}", output)
+    return write(reducer.run(), reducer.last, f"{source.seed}-{record.number}-{record.outcome.status}", output)
 
 
 def write(failing: Failing, outcome: Outcome, name: str, output: Path) -> Path:

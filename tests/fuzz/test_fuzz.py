@@ -14,8 +14,10 @@ from onnx import parser
 from fuzz.compare import Expected, strict_difference, within_spread
 from fuzz.configurations import Arrangement, Configuration, draw
 from fuzz.generate import Case
-from fuzz.oracles import NoOracle, Rounding
-from fuzz.pool import Pool
+from fuzz.models import Source
+from fuzz.oracles import Rounding
+from fuzz.others import NoOracle
+from fuzz.pool import Pool, trials_of
 from fuzz.reduce import Failing, Reducer
 from fuzz.trial import WRONG, Outcome, try_case
 
@@ -27,7 +29,7 @@ MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 
 @pytest.mark.slow
 def test_random_graphs() -> None:
-    pool = Pool(SEED, GRAPHS, len(os.sched_getaffinity(0)), timeout=60.0)
+    pool = Pool(trials_of(Source(SEED)), GRAPHS, len(os.sched_getaffinity(0)), timeout=60.0)
     failed = [r for r in pool if r.outcome.failed]
     shown = (f"--seed {SEED} --only {r.number}: {r.outcome.status}: {r.outcome.problem}" for r in failed)
     assert not failed, "\n".join(shown)

@@ -15,12 +15,14 @@ import parax
 from .compare import Expected
 from .configurations import UNTOLD, Configuration
 from .generate import Case, Feeds
+from .votes import dissents
 
-PASS, UNSUPPORTED, NO_ORACLE = "pass", "unsupported", "no-oracle"
+PASS, UNSUPPORTED, NO_ORACLE, UNSTABLE = "pass", "unsupported", "no-oracle", "unstable"
 WRONG, UNEQUAL, MEMORY, REFUSED, EXCEPTION = "wrong", "unequal", "memory", "refused", "exception"
-CRASH, HANG = "crash", "hang"
-FAILURES = (WRONG, UNEQUAL, MEMORY, CRASH, HANG, EXCEPTION, REFUSED)
-"""In order of severity."""
+CRASH, HANG, DISPUTED = "crash", "hang", "disputed"
+FAILURES = (WRONG, UNEQUAL, MEMORY, CRASH, HANG, EXCEPTION, REFUSED, DISPUTED)
+"""In order of severity. Where other implementations of a recorded case differ among themselves, it is "disputed" if
+nothing explains that, and "unstable", which is no failure, if something does."""
 GUARD, GARBAGE = 256, 0xA5
 LEARNING, LEARNING_SECONDS = 24, 0.2
 """Requests of one shape, and seconds at most, in which a session that is told nothing tries its ways."""
@@ -63,27 +65,31 @@ def try_case(case: Case, configurations: Sequence[Configuration], tell: Tell = l
     tell("oracle")
     expected = [Expected(case.model, feeds) for feeds in case.feeds]
     seconds["oracle"] = time.perf_counter() - began
-    if not any(e.known for e in expected):
+    if not any(e.known for e in expected) and case.recorded is None:
         return Outcome(NO_ORACLE, "; ".join(f"{k}: {v}" for k, v in expected[0].refused.items()), None, seconds)
-    refusals = []
+    refusals, unstable = [], ""
     for chosen in configurations:
         try:
-            _try_one(case, chosen, expected, tell, seconds)
+            unstable = _try_one(case, chosen, expected, tell, seconds) or unstable
         except _Failure as failure:
             if failure.status != UNSUPPORTED:
                 return Outcome(failure.status, failure.problem, chosen.as_json(), seconds)
             refusals.append(failure.problem)
-    return Outcome(UNSUPPORTED, refusals[0], None, seconds) if refusals else Outcome(PASS, "", None, seconds)
+    if refusals:
+        return Outcome(UNSUPPORTED, refusals[0], None, seconds)
+    return Outcome(UNSTABLE if unstable else PASS, unstable, None, seconds)
 
 
 def _try_one(
     case: Case, chosen: Configuration, expected: list[Expected], tell: Tell, seconds: dict[str, float]
-) -> None:
+) -> str:
+    """Which other implementations are known to disagree, and why; "" if none does."""
     began = time.perf_counter()
     tell("compile")
     plan = _guarded(lambda: compiled(case, chosen), "compile")
     seconds["compile"] = seconds.get("compile", 0.0) + time.perf_counter() - began
     first: list[Feeds] | None = None
+    unstable = ""
     for arrangement in chosen.arrangements:
         began = time.perf_counter()
         tell("run")
@@ -97,9 +103,24 @@ def _try_one(
                 problem = right.problem(feeds, fp=chosen.fp) if right.known else ""
                 if problem:
                     raise _Failure(WRONG, f"run {i}: {problem}")
+            unstable = _voted(case.recorded, expected[0], results[0], chosen.fp)
         else:
             _must_equal(first, results, f"{arrangement} differs from {chosen.arrangements[0]}")
         seconds["judge"] = seconds.get("judge", 0.0) + time.perf_counter() - began
+    return unstable
+
+
+def _voted(recorded: Feeds | None, expected: Expected, found: Feeds, fp: str) -> str:
+    """The dissents that are explained, in words; "" if there are none. Those that are not fail."""
+    if recorded is None:
+        return ""
+    against, n_voters = dissents(expected, recorded, found, fp)
+    shown = "; ".join(map(str, against))
+    if len({dissent.voter for dissent in against}) == n_voters and not expected.known:
+        raise _Failure(WRONG, shown)
+    if not all(dissent.cause for dissent in against):
+        raise _Failure(DISPUTED, shown)
+    return shown
 
 
 def compiled(case: Case, chosen: Configuration) -> parax.Plan:

@@ -22,22 +22,16 @@ import numpy as np
 from parax.compiler.shrinking.graphs import operators
 
 from . import configurations
-from .generate import Case, generate
-from .models import model_case
+from .models import Source
 from .trial import Outcome, try_case
 
 MEMORY = 6 << 30
 
 
-def case_of(seed: str, number: int, models: list[Path] | None) -> Case:
-    """The case of that number: generated, or of a folder's models."""
-    return generate(seed, number) if models is None else model_case(models[number], seed, number)
-
-
-def run_number(seed: str, number: int, models: list[Path] | None, say: Any) -> Outcome:
+def run_number(source: Source, number: int, say: Any) -> Outcome:
     """One case in the configurations that its number draws."""
-    drawn = configurations.draw(random.Random(f"{seed}/{number}/configurations"))
-    case = case_of(seed, number, models)
+    drawn = configurations.draw(random.Random(f"{source.seed}/{number}/configurations"))
+    case = source.case(number)
     ops = Counter(operators(case.model.graph))
     say({"number": number, "phase": "made", "ops": ops, "configurations": [c.as_json() for c in drawn]})
     return try_case(case, drawn, lambda phase: say({"number": number, "phase": phase}))
@@ -56,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", required=True)
     parser.add_argument("--numbers", required=True, help="first:count:step")
     parser.add_argument("--models", type=Path)
+    parser.add_argument("--recorded", type=Path)
     args = parser.parse_args(argv)
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -66,12 +61,12 @@ def main(argv: list[str] | None = None) -> int:
     def say(record: dict[str, Any]) -> None:
         out.write(json.dumps(record) + "\n")
 
-    models = None if args.models is None else sorted(args.models.rglob("*.onnx"))
+    source = Source(args.seed, args.models, args.recorded)
     first, count, step = map(int, args.numbers.split(":"))
-    for number in range(first, count, step):
+    for number in filter(source.has, range(first, count, step)):
         began = time.perf_counter()
         say({"number": number, "phase": "make"})
-        outcome = run_number(args.seed, number, models, say)
+        outcome = run_number(source, number, say)
         say({"number": number, "outcome": outcome.as_json(), "seconds": time.perf_counter() - began})
     return 0
 

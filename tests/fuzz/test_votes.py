@@ -1,0 +1,117 @@
+"""A case with a framework's results: who agrees, who does not, and which reasons explain that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from fuzz.configurations import Arrangement, Configuration
+from fuzz.generate import Case
+from fuzz.models import INPUT, RESULT, Source, recorded_path
+from fuzz.pool import Command, Pool, _is_stopped
+from fuzz.trial import DISPUTED, HANG, PASS, UNSTABLE, Outcome, try_case
+
+PLAIN = Configuration(0, "native", "throughput", "sequential", "default", (Arrangement(1, 1, "sequential"),))
+HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
+X = np.array([-6.5, -1.25, 0.75, 3.0])
+
+
+def _outcome(text: str, x: np.ndarray, said: np.ndarray) -> Outcome:
+    return try_case(Case("t", parser.parse_model(HEAD + text), [{"x": x}], recorded={"y": said}), [PLAIN])
+
+
+@pytest.mark.usefixtures("any_target")
+def test_all_agree_but_for_rounding() -> None:
+    text = "g (double[4] x) => (double[4] y) { a = Exp(x) y = Tanh(a) }"
+    right = np.tanh(np.exp(X))
+    assert _outcome(text, X, right * (1 + 2e-16)).status == PASS
+    outcome = _outcome(text, X, right * (1 + 1e-10))
+    assert outcome.status == DISPUTED and "framework: output y at [0]" in outcome.problem
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("off, status", [(0.0, UNSTABLE), (1e-4, DISPUTED)])
+def test_a_cause_explains_what_it_can_move_a_result_by(off: float, status: str) -> None:
+    """PyTorch multiplies by 0.01 in float64, the model by a float32 near it."""
+    text = "g (double[4] x) => (double[4] y) { y = LeakyRelu<alpha = 0.01>(x) }"
+    outcome = _outcome(text, X, np.where(X < 0, 0.01 * X, X) * (1 + off))
+    assert outcome.status == status, outcome.problem
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("off, status", [(0.0, UNSTABLE), (1e-4, DISPUTED)])
+def test_an_exporter_may_narrow_numbers_without_axes(off: float, status: str) -> None:
+    text = "g (double x) => (float y) { a = Cast<to = 1>(x) y = Sin(a) }"
+    outcome = _outcome(text, X[1], np.sin(X[1]) * (1 + off))
+    assert outcome.status == status, outcome.problem
+
+
+@pytest.mark.usefixtures("any_target")
+def test_a_type_that_no_cause_explains_is_disputed() -> None:
+    outcome = _outcome("g (float[4] x) => (float[4] y) { y = Neg(x) }", X.astype(np.float32), -X)
+    assert outcome.status == DISPUTED and "is float64 [4], not float32 [4]" in outcome.problem
+
+
+@pytest.mark.usefixtures("any_target")
+def test_onnx_runtime_has_its_votes() -> None:
+    """Its sigmoid of large negative numbers is off by units of 1."""
+    text = "g (float[4] x) => (float[4] y) { y = Sigmoid(x) }"
+    x = np.array([-11.5, -10.5, -9.75, 2], np.float32)
+    exact = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    outcome = _outcome(text, x, exact)
+    assert outcome.status in (PASS, UNSTABLE) and "framework" not in outcome.problem
+    assert _outcome(text, x, exact + np.float32(1e-6)).status == DISPUTED
+
+
+def test_recorded_cases_may_lack_numbers(tmp_path: Path) -> None:
+    model = parser.parse_model(HEAD + "g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    source = Source("s", recorded=tmp_path)
+    onnx.save(model, recorded_path(tmp_path, 3))
+    assert not source.has(3)  # the arrays are written last
+    x = X.astype(np.float32)
+    arrays = {f"{INPUT}x": x, f"{INPUT}unused": x, f"{RESULT}y": -x}
+    np.savez(recorded_path(tmp_path, 3).with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
+    assert source.has(3) and not source.has(2)
+    case = source.case(3)
+    assert case.recorded is not None
+    assert list(case.feeds[0]) == ["x"] and case.recorded["y"].tolist() == (-x).tolist()
+    assert source.words() == ["--seed", "s", "--recorded", str(tmp_path)]
+
+
+WORKER = """
+import json, os, signal, sys, time
+say = lambda **record: print(json.dumps(record), flush=True)
+first, count, step = map(int, sys.argv[-1].split(":"))
+for number in range(first, count, step):
+    say(number=number, phase="compile")
+    if number == 1:
+        time.sleep(60)
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    say(number=number, outcome={"status": "pass"}, seconds=0.0)
+"""
+
+
+def test_who_stands_still_by_a_signal_does_not_hang(tmp_path: Path) -> None:
+    pool, seen = Pool(Command([sys.executable, "-c", WORKER], tmp_path), 3, 3, timeout=2.0), {}
+    for record in pool:
+        seen[record.number] = record.outcome.status
+        for worker in pool.workers:
+            if record.number == 1:  # by now number 2 has stood still for as long
+                assert _is_stopped(worker.process.pid)
+                os.kill(worker.process.pid, signal.SIGCONT)
+    assert seen == {0: PASS, 1: HANG, 2: PASS}
+
+
+def test_a_process_that_has_ended_does_not_stand_still() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert not _is_stopped(child.pid)
