@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+import z3
 from nnsmith import narrow_spec
 from nnsmith.abstract.extension import activate_ext
 from nnsmith.graph_gen import model_gen
@@ -105,6 +106,7 @@ def _write(seed: str, number: int, operators: dict[bool, list[Any]], output: Pat
         "dtype_choices": rng.choice(NUMBERS), "opset": rng.choice(OPSETS), "seed": rng.getrandbits(31),
     }  # fmt: skip
     _use_the_tracer(choices["opset"])
+    z3.z3._main_ctx = None  # which sizes the solver finds depends on what else its context has seen
     set_seed(choices["seed"])
     asked = {k: v for k, v in choices.items() if k not in ("wild", "opset")}
     generated = model_gen(operators[choices["wild"]], timeout_ms=MOST_MILLISECONDS, **asked)

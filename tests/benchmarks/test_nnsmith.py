@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from benchmarks import nnsmith, nnsmith_environment
@@ -24,18 +25,21 @@ for number in range(first, count, step):
     if number == 2:
         sys.exit(7)
     if status == "pass":
-        model = parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g (double[2] x) => (double[2] y) '
-                                   '{ y = LeakyRelu<alpha = 0.01>(x) }')
+        body = "a = Neg<no_such = 1>(x) y = Neg(a)" if number == 5 else "y = LeakyRelu<alpha = 0.01>(x)"
+        model = parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> g (double[2] x) => (double[2] y) {'
+                                   + body + "}")
         onnx.save(model, f"{folder}/{number}.onnx")
-        slope = {0: float(np.float32(0.01)), 3: 0.01, 4: 0.02}[number]
+        slope = {0: float(np.float32(0.01)), 3: 0.01, 4: 0.02, 5: 1}[number]
         np.savez(f"{folder}/{number}.npz", **{"in/x": x, "out/y": np.where(x < 0, slope * x, x)})
-    print(json.dumps({"number": number, "outcome": {"status": status, "problem": ""}, "seconds": 0.0}), flush=True)
+    outcome = {"status": status, "problem": ""}
+    print(json.dumps({"number": number, "outcome": outcome, "seconds": 0.0}), flush=True)
 '''
 
 
 @pytest.fixture
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number 0 agrees, of 1 comes no model, 2 takes the generator with it, 3 is unstable, 4 is disputed."""
+    """Number 0 agrees, of 1 comes no model, 2 takes the generator with it, 3 is unstable, 4 is disputed, and parax
+    refuses 5 without saying which operator it lacks."""
     monkeypatch.setattr(nnsmith, "ready_environment", lambda folder, seconds: folder)
 
     def generator(python: Path, seed: str, output: Path) -> Command:
@@ -46,14 +50,18 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_stand_in")
 def test_every_model_is_sorted_and_findings_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--models", "5", "--seed", "s", "--jobs", "1", "--keep", str(tmp_path / "found"),
+    words = ["--models", "6", "--seed", "s", "--jobs", "1", "--keep", str(tmp_path / "found"),
              "--json", str(tmp_path / "found.json")]  # fmt: skip
     assert nnsmith.main(words) == 1
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["classes"] == {"agree": 1, "unstable": 1, "unexplained": 1}
-    assert [(f["number"], f["class"]) for f in found["findings"]] == [(3, "unstable"), (4, "unexplained")]
+    assert found["classes"] == {"agree": 1, "unstable": 1, "unexplained": 1, "internal error": 1}
+    classes = [(f["number"], f["class"]) for f in found["findings"]]
+    assert classes == [(3, "unstable"), (4, "unexplained"), (5, "internal error")]
     assert [f["number"] for f in found["not made"]] == [1, 2]
-    assert {path.name for path in (tmp_path / "found").iterdir()} == {"3.onnx", "3.npz", "4.onnx", "4.npz"}
+    kept = {f"{number}.{suffix}" for number in (3, 4, 5) for suffix in ("onnx", "npz")}
+    assert {path.name for path in (tmp_path / "found").iterdir()} == {*kept, "s-5-refused"}
+    reduced = onnx.load(tmp_path / "found" / "s-5-refused" / "model.onnx")
+    assert [len(node.attribute) for node in reduced.graph.node] == [1]
     assert "python -m benchmarks.nnsmith --seed s --only 4" in capsys.readouterr().out
 
 

@@ -37,7 +37,7 @@ class Freedom:
 
     Attributes:
         as_float32: float64 may have been float32 on the way, or the other way round.
-        unbounded: numbers may be greater than their types' greatest, on the way.
+        unbounded: numbers of float16 may be greater than its greatest, on the way.
         loose: operators whose results are off by units of 1, not of themselves.
     """
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from . import exact
-from .contents import F32, F64, MANTISSA, is_float
+from .contents import F16, F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
 from .known import NONE, Freedom
@@ -273,7 +273,7 @@ class Rounding:
                 value = self._noisy(name, value, noise, rng)
             if self.rounding and dtype in MANTISSA and _is_floats(value):
                 value = np.asarray(value).astype(dtype).astype(F64)
-            bounded = dtype is not None and is_float(dtype) and dtype != F64 and not self.unbounded
+            bounded = dtype in MANTISSA and dtype != F64 and not (self.unbounded and dtype == F16)
             if bounded and _is_floats(value):
                 value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
             results[name] = value
@@ -306,13 +306,15 @@ class Rounding:
         return np.where(np.abs(value) < amount, 0.0, noisy)  # what large numbers cancel to may be 0, as in `_cancels`
 
     def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Integers made of numbers beyond their type: any, also the greatest of those above and the least of others."""
+        """Integers made of numbers beyond their type: any, also the greatest of those above and the least of others; of
+        NaN 0, too, as some instruction sets have it."""
         if value.dtype.kind not in "iu":
             return value
         limits = np.iinfo(value.dtype)
         inside = (x > float(limits.min) - 1) & (x < float(limits.max))
         above = self.mixed_blanks & (x > 0) | (self.blank == 0 and not self.mixed_blanks)
-        return np.where(inside, value, np.array([limits.min, limits.max], value.dtype)[above.astype(int)])
+        beyond = np.array([limits.min, limits.max], value.dtype)[above.astype(int)]
+        return np.where(inside, value, np.where(np.isnan(x) & self.mixed_blanks, 0, beyond).astype(value.dtype))
 
     def _moved(self, name: str, grid: Any, noise: float, rng: np.random.Generator) -> Any:
         """Positions off by units of 1: they become places by adding 1, in float32 at least."""

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import onnx
 
+from backend.guards import in_child
 from parax.compiler.frontend.oracle import oracle
 
 from . import exact
@@ -53,12 +54,16 @@ def run_other(model: onnx.ModelProto, kind: str, feeds: Feeds, change: Change | 
         try:
             if kind == "nodes":
                 return run_nodes(model, feeds, change)
-            if kind == "reference":
-                run = partial(exact.run, model)
-            else:
-                run = oracle(model, "onnxruntime", optimised=kind == "optimised")
+            if kind == "optimised":  # on some models its optimiser faults
+                return in_child(lambda note: _run_optimised(model, feeds), SECONDS)
+            run = partial(exact.run, model) if kind == "reference" else oracle(model, kind)
             return {k: np.asarray(v) for k, v in run({k: v.copy() for k, v in feeds.items()}).items()}
         except NoOracle:
             raise
-        except Exception as error:  # whatever it raises, it cannot run this model
+        except Exception as error:  # whatever it raises, also that its process ended, it cannot run this model
             raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def _run_optimised(model: onnx.ModelProto, feeds: Feeds) -> Feeds:
+    run = oracle(model, "onnxruntime", optimised=True)
+    return {k: np.asarray(v) for k, v in run(feeds).items()}

@@ -120,6 +120,16 @@ def test_what_is_not_finite_never_vanishes(sums: str, number: float) -> None:
     assert expected.problem({"y": np.zeros_like(right)}) != ""
 
 
+def test_an_integer_of_what_is_not_a_number_is_anything_on_the_way_too() -> None:
+    """x86 makes its least integer of NaN, aarch64 makes 0; NNSmith showed that the latter was wrong behind a Neg."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x) => (int32[2] y) { a = Acos(x) b = Cast<to = 6>(a) y = Neg(b) }""")
+    expected = Expected(model, {"x": np.array([3.5, 1.0], np.float32)})
+    for number, right in ((0, True), (-(2**31), True), (1, False)):
+        assert (expected.problem({"y": np.array([number, 0], np.int32)}) == "") == right
+    assert expected.problem({"y": np.array([0, 1], np.int32)}) != ""
+
+
 def test_the_greatest_of_what_nobody_can_say_is_any_of_its_window() -> None:
     """Padding times an infinite weight is NaN or left out: which, decides where the greatest is."""
     model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>

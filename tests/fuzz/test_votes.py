@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import parser
 
+from fuzz import others
 from fuzz.configurations import Arrangement, Configuration
 from fuzz.generate import Case
 from fuzz.models import INPUT, RESULT, Source, recorded_path
@@ -115,3 +116,10 @@ def test_a_process_that_has_ended_does_not_stand_still() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     assert not _is_stopped(child.pid)
+
+
+def test_a_crash_of_onnx_runtime_costs_its_vote_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its optimiser faults on some models, which are no less judged by the others."""
+    monkeypatch.setattr(others, "_run_optimised", lambda model, feeds: os.kill(os.getpid(), signal.SIGSEGV))
+    outcome = _outcome("g (double[4] x) => (double[4] y) { y = Neg(x) }", X, -X)
+    assert outcome.status == UNSTABLE and "SIGSEGV" in outcome.problem

@@ -46,6 +46,8 @@ def dissents(expected: Expected, recorded: Feeds, found: Feeds, fp: str) -> tupl
     votes = {"framework": recorded}
     votes.update({kind: said for kind in VOTERS if (said := expected.ask(kind)) is not None})
     against = []
+    if "onnxruntime" in votes and "optimised" not in votes:
+        against.append(Dissent("optimised", expected.refused["optimised"], "ONNX Runtime breaks what it optimises"))
     for voter, said in votes.items():
         for name, array in found.items():
             value = expected.declared(name, np.asarray(said[name]))
