@@ -23,7 +23,7 @@ MOST_EMPTY = 1 << 32
 TIMED_CALLS = 8
 Shape = tuple[int, ...]
 
-_HOLDS = {
+HOLDS = {
     "==": lambda a, b: a == b,
     "<=": lambda a, b: a <= b,
     "<": lambda a, b: a < b,
@@ -49,8 +49,22 @@ def check_size(shape: Shape, where: str) -> None:
         raise ResourceLimit("a tensor without elements is too large", where=where, expected=expected, found=shape)
 
 
-class Binding:
-    """The dimensions of requests of one shape.
+class Timing:
+    """What is known of how long native calls of one shape take.
+
+    Attributes:
+        is_brief: whether a call takes so little that it need not release the GIL; brief.py times `n_untimed` calls
+            more to find out, of which the quickest took `least` seconds until now, and later the one after `n_brief`.
+    """
+
+    __slots__ = ("is_brief", "least", "n_brief", "n_untimed")
+
+    def __init__(self) -> None:
+        self.is_brief, self.n_brief, self.n_untimed, self.least = False, 0, TIMED_CALLS, float("inf")
+
+
+class Binding(Timing):
+    """The dimensions of requests of one shape, and how long their native calls take.
 
     Attributes:
         values: value per symbol that is known before the run.
@@ -59,15 +73,13 @@ class Binding:
         arena_nbytes: the largest arena of the steps, and `scratch_nbytes` more per thread; 0 where a host step decides.
         rows: rows along the batch axis, 0 for a plan that must not be cut.
         cuts: ways to cut the request by number of instances, and of short pieces at the end; cuts.py fills it.
-        is_brief: whether a call takes so little that it need not release the GIL; the executor times `n_untimed` calls
-            more to find out, of which the quickest took `least` seconds until now, and later the one after `n_brief`.
+        steps: what steps need of the sizes, by block; step_records.py fills it.
         ways: in which a lone request may be served; the session fills it, None: on its own instances only.
     """
 
     __slots__ = (
-        "arena_nbytes", "cuts", "dims", "dims_address", "is_brief", "least", "n_brief", "n_untimed", "outputs",
-        "rows", "scratch_nbytes", "values", "ways",
-    )  # fmt: skip
+        "arena_nbytes", "cuts", "dims", "dims_address", "outputs", "rows", "scratch_nbytes", "steps", "values", "ways",
+    )
 
     def __init__(
         self,
@@ -77,12 +89,13 @@ class Binding:
         memory: tuple[int, int],
         rows: int,
     ) -> None:
+        super().__init__()
         self.values, self.dims, self.outputs, self.rows = values, dims, outputs, rows
         self.arena_nbytes, self.scratch_nbytes = memory
         self.dims_address = ctypes.addressof(dims)
         self.cuts: dict[tuple[int, int], Any] = {}
         self.ways: Any = None
-        self.is_brief, self.n_brief, self.n_untimed, self.least = False, 0, TIMED_CALLS, float("inf")
+        self.steps: list[Any] | None = None
 
 
 class Signature:
@@ -161,7 +174,7 @@ class Signature:
             InvalidInput: it does not hold.
         """
         left, right = evaluate(constraint.left, values), evaluate(constraint.right, values)
-        if not _HOLDS[constraint.op](left, right):
+        if not HOLDS[constraint.op](left, right):
             expected = constraint.text or f"{dim_text(constraint.left)} {constraint.op} {dim_text(constraint.right)}"
             raise InvalidInput("the inputs' shapes do not fit together", expected=expected, found=values)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from .bindings import TIMED_CALLS, Binding
+from .bindings import TIMED_CALLS, Timing
 from .instance import Instance
 
 BRIEF_SECONDS, LONG_SECONDS = 30e-6, 1e-3
@@ -21,7 +21,7 @@ BRIEF_CALLS = 63
 """Brief calls after each that is timed: to ask the system for the thread's time takes as long as the shortest call."""
 
 
-def timed_call(instance: Instance, binding: Binding) -> int:
+def timed_call(instance: Instance, binding: Timing) -> int:
     """The answer of one native call; whether calls of this shape are brief is found out by a few of them.
 
     By the time that the thread computes: whoever waits for the GIL behind others that keep it has not taken longer.

@@ -18,7 +18,7 @@ Body = Callable[[list[Any]], list[Any]]
 ControlOp = Callable[[Mapping[str, Any], list[Any], Mapping[str, Body]], list[Any]]
 
 
-def _single(value: Any, what: str) -> Any:
+def single(value: Any, what: str) -> Any:
     """The only element of an operand.
 
     Raises:
@@ -30,13 +30,14 @@ def _single(value: Any, what: str) -> Any:
     return array.item()
 
 
-def _truth(value: Any) -> bool:
-    return bool(_single(value, "the condition"))
+def truth(value: Any) -> bool:
+    """A condition. Raises InvalidInput: it is not one element."""
+    return bool(single(value, "the condition"))
 
 
 def run_if(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
     """The results of the branch that the condition chooses. Raises InvalidInput for a condition that is not one."""
-    return bodies["then_branch" if _truth(operands[0]) else "else_branch"](operands[1:])
+    return bodies["then_branch" if truth(operands[0]) else "else_branch"](operands[1:])
 
 
 def run_loop(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping[str, Body]) -> list[Any]:
@@ -49,15 +50,15 @@ def run_loop(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     own = len(operands) - int(attributes.get("captures", 0))
     states, captured = operands[2:own], operands[own:]
     limit, condition = (*operands[:2], None, None)[:2]  # both may be left out
-    trips = None if limit is None else int(_single(limit, "the trip count"))
-    going, i = condition is None or _truth(condition), 0
-    scans: _Stacks | None = None
+    trips = None if limit is None else int(single(limit, "the trip count"))
+    going, i = condition is None or truth(condition), 0
+    scans: Stacks | None = None
     allowance = current()
     while going and (trips is None or i < trips):
         allowance.tick("Loop")
         results = bodies["body"]([np.array(i, np.int64), np.array(going), *states, *captured])
-        going, states = _truth(results[0]), results[1 : 1 + len(states)]
-        scans = scans or _Stacks(len(results) - 1 - len(states))
+        going, states = truth(results[0]), results[1 : 1 + len(states)]
+        scans = scans or Stacks(len(results) - 1 - len(states))
         scans.push(results[1 + len(states) :])
         i += 1
     return [*states, *(scans.stacked() if scans else ())]
@@ -72,28 +73,38 @@ def run_scan(attributes: Mapping[str, Any], operands: list[Any], bodies: Mapping
     count = int(attributes["num_scan_inputs"])
     own = len(operands) - int(attributes.get("captures", 0))
     states, scanned, captured = operands[: own - count], operands[own - count : own], operands[own:]
-    axes = attributes.get("scan_input_axes") or [0] * count
-    backward = attributes.get("scan_input_directions") or [0] * count
-    slices = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(scanned, axes, backward, strict=True)]
-    scans: _Stacks | None = None
+    slices = scan_slices(attributes, scanned)
+    scans: Stacks | None = None
     allowance = current()
     for i in range(len(slices[0])):
         allowance.tick("Scan")
-        now = [np.ascontiguousarray(x[i]).reshape(x.shape[1:]) for x in slices]
-        results = bodies["body"]([*states, *now, *captured])
+        results = bodies["body"]([*states, *(scan_slice(x, i) for x in slices), *captured])
         states = results[: len(states)]
-        scans = scans or _Stacks(len(results) - len(states))
+        scans = scans or Stacks(len(results) - len(states))
         scans.push(results[len(states) :])
-    if scans is None:
-        return states
-    stacked = scans.stacked()
-    out_axes = attributes.get("scan_output_axes") or [0] * len(stacked)
+    return states if scans is None else [*states, *scan_results(attributes, scans.stacked())]
+
+
+def scan_slices(attributes: Mapping[str, Any], scanned: Sequence[Any]) -> list[Any]:
+    """The scanned operands, iterations first, in the order of the iterations."""
+    axes = attributes.get("scan_input_axes") or [0] * len(scanned)
+    backward = attributes.get("scan_input_directions") or [0] * len(scanned)
+    return [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(scanned, axes, backward, strict=True)]
+
+
+def scan_slice(turned: Any, i: int) -> Any:
+    """What iteration `i` gets of an operand of `scan_slices`."""
+    return np.ascontiguousarray(turned[i]).reshape(turned.shape[1:])
+
+
+def scan_results(attributes: Mapping[str, Any], stacked: Sequence[Any]) -> list[Any]:
+    """Stacked scan outputs, with the iterations along the axes and in the order that Scan wants."""
+    axes = attributes.get("scan_output_axes") or [0] * len(stacked)
     reverse = attributes.get("scan_output_directions") or [0] * len(stacked)
-    turned = [np.moveaxis(x[:: -1 if b else 1], 0, a) for x, a, b in zip(stacked, out_axes, reverse, strict=True)]
-    return [*states, *turned]
+    return [np.moveaxis(x[:: -1 if b else 1], 0, a) for x, a, b in zip(stacked, axes, reverse, strict=True)]
 
 
-class _Stacks:
+class Stacks:
     """Scan outputs while they grow."""
 
     def __init__(self, count: int) -> None:

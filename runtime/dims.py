@@ -79,6 +79,20 @@ def symbols_of(dim: Dim) -> frozenset[str]:
     return frozenset().union(*(symbols_of(part) for part in dim[1:]))
 
 
+def dim_code(dim: Dim, symbols: Mapping[str, str]) -> str | None:
+    """A dimension as Python text, with other names for symbols; None where it may divide by zero."""
+    if isinstance(dim, int):
+        return str(dim)
+    if isinstance(dim, str):
+        return symbols[dim]
+    op, *parts = dim
+    texts = [dim_code(part, symbols) for part in parts]
+    if None in texts or (op in _TWO_OPERANDS and not (isinstance(parts[1], int) and parts[1])):
+        return None
+    known = [text for text in texts if text is not None]
+    return f"{op}({', '.join(known)})" if op in ("max", "min") else f"({f' {op} '.join(known)})"
+
+
 def dim_text(dim: Dim) -> str:
     """A dimension as people write it: `2*S+1`."""
     if not isinstance(dim, tuple):

@@ -42,21 +42,35 @@ def fast_path(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], route
     return made
 
 
+def stepped_path(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], router: Router, program: Any) -> FastPath:
+    """The same for a plan in steps, which run on one of the session's own instances if one is free.
+
+    Args:
+        inputs, outputs: the plan's. router: knows the shapes. program: runs requests of them, as `Program`.
+    """
+    names: dict[str, Any] = {f"t{i}": spec.numpy for i, spec in enumerate(inputs)}
+    executor, allowance, results = router.executor, router.allowance, [spec.name for spec in outputs]
+    names |= {"ready": router.ready, "ndarray": np.ndarray, "run": program.run_ready, "executor": executor,
+              "allowance": allowance, "names": results}  # fmt: skip
+    x = [f"x{i}" for i in range(len(inputs))]
+    lines = [
+        *_checks(inputs),
+        " if not (binding.ways is None or binding.ways.stays): return None",
+        f" found = run(executor, binding, {_tuple(x)}, allowance())",
+        " return None if found is None else dict(zip(names, found))",
+    ]
+    exec(compile("\n".join(lines) + "\n", f"<steps for {len(inputs)} inputs>", "exec"), names)  # our own text, too
+    made: FastPath = names["run_fast"]
+    return made
+
+
 def _text(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], router: Router | None) -> str:
     """The function's text; with a router, brief requests run on its instances directly."""
     x = [f"x{i}" for i in range(len(inputs))]
     y = [f"y{i}" for i in range(len(outputs))]
-    checks = [f"{a}.__class__ is ndarray and {a}.dtype is t{i} and {a}.flags.num & {_FIT} == {_FIT}"
-              for i, a in enumerate(x)]  # fmt: skip
     results = "{" + ", ".join(f"{spec.name!r}: {a}" for a, spec in zip(y, outputs)) + "}"
     lines = [
-        "def run_fast(inputs):",
-        " try:",
-        *(f"  {a} = inputs[{spec.name!r}]" for a, spec in zip(x, inputs)),
-        f"  binding = ready[{_tuple(a + '.shape' for a in x)}]",
-        f"  if len(inputs) != {len(inputs)}: return None",
-        " except Exception: return None",  # whatever a caller's object raises: the checked path says what is wrong
-        *(f" if not ({check}): return None" for check in checks),
+        *_checks(inputs),
         f" {_tuple(f'(s{i}, d{i})' for i in range(len(outputs)))} = binding.outputs",
         *(f" {a} = empty(s{i}, d{i})" for i, a in enumerate(y)),
         *(_brief(x, y, results, router) if router is not None else ()),
@@ -64,6 +78,27 @@ def _text(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], router: R
         f" return {results}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _checks(inputs: Sequence[TensorSpec]) -> list[str]:
+    """The begin of the function: the inputs' arrays and their binding, or None where they have to be looked at.
+
+    Arrays that were pickled have element types of their own, which are equal to ours.
+    """
+    x = [f"x{i}" for i in range(len(inputs))]
+    checks = [
+        f"{a}.__class__ is ndarray and ({a}.dtype is t{i} or {a}.dtype == t{i}) and {a}.flags.num & {_FIT} == {_FIT}"
+        for i, a in enumerate(x)
+    ]
+    return [
+        "def run_fast(inputs):",
+        " try:",
+        *(f"  {a} = inputs[{spec.name!r}]" for a, spec in zip(x, inputs)),
+        f"  binding = ready[{_tuple(a + '.shape' for a in x)}]",
+        f"  if len(inputs) != {len(inputs)}: return None",
+        " except Exception: return None",  # whatever a caller's object raises: the checked path says what is wrong
+        *(f" if not ({check}): return None" for check in checks),
+    ]
 
 
 def _brief(x: Sequence[str], y: Sequence[str], results: str, router: Router) -> list[str]:

@@ -32,7 +32,8 @@ class Instance:
     Attributes:
         cores: the core of each thread.
         worker: ready argument of `code.team`.
-        io: native array of the current step's pointers, as indexable unsigned 64-bit integers.
+        leader: the native worker of the calling thread.
+        io: native array of the current step's pointers, as indexable unsigned 64-bit integers, and its address.
         binding: what the worker's dims are set to.
         sync: the memory in which the threads meet and report failures (see sync.py).
     """
@@ -57,6 +58,7 @@ class Instance:
         self._arena = aligned_bytes(0)
         self._io = (ctypes.c_uint64 * max(n_io, 1))()
         self.io = memoryview(self._io).cast("B").cast("Q")
+        self.io_address = ctypes.addressof(self._io)
         self.worker_address = ctypes.addressof(self._workers)
         self.worker = ctypes.c_void_p(self.worker_address)
         self.binding: Binding | None = None
@@ -65,12 +67,12 @@ class Instance:
         self._threads: dict[int, threading.Thread] = {}
         for tid, worker in enumerate(self._workers):
             worker.weights, worker.sync = weights, address_of(self.sync)
-            worker.tid, worker.nt, worker.io = tid, nt, ctypes.addressof(self._io)
+            worker.tid, worker.nt, worker.io = tid, nt, self.io_address
             worker.n_spins, worker.core = _N_SPINS, self.cores[tid]
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "wake")), 0, 0)
             _LIBC.sem_init(ctypes.c_void_p(self._address(tid, "done")), 0, 0)
-        self._leader = self._workers[0]
-        self._leader.arena = address_of(self._arena)
+        self.leader = self._workers[0]
+        self.leader.arena = address_of(self._arena)
 
     def _address(self, tid: int, field: str) -> int:
         return self.worker_address + tid * ctypes.sizeof(Worker) + int(getattr(Worker, field).offset)
@@ -109,7 +111,7 @@ class Instance:
         except (MemoryError, OSError, OverflowError) as error:
             raise ResourceLimit("no memory for an instance's arena", found=f"{nbytes} bytes") from error
         address = address_of(arena)  # before: no call, and so no Ctrl-C, parts the memory from its address
-        self._arena, self.arena_nbytes, self._leader.arena = arena, nbytes, address
+        self._arena, self.arena_nbytes, self.leader.arena = arena, nbytes, address
 
     def bind(self, binding: Binding, segment: int) -> None:
         """Make the worker ready for whole requests of one shape."""
@@ -120,13 +122,13 @@ class Instance:
     def point(self, segment: int, dims_address: int, io_address: int = 0) -> None:
         """Make the worker ready for a segment with dimensions at an address, and pointers, if not its own."""
         self.binding = None
-        self._leader.run = self.code.segments[segment]
-        self._leader.io = io_address or ctypes.addressof(self._io)
-        self._leader.dims = dims_address
+        self.leader.run = self.code.segments[segment]
+        self.leader.io = io_address or self.io_address
+        self.leader.dims = dims_address
 
     def begin_after(self, nanoseconds: int) -> None:
         """Begin to work off a queue so long after it began."""
-        self._leader.delay = nanoseconds
+        self.leader.delay = nanoseconds
 
     def ready_for(self, arena_nbytes: int, scratch_nbytes: int) -> None:
         """Make it able to work off another's queue: memory, and a leading thread of its own.
@@ -146,12 +148,12 @@ class Instance:
     @property
     def is_busy(self) -> bool:
         """Whether it works off another's queue."""
-        return bool(self._leader.busy)
+        return bool(self.leader.busy)
 
     @property
     def status(self) -> int:
         """The answer of the segment that it ran behind a queue."""
-        return int(self._leader.status)
+        return int(self.leader.status)
 
     def followers(self) -> dict[int, int]:
         """The addresses of the followers' workers by their cores."""
@@ -161,11 +163,11 @@ class Instance:
     @property
     def told(self) -> int:
         """What it was told last since it joined; see handoff.py."""
-        return int(self._leader.leave)
+        return int(self.leader.leave)
 
     def tell(self, what: int) -> None:
         """Tell it to stay, to leave between two pieces, or to say when it is done."""
-        self._leader.leave = what
+        self.leader.leave = what
 
     def record_into(self, logs: np.ndarray | None) -> None:
         """Have the threads stamp their kernels' times into these logs, see stamps.py; None: no more.

@@ -120,11 +120,17 @@ _CURRENT = _Current()
 @contextmanager
 def within(allowance: Allowance) -> Iterator[None]:
     """Let `afford` and `tick` of this thread ask this allowance."""
-    before, _CURRENT.allowance = _CURRENT.allowance, allowance
+    before = exchanged(allowance)
     try:
         yield
     finally:
-        _CURRENT.allowance = before
+        exchanged(before)
+
+
+def exchanged(allowance: Allowance) -> Allowance:
+    """The allowance that `afford` and `tick` of this thread asked until now; from now on they ask this one."""
+    before, _CURRENT.allowance = _CURRENT.allowance, allowance
+    return before
 
 
 def current() -> Allowance:

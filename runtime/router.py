@@ -32,7 +32,7 @@ class Router:
 
     Attributes:
         known: binding by shapes of the inputs, in the manifest's order.
-        ready: those of them that run as one native request, for the fast path.
+        ready: those of them that the fast path serves: of one native request, or of a plan in steps.
         executor: the session's own instances.
         size_router: instances that may serve a request which is alone. teams: shares of cores, where there are many.
         keeps_brief: whether brief requests run whole on one of the own instances, whatever else is known of them.
@@ -85,6 +85,7 @@ class Router:
             self.executor.prepare(binding)
             if binding.arena_nbytes > MOST_BRIEF_NBYTES:
                 binding.n_untimed = 0
+        if self.is_native(binding) or not self.executor.is_direct:
             self.ready[shapes] = binding
         return binding
 

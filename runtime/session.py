@@ -19,7 +19,7 @@ from .checked import Checked
 from .closing import Closing
 from .delayed_start import usable_delay
 from .executor import Executor
-from .fast_path import fast_path
+from .fast_path import fast_path, stepped_path
 from .forks import abandon_after_fork
 from .limits import checked_limits
 from .manifest import Delay, Scheduled, SizeRule
@@ -163,6 +163,8 @@ class Session:
         signature = self._manifest.inputs, self._manifest.outputs
         self._checked = Checked(signature, self._manifest, defaults, self._router, serve, self.program)
         self._run_fast = fast_path(*signature, self._router, serve)
+        if not self.executor.is_direct:
+            self._run_fast = stepped_path(*signature, self._router, self.program)
         self._run_checked: Callable[[Any, Any], dict[str, np.ndarray]] = self._checked.run
         if self._manifest.states:
             self._own = self.sequence()

@@ -1,6 +1,7 @@
 """Runs a plan step by step: native segments on an instance, data-dependent operators and control flow in Python.
 
-Owns the values between steps. The general path, for plans that are more than one native step.
+Owns the way through plans that are more than one native step. The first request, and any that is limited, watched or
+given memory for outputs, goes from step to step here; others by the function that step_text.py writes for the plan.
 """
 
 from __future__ import annotations
@@ -9,52 +10,26 @@ import ctypes
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..errors import IncompatiblePlan, InternalError, InvalidInput
 from .bindings import Binding, Signature
-from .control import CONTROL_OPS, Body, ControlOp
-from .dims import evaluate, symbols_of
+from .control import Body
 from .executor import Executor
 from .host_values import arrays_in, nbytes_of_maps, objects_in, owned
 from .instance import Instance
-from .limits import Allowance, afford, afford_tensor, within
-from .manifest import Bind, Block, Constant, Constraint, HostStep, NativeStep, Step, TensorSpec
+from .limits import Allowance, afford, afford_tensor, exchanged, within
+from .manifest import Bind, Constant, Constraint, HostStep, NativeStep, TensorSpec
 from .memory import address_of, owner_of
 from .plan_contents import PlanContents
 from .profiling.watch import NO_CORE, Watch
-from .tensors import is_fit
+from .step_blocks import PreparedBlock, PreparedStep, prepared
+from .step_text import Written, written
+from .step_values import empty_scan, entering, fitted, short, size_of
 
-if TYPE_CHECKING:
-    from .host_ops import HostOp
-
-
-class PreparedStep(NamedTuple):
-    """A step with what it needs to run.
-
-    Attributes:
-        host: for an operator that Python executes. control, bodies: for one that runs bodies.
-        dead: values that nothing needs afterwards. constraints: what can be checked afterwards, and not before.
-        bound: symbols that have a value before.
-    """
-
-    step: Step
-    host: HostOp | None
-    control: ControlOp | None
-    bodies: dict[str, PreparedBlock]
-    dead: list[str]
-    constraints: list[Constraint]
-    bound: frozenset[str]
-
-
-class PreparedBlock(NamedTuple):
-    """A block with its steps made ready, and the constraints that hold from the beginning."""
-
-    block: Block
-    steps: list[PreparedStep]
-    constraints: list[Constraint]
+PLAIN_REQUESTS = 2
+"""That go from step to step before the function is written: who makes one request need not wait for it."""
 
 
 class Program:
@@ -77,41 +52,10 @@ class Program:
         self.index = {symbol.name: i for i, symbol in enumerate(manifest.symbols)}
         self.specs = {**manifest.values, **{t.name: t for t in (*manifest.inputs, *manifest.outputs)}}
         self.constants = {name: constant_array(plan, constant) for name, constant in manifest.constants.items()}
-        self._main = self._prepare(manifest.main(), {s.name for s in manifest.symbols if s.input is not None})
-
-    def _prepare(self, block: Block, bound: set[str]) -> PreparedBlock:
-        bound = bound | {bind.symbol for bind in block.binds}
-        pending = list(block.constraints)
-
-        def checkable() -> list[Constraint]:
-            found = [c for c in pending if symbols_of(c.left) | symbols_of(c.right) <= bound]
-            pending[:] = [c for c in pending if c not in found]
-            return found
-
-        first = checkable()
-        steps = []
-        for step, dead in zip(block.steps, self._last_uses(block), strict=True):
-            bodies: dict[str, PreparedBlock] = {}
-            host, control, before = None, None, frozenset(bound)
-            if isinstance(step, HostStep):
-                if step.bodies:
-                    control = _control_op(step)
-                else:
-                    host = _host_op(step)
-                bodies = {name: self._prepare(body, bound) for name, body in step.bodies.items()}
-                bound |= {bind.symbol for bind in step.binds}
-            steps.append(PreparedStep(step, host, control, bodies, dead, checkable(), before))
-        return PreparedBlock(block, steps, first)
-
-    def _last_uses(self, block: Block) -> list[list[str]]:
-        """Per step, the values that nothing needs afterwards."""
-        needed = set(block.outputs) | set(self.constants)
-        dead: list[list[str]] = []
-        for step in reversed(block.steps):
-            names = {name for name in (*step.inputs, *step.outputs) if name is not None}
-            dead.append(sorted(names - needed))
-            needed |= names
-        return dead[::-1]
+        self._main = prepared(manifest)
+        self._written: Written | None = None
+        self._n_plain, self._is_tried = PLAIN_REQUESTS, False
+        self._constant_objects = {name for value in self.constants.values() for name in objects_in(value)}
 
     def run(
         self,
@@ -133,24 +77,82 @@ class Program:
             InvalidInput: a value that an operator refuses. ResourceLimit: more memory or time than is allowed.
         """
         held: list[Instance] = []
+        function = self._function(executor) if not outputs and allowance.limits.nbytes is None else None
         try:
             if executor.instances:
                 executor.take_one(held)
-            run = _Run(self, executor, binding, held[0] if held else None, outputs)
-            allowance.held = run.held_nbytes
+            instance = held[0] if held else None
+            if function is not None:
+                return self._called(function, instance, binding, inputs, allowance)
             with within(allowance):
+                run = _Run(self, executor, binding, instance, outputs)
+                allowance.held = run.held_nbytes
                 results = run.block(self._main, inputs)
         finally:
             executor.free.extend(held)
             executor.hand_over()
         return self._owned(results, inputs, outputs)
 
+    def run_ready(
+        self, executor: Executor, binding: Binding, inputs: Sequence[np.ndarray], allowance: Allowance
+    ) -> list[Any] | None:
+        """The same for a request of a shape met before, where nothing has to be waited for; None: it needs `run`.
+
+        Raises:
+            As `run`.
+        """
+        function = self._function(executor)
+        if function is None or allowance.limits.nbytes is not None:
+            return None
+        if not executor.instances:
+            return self._called(function, None, binding, inputs, allowance) if not executor.closed else None
+        instance = None
+        try:
+            for instance in executor.popped:  # a loop calls and assigns at once: no signal comes between
+                return self._called(function, instance, binding, inputs, allowance)
+        except IndexError:
+            if instance is not None:
+                raise
+        finally:
+            if instance is not None:
+                executor.free.append(instance)
+                if executor.waiting or executor.crews.active:
+                    executor.hand_over()
+        return None
+
+    def _function(self, executor: Executor) -> Written | None:
+        """The plan's function, written for its third request; None while there is none, or where it would not do."""
+        if self.watch is not None:
+            return None
+        if self._n_plain > 0:
+            self._n_plain -= 1
+            return None
+        if not self._is_tried:  # several threads may write it at once: it is the same
+            self._written = written(self.manifest, self._main, self.specs, self.constants, executor)
+            self._is_tried = True
+        return self._written
+
+    def _called(
+        self, function: Written, instance: Instance | None, binding: Binding, inputs: Sequence[np.ndarray],
+        allowance: Allowance,
+    ) -> list[Any]:  # fmt: skip
+        """What the function gives, for the caller to keep."""
+        before = exchanged(allowance)
+        try:
+            results = function.run(instance, binding, inputs, allowance)
+        except BaseException:  # as in Executor.run_on
+            if instance is not None:
+                instance.clear_failure()
+            raise
+        finally:
+            exchanged(before)
+        return list(results) if function.is_fresh else self._owned(results, inputs, {})
+
     def _owned(
         self, results: Sequence[Any], inputs: Sequence[np.ndarray], outputs: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Results that the caller may keep: in the memory asked for, and shared with nothing."""
-        shared = (*inputs, *self.constants.values(), *outputs.values())
-        held = {name for value in shared for name in objects_in(value)}
+        held = {name for value in (*inputs, *outputs.values()) for name in objects_in(value)} | self._constant_objects
         kept = []
         for spec, value in zip(self.manifest.outputs, results, strict=True):
             own = outputs.get(spec.name)
@@ -172,7 +174,7 @@ class _Run:
         outputs: dict[str, np.ndarray],
     ) -> None:  # fmt: skip
         self.program, self.executor, self.instance, self.outputs = program, executor, instance, outputs
-        self.signature = program.signature
+        self.signature, self.specs = program.signature, program.specs
         self.env: dict[str, Any] = dict(program.constants)
         self.values = dict(binding.values)
         self.dims = self.signature.dims_array(binding.values)
@@ -188,7 +190,7 @@ class _Run:
         block, env = prepared.block, self.env
         self._bind(block.binds, inputs, "the body")
         for name, value in zip(block.inputs, inputs, strict=True):
-            env[name] = self._entering(name, value)
+            env[name] = entering(self.signature, self.specs.get(name), name, value, self.values)
         self._check(prepared.constraints)
         for step in prepared.steps:
             if isinstance(step.step, HostStep):
@@ -199,22 +201,9 @@ class _Run:
                 env.pop(name, None)
         return [env[name] for name in block.outputs]
 
-    def _entering(self, name: str, value: Any) -> Any:
-        """A block's input of the shape that the block was compiled for."""
-        spec = self.program.specs.get(name)
-        if spec is None or spec.dims is None or not isinstance(value, np.ndarray):
-            return value
-        expected = self.signature.shape(spec.dims, self.values)
-        if value.shape != expected:
-            if value.size != 1 or any(length != 1 for length in expected):
-                raise InvalidInput("a body was given another shape than it was compiled for", where=name,
-                                   expected=expected, found=value.shape)  # fmt: skip
-            value = value.reshape(expected)
-        return value if is_fit(value) else np.require(value, requirements=["C", "A"])
-
     def _bind(self, binds: Sequence[Bind], values: Sequence[Any], op: str) -> None:
         for bind in binds:
-            found = _bound(values[bind.output], bind.axis, bind.element, op)
+            found = size_of(values[bind.output], bind.axis, bind.element, op)
             found = self.signature.checked(self.program.symbols[bind.symbol], found)
             self.values[bind.symbol] = found
             self.dims[self.program.index[bind.symbol]] = found
@@ -259,14 +248,14 @@ class _Run:
             results = prepared.control(step.attrs, operands, self._bodies(prepared))
             results = [*results, *[None] * (len(step.outputs) - len(results))]
             named = zip(step.outputs, results, strict=True)
-            results = [self._empty(name, prepared.bound) if r is None else r for name, r in named]
+            results = [self._empty(name, prepared) if r is None else r for name, r in named]
         if len(results) < len(step.outputs):
-            raise InternalError(f"{step.op} gave {len(results)} results", expected=len(step.outputs))
+            raise short(step.op, results, len(step.outputs))
         self._bind(step.binds, results, step.op)
         self._check(prepared.constraints)
         for name, result in zip(step.outputs, results, strict=False):
             if name is not None:
-                self.env[name] = self._fitted(name, result, step.op)
+                self.env[name] = fitted(self.signature, self.specs.get(name), step.op, result, self.values)
 
     def _watched(self, prepared: PreparedStep, step: HostStep) -> None:
         """The same while somebody makes a profile."""
@@ -276,54 +265,11 @@ class _Run:
             core = self.instance.cores[0] if self.instance is not None else NO_CORE
             watch.note_host(core, next((name for name in step.outputs if name is not None), ""), began)
 
+    def _empty(self, name: str | None, prepared: PreparedStep) -> np.ndarray | None:
+        return None if name is None else empty_scan(self.specs.get(name), self.values, prepared.bound)
+
     def _bodies(self, prepared: PreparedStep) -> dict[str, Body]:
         return {name: partial(self.block, body) for name, body in prepared.bodies.items()}
-
-    def _empty(self, name: str | None, bound: frozenset[str]) -> np.ndarray | None:
-        """A scan output of no iterations; lengths that only an iteration could tell are 0.
-
-        `bound`: the symbols that count: others may have a value of an earlier run of the same loop.
-        """
-        if name is None or not self.program.specs[name].is_tensor:
-            return None
-        spec = self.program.specs[name]
-        dims = spec.dims or (0,)
-        known = [symbols_of(dim) <= bound for dim in dims]
-        shape = [evaluate(dim, self.values) if there else 0 for dim, there in zip(dims, known, strict=True)]
-        return np.zeros(shape if 0 in shape else [0, *shape[1:]], spec.numpy)
-
-    def _fitted(self, name: str, result: Any, op: str) -> Any:
-        """A host result of the type and shape that later steps were compiled for."""
-        spec = self.program.specs.get(name)
-        if spec is None or not spec.is_tensor or result is None:
-            return result
-        array = np.asarray(result, dtype=spec.numpy)
-        if spec.dims is not None:
-            expected = self.signature.shape(spec.dims, self.values)
-            if array.shape != expected:
-                raise InvalidInput(
-                    f"{op} gave another shape than the model allows", expected=expected, found=array.shape
-                )
-        return array if is_fit(array) else np.require(array, requirements=["C", "A"])
-
-
-def _control_op(step: HostStep) -> ControlOp:
-    try:
-        return CONTROL_OPS[step.op]
-    except KeyError:
-        hint = "use a newer parax"
-        raise IncompatiblePlan("this runtime lacks a control operator", found=step.op, hint=hint) from None
-
-
-def _host_op(step: HostStep) -> HostOp:
-    from .host_ops import HOST_OPS  # here: most plans have no host operators
-
-    try:
-        prepare = HOST_OPS[step.domain, step.op]
-    except KeyError:
-        name = f"{step.domain or 'ai.onnx'}.{step.op}"
-        raise IncompatiblePlan("this runtime lacks a host operator", found=name, hint="use a newer parax") from None
-    return prepare(step.attrs)
 
 
 def constant_array(plan: PlanContents, constant: Constant) -> np.ndarray:
@@ -337,12 +283,3 @@ def constant_array(plan: PlanContents, constant: Constant) -> np.ndarray:
     if n == 0:
         return np.zeros(constant.shape, spec.numpy)
     return np.frombuffer(plan.weights, spec.numpy, n, constant.offset).reshape(constant.shape)
-
-
-def _bound(result: Any, axis: int | None, element: int | None, op: str) -> int:
-    array = np.asarray(result)
-    if axis is not None and axis < array.ndim:
-        return array.shape[axis]
-    if element is not None and element < array.size and array.dtype.kind in "iub":
-        return int(array.reshape(-1)[element])
-    raise InternalError(f"no dimension can be read off the result of {op}", found=f"{array.dtype} {array.shape}")

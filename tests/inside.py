@@ -62,3 +62,8 @@ def waiting_and_running(session: Session) -> tuple[int, int]:
     """How many batches wait for company or an instance, and how many run."""
     batches = batches_of(session)
     return len(batches._groups), batches._running
+
+
+def has_function(session: Session) -> bool:
+    """Whether the function of a plan in steps is written."""
+    return session.program._written is not None

@@ -92,7 +92,7 @@ LAZY = {
     "runtime/plan.py": "sessions are imported while other threads check the weights; tables are for notebooks",
     "runtime/plan_contents.py": "zipfile is for writing",
     "runtime/loading.py": "modules load while other threads check the weights",
-    "runtime/steps.py": "most plans have no host operators",
+    "runtime/step_blocks.py": "most plans have no host operators",
     "runtime/session.py": "asyncio and thread pools cost imports that most sessions never need",
 }
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60

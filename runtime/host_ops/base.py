@@ -35,3 +35,17 @@ def host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes, list
         return function
 
     return register
+
+
+def prepared_host_op(name: str, domain: str = "") -> Callable[[Callable[[Attributes], HostOp]], Any]:
+    """Register what makes a host operator of its attributes, once a plan, under an ONNX operator's name.
+
+    An operator whose results share nothing with its inputs, nor with results of other calls, says so by an attribute
+    `makes_new` that is true.
+    """
+
+    def register(prepare: Callable[[Attributes], HostOp]) -> Any:
+        HOST_OPS[domain, name] = prepare
+        return prepare
+
+    return register
