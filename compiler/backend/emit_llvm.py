@@ -95,6 +95,8 @@ class FunctionEmitter:
         self.allocas: list[str] = []
         self.names: dict[int, str] = {}
         self.widened: dict[int, str] = {}  # by id: narrow numbers that there are in i32 as well
+        self.clamped: dict[int, tuple[str, float]] = {}  # by id: what they are roundings of, and its zero
+        self.steps: dict[int, tuple[str, float]] = {}  # by id: the same of these numbers as f32
         self.quotients: dict[int, tuple[Any, float]] = {}  # by id: of f32 by constants, what is divided by what
         self.counter = 0
         self.label = "entry"

@@ -37,6 +37,8 @@ _SCALEF = {KType(F32, 16): ("ps.512", "i16 -1", True), KType(F32, 8): ("ps.256",
            KType(F32, 4): ("ps.128", "i8 -1", False), KType(F64, 8): ("pd.512", "i8 -1", True),
            KType(F64, 4): ("pd.256", "i8 -1", False), KType(F64, 2): ("pd.128", "i8 -1", False)}
 
+_SATURATED_LANES = 16  # of i32 that one instruction of AVX-512 saturates as it narrows them
+_WHOLE = 1.5 * 2.0**23  # numbers of f32 near to it have no fraction
 _PACKED_LANES = 8  # of i32 that two instructions of x86 pack to bytes
 # By whether the result is signed: words of i32, bytes of words
 _PACKS = {True: ("sse2.packssdw.128", "sse2.packsswb.128"), False: ("sse41.packusdw", "sse2.packuswb.128")}
@@ -59,6 +61,8 @@ def arith(e: FunctionEmitter, o: KOp) -> str:
         flags = "" if is_alone else " contract"
         if o.opcode == "div" and b.const is not None and a.dtype == F32:
             e.quotients[id(o.results[0])] = a, b.const
+        if o.opcode == "sub" and b.const is not None and id(a) in e.steps and e.steps[id(a)][1] == b.const:
+            return _whole(e, e.steps[id(a)][0], a.type)
         return e.assign(f"{_FLOAT[o.opcode]}{flags} {llvm_type(a.type)} {e.ref(a)}, {e.ref(b)}")
     signed = is_signed(a.dtype)
     if o.opcode in ("min", "max"):
@@ -157,6 +161,8 @@ def cast(e: FunctionEmitter, o: KOp) -> str:
     src, dst, value = a.type, to.dtype, e.ref(a)
     if id(a) in e.widened and dst in (F32, I32):
         value, src = e.widened[id(a)], KType(I32, src.lanes)
+        if dst == F32:
+            e.steps[id(o.results[0])] = e.clamped[id(a)]
     if o.attrs.get("in_range"):  # freeze: the conversion of NaN must be some number
         return e.assign(f"freeze {llvm_type(to)} {e.assign(f'fptosi {e.typed(a)} to {llvm_type(to)}')}")
     if src.dtype.name in _HALVES:
@@ -241,22 +247,38 @@ def round_to(e: FunctionEmitter, o: KOp) -> str:
     """Clamped to what fits with the zero point, rounded as it is converted, the zero point added as an integer."""
     a, to, zero = o.operands[0], o.results[0].dtype, o.attrs["zero"]
     t, i1, wide = llvm_type(a.type), mask_type(a.type), KType(I32, a.lanes)
-    least = -(2 ** (to.bits - 1)) if to.is_signed else 0
+    i32, least = llvm_type(wide), -(2 ** (to.bits - 1)) if to.is_signed else 0
     low, high = (constant(float(bound - zero), a.type) for bound in (least, least + 2**to.bits - 1))
     given = _before_rounding(e, a)
     above = e.assign(f"fcmp ogt {t} {given}, {low}")
-    x = e.assign(f"select {i1} {above}, {t} {given}, {t} {low}")  # NaN gives the least number
-    beyond = e.assign(f"fcmp ogt {t} {x}, {high}")
-    x = e.assign(f"select {i1} {beyond}, {t} {high}, {t} {x}")
+    bounded = e.assign(f"select {i1} {above}, {t} {given}, {t} {low}")  # NaN gives the least number
+    beyond = e.assign(f"fcmp ogt {t} {bounded}, {high}")
+    x = e.assign(f"select {i1} {beyond}, {t} {high}, {t} {bounded}")
     if least:
         is_number = e.assign(f"fcmp ord {t} {given}, {constant(0.0, a.type)}")
         x = e.assign(f"select {i1} {is_number}, {t} {x}, {t} {constant(float(-zero), a.type)}")
-    name = e.module.declare(f"llvm.lrint.{suffix(wide)}.{suffix(a.type)}", llvm_type(wide), t)
-    whole = e.assign(f"call {llvm_type(wide)} @{name}({t} {x})")
+    saturates = not least and a.lanes == _SATURATED_LANES and e.module.has("avx512f")
+    if saturates:
+        name = e.module.declare("llvm.x86.avx512.mask.cvtps2dq.512", i32, f"{t}, {i32}, i16, i32")
+        whole = e.assign(f"call {i32} @{name}({t} {bounded}, {i32} poison, i16 -1, i32 4)")
+    else:
+        name = e.module.declare(f"llvm.lrint.{suffix(wide)}.{suffix(a.type)}", i32, t)
+        whole = e.assign(f"call {i32} @{name}({t} {x})")
     if zero:
-        whole = e.assign(f"add {llvm_type(wide)} {whole}, {constant(zero, wide)}")
+        whole = e.assign(f"add {i32} {whole}, {constant(zero, wide)}")
+    if saturates:  # what is too large is 2^31, and at least that with the zero point: more than fits without a sign
+        name = e.module.declare(f"llvm.umin.{suffix(wide)}", i32, f"{i32}, {i32}")
+        whole = e.assign(f"call {i32} @{name}({i32} {whole}, {i32} {constant(2**to.bits - 1, wide)})")
     e.widened[id(o.results[0])] = whole
+    e.clamped[id(o.results[0])] = x, float(zero)
     return _narrowed(e, whole, wide, to)
+
+
+def _whole(e: FunctionEmitter, x: str, t: KType) -> str:
+    """A number of f32 below 2^22 rounded half to even: neither converted nor, as a zero, with a sign."""
+    large = constant(_WHOLE, t)
+    above = e.assign(f"fadd {llvm_type(t)} {x}, {large}")
+    return e.assign(f"fsub {llvm_type(t)} {above}, {large}")
 
 
 def _before_rounding(e: FunctionEmitter, a: Any) -> str:

@@ -16,6 +16,7 @@ from .block.expand_transposed import ExpandTransposed
 from .block.fold_affine import FoldAffine
 from .block.fold_batch_norm import FoldBatchNorm
 from .block.fold_byte_functions import FoldByteFunctions
+from .block.fold_byte_sums import FoldByteSums
 from .block.fold_flatten import FoldFlatten
 from .block.fold_lookups import FoldLookups
 from .block.fold_pad import FoldPad
@@ -74,9 +75,9 @@ LOCAL: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN,
                            NameOutputs)  # fmt: skip
 EVERYTHING: tuple[Kind, ...] = (Autodiff, WidenHalves, SinkDequantization, IntegerProducts, CLEAN, FoldBatchNorm,
                                 DecomposeComposites, ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY,
-                                DeadCode, FoldByteFunctions, FuseNormalization, FuseAttention, DeadCode, SinkConstants,
-                                AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE, DeadCode,
-                                NameOutputs)  # fmt: skip
+                                DeadCode, FoldByteFunctions, FoldByteSums, FuseNormalization, FuseAttention, DeadCode,
+                                SinkConstants, AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE,
+                                DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

@@ -246,6 +246,13 @@ def roundings(target: Target) -> Iterator[Pattern]:
         for to, zero in ((U8, 0), (U8, 131), (I8, 0), (I8, -7), (U16, 40000), (I16, -300)):
             yield Pattern(f"{n} x f32 to nearest {to} by {zero}", n, (F32,), to,
                           lambda e, x, to=to, zero=zero: e.round_to(x, to, zero))  # fmt: skip
+            yield Pattern(f"{n} x f32 in steps of {to} by {zero}", n, (F32,), F32,
+                          lambda e, x, to=to, zero=zero: _steps(e, x, to, zero))  # fmt: skip
+
+
+def _steps(e: Any, x: Any, to: DType, zero: int) -> Any:
+    """What is quantised and dequantised again, in steps."""
+    return e.binary("sub", e.cast(e.round_to(x, to, zero), F32), zero)
 
 
 def _byte_product(e: Any, a: Any, b: Any, sums: Any, **promised: bool) -> Any:

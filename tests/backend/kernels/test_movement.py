@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_node
 from parax.compiler.ir.ops.base import Operator
@@ -59,6 +61,25 @@ def test_layouts_do_not_matter(operator: Operator, inputs: list[Any], layouts: t
 @pytest.mark.parametrize("operator, inputs", CASES, ids=lambda p: str(p)[:50] if isinstance(p, Operator) else "")
 def test_targets_agree(operator: Operator, inputs: list[Any], target: Target) -> None:
     np.testing.assert_allclose(run(operator, inputs, target), run(operator, inputs), 1e-5, 1e-5)
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@given(st.data())
+def test_bytes_of_an_image_become_quads(target: Target, data: st.DataObject) -> None:
+    """Planes of bytes in, whole pixels of four out; the image's edges may be cropped."""
+    n, channels, rows, columns = (data.draw(st.integers(1, most)) for most in (2, 3, 5, 40))
+    first = data.draw(st.integers(0, 4 - channels))
+    edges = [data.draw(st.integers(-1 if size > 2 else 0, 3)) for size in (rows, columns, rows, columns)]
+    widths = ints(0, first, *edges[:2], 0, 4 - channels - first, *edges[2:])
+    fill = np.array(data.draw(st.integers(-128, 127)), np.int8)
+    x = np.random.default_rng(columns).integers(-128, 128, (n, channels, rows, columns)).astype(np.int8)
+    found = run(op("Pad"), [x, widths, fill], target, out_layouts=[LAST])
+    (top, left), (bottom, right) = ([max(0, -edge) for edge in pair] for pair in (edges[:2], edges[2:]))
+    kept = x[:, :, top : rows - bottom, left : columns - right]
+    around = [(max(0, a), max(0, b)) for a, b in zip(edges[:2], edges[2:], strict=True)]
+    margins = [(0, 0), (first, 4 - channels - first), *around]
+    np.testing.assert_array_equal(found, np.pad(kept, margins, constant_values=fill))
 
 
 @pytest.mark.parametrize("kind", ["Gather", "GatherElements", "ScatterElements"])

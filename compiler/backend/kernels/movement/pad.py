@@ -1,70 +1,23 @@
 """Pad: rows of the result, each a vector copy of the middle between two margins.
 
 Loops: `for each row of y: find the source row by mapping its outer indices; left margin; copy; right margin`. Margins
-of a constant are stored in vectors, mirrored or repeated ones element by element.
+of a constant are stored in vectors, mirrored or repeated ones element by element. Bytes of an image: see `pad_quads`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ....ir.dim import exact_max
 from ....ir.graph import Node
-from ....ir.ops.slicing import Pad, kept_size
-from ....ir.types import Dim, TensorType, prod
+from ....ir.ops.slicing import Pad
+from ....ir.types import U32, Dim, prod
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...lowering import KernelCall, LowerContext, lowers
 from ..nest import decode, emit_span, strided_index
+from .pad_axes import PadAxis, first_kept, pad_axes
+from .pad_quads import emit_quads, makes_quads
 from .strided import bits_of
-
-
-@dataclass(frozen=True)
-class PadAxis:
-    """Sizes in x and y, the width before x in y, and the element strides."""
-
-    x: Dim
-    y: Dim
-    before: Dim
-    x_stride: Dim
-    y_stride: Dim
-
-    @property
-    def is_padded(self) -> bool:
-        return self.before != 0 or self.x != self.y
-
-    def joins(self, inner: PadAxis, constant: bool) -> bool:
-        """Whether this axis and the next inner one are one: a margin of whole inner rows is fine if it is constant."""
-        dense = self.x_stride == inner.x_stride * inner.x and self.y_stride == inner.y_stride * inner.y
-        return dense and not inner.is_padded and (constant or not self.is_padded)
-
-    def join(self, inner: PadAxis) -> PadAxis:
-        return PadAxis(self.x * inner.x, self.y * inner.y, self.before * inner.x, inner.x_stride, inner.y_stride)
-
-
-def pad_axes(x: TensorType, y: TensorType, widths: Sequence[tuple[Dim, Dim]], constant: bool) -> list[PadAxis]:
-    """The axes in y's memory order, joined where possible; without what is cropped, where margins repeat the rest."""
-    axes: list[PadAxis] = []
-    for a in y.axis_order:
-        before, after = widths[a]
-        size = x.dims[a]
-        if not constant:
-            size = kept_size(size, before, after)
-            before = exact_max(before, 0)
-        axis = PadAxis(size, y.dims[a], before, x.strides[a], y.strides[a])
-        if axis.x == 1 and not axis.is_padded:
-            continue
-        if axes and axes[-1].joins(axis, constant):
-            axes[-1] = axes[-1].join(axis)
-        else:
-            axes.append(axis)
-    return axes or [PadAxis(1, 1, 0, 1, 1)]
-
-
-def first_kept(x: TensorType, widths: Sequence[tuple[Dim, Dim]]) -> Dim:
-    """The offset of the first element that is not cropped."""
-    return sum((exact_max(-before, 0) * stride for (before, _), stride in zip(widths, x.strides)), start=0)
 
 
 def source_position(k: Builder, mode: str, i: KValue, n: KValue) -> KValue:
@@ -88,25 +41,36 @@ def lower_pad(ctx: LowerContext, node: Node) -> KernelCall:
     origin = 0 if mode == "constant" else first_kept(x.tensor, widths)
     bits = bits_of(x.tensor.dtype)
     lanes = ctx.lanes * 4 // max(4, bits.nbytes)
+    quads = makes_quads(axes, mode, bits)
+    outer = axes[: -2 if quads else -1]
 
     def build(name: str) -> KFunc:
-        names = ("x", "y", "value") if value is not None else ("x", "y")
-        k = ctx.kernel(name, [(n, PtrType(bits)) for n in names])
+        types = {"x": bits, "y": U32 if quads else bits, "value": bits}
+        k = ctx.kernel(name, [(n, PtrType(types[n])) for n in ("x", "y", "value")[: 2 + (value is not None)]])
         fill = k.load(k["value"], 0) if value is not None else k.const(0, bits)
-        k.for_(k["begin"], k["end"], 1, [], lambda work, _: _row(k, axes, origin, mode, lanes, fill, work))
+
+        def row(work: KValue, _: list[KValue]) -> None:
+            x_at, y_at, inside = _place(k, outer, origin, mode, work)
+            if quads:
+                emit_quads(k, axes, lanes, fill, x_at, y_at, inside)
+            else:
+                _row(k, axes[-1], mode, lanes, fill, x_at, y_at, inside)
+
+        k.for_(k["begin"], k["end"], 1, [], row)
         return k.func
 
     func = ctx.function("pad", node, build, (*axes, origin))
     operands = (x, y, value) if value is not None else (x, y)
-    return KernelCall(func, operands, prod(a.y for a in axes[:-1]), node.name, nbytes=2 * y.tensor.nbytes)
+    return KernelCall(func, operands, prod(a.y for a in outer), node.name, nbytes=2 * y.tensor.nbytes)
 
 
-def _row(
-    k: Builder, axes: list[PadAxis], origin: Dim, mode: str, lanes: int, fill: KValue, work: KValue
-) -> None:  # fmt: skip
+def _place(
+    k: Builder, outer: Sequence[PadAxis], origin: Dim, mode: str, work: KValue
+) -> tuple[KValue, KValue, KValue | None]:
+    """The offsets of a row in x and y, and whether x has it; None: always."""
     x_at, y_at = k.index(origin), k.index(0)
     inside: KValue | None = None
-    for a, i in zip(axes[:-1], decode(k, work, [a.y for a in axes[:-1]]) if len(axes) > 1 else ()):
+    for a, i in zip(outer, decode(k, work, [a.y for a in outer]) if outer else ()):
         y_at = y_at + i * k.index(a.y_stride)
         source = i - k.index(a.before)
         if a.is_padded and mode == "constant":
@@ -115,7 +79,13 @@ def _row(
         elif a.is_padded:
             source = source_position(k, mode, source, k.index(a.x))
         x_at = x_at + source * k.index(a.x_stride)
-    inner = axes[-1]
+    return x_at, y_at, inside
+
+
+def _row(
+    k: Builder, inner: PadAxis, mode: str, lanes: int, fill: KValue, x_at: KValue, y_at: KValue,
+    inside: KValue | None,
+) -> None:  # fmt: skip
     size, before = k.index(inner.y), k.index(inner.before)
     low = k.min(k.max(before, 0), size)
     high = k.max(k.min(before + k.index(inner.x), size), low)
