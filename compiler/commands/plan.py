@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...files import check_writable, write_whole
 from . import arguments
 from .choices import COLUMNS, candidate_lines, choice_tables, heading
 from .console import Console
+from .precisions import precision_table
+
+if TYPE_CHECKING:
+    from ..options import CompileOptions
 
 NAME = "plan"
 HELP = "show which instances × cores, rows a call and mode suit a model, predicted and measured, and why"
@@ -30,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"run the best N candidates by prediction (default {MOST_MEASURED}; 0: only predict)")
     parser.add_argument("--budget", type=arguments.seconds, default=BUDGET_SECONDS, metavar="S",
                         help=f"seconds of running them, for each batch (default {BUDGET_SECONDS:g})")  # fmt: skip
+    parser.add_argument("--precisions", action="store_true",
+                        help="show fp32, bf16, int8 and rounded weights side by side instead: weights, predicted and "
+                             "measured speed, and what is lost of --calibrate's data")  # fmt: skip
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the table and the timeline, as a page")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the timeline of cores × operators")
     arguments.add_compile_options(parser)
@@ -41,6 +48,8 @@ def execute(args: argparse.Namespace, console: Console) -> int:
 
     options = arguments.compile_options(args)
     described = args.machine is not None
+    if args.precisions:
+        return _precisions(args, options, console)
     if described and args.cores:
         raise UsageError("a described machine has its own cores", where="--cores", hint="leave out one of the two")
     for place in filter(None, (args.svg, args.html)):
@@ -59,6 +68,20 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     found = [choice.to_json() for choice in choices]
     shown = [table for choice in found for table in choice_tables(args.model.name, choice)]
     console.result({"model": args.model, "choices": found}, *shown)
+    return 0
+
+
+def _precisions(args: argparse.Namespace, options: CompileOptions, console: Console) -> int:
+    """The model at every precision; the exit code."""
+    from ..side_by_side import side_by_side
+
+    others = {"--machine": args.machine, "--html": args.html, "--svg": args.svg, "--batch": args.batch}
+    if given := [flag for flag, value in others.items() if value is not None]:
+        raise UsageError("says nothing of precisions", where=given[0], hint="leave it out, or --precisions")
+    with console.progress(args.model.name) as progress:
+        rows = side_by_side(args.model, options, progress)
+    console.result({"model": args.model, "precisions": [row.to_json() for row in rows]},
+                   precision_table(args.model.name, rows))  # fmt: skip
     return 0
 
 
