@@ -5,8 +5,10 @@ What onnx.reference computes wrong has a plain definition in `exact` instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,15 +41,20 @@ class Freedom:
         as_float32: float64 may have been float32 on the way, or the other way round.
         unbounded: numbers of float16 may be greater than its greatest, on the way.
         loose: operators whose results are off by units of 1, not of themselves.
+        without_nan: operators that may leave out what is not a number.
+        sequential: poolings that add a window's numbers one after the other, each to the sum of all before it.
     """
 
     as_float32: bool = False
     unbounded: bool = False
     loose: tuple[str, ...] = ()
+    without_nan: tuple[str, ...] = ()
+    sequential: tuple[str, ...] = ()
 
     def __or__(self, other: Freedom) -> Freedom:
-        return Freedom(self.as_float32 or other.as_float32, self.unbounded or other.unbounded,
-                       tuple({*self.loose, *other.loose}))  # fmt: skip
+        """What either allows: bools by or, operators of both."""
+        both = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Freedom(*(mine or its if isinstance(mine, bool) else (*mine, *its) for mine, its in both))
 
 
 NONE, AS_FLOAT32 = Freedom(), Freedom(as_float32=True)
@@ -77,6 +84,15 @@ def _is_narrow(node: onnx.NodeProto) -> bool:
     return bool(((value == value.astype(np.float32)) & (value * 1024 % 1 != 0)).any())
 
 
+def window_size(node: Any) -> int:
+    """How many numbers a pooling's window has."""
+    return math.prod(onnx.helper.get_node_attr_value(node, "kernel_shape"))
+
+
+MANY = 1024
+"""Numbers of a window from which on the order of a sum shows."""
+WINDOWS = ("AveragePool",)
+EXTREMES = ("ReduceMax", "ReduceMin")
 DISSENTS = (
     Cause("PyTorch's exporter makes float32 of numbers without axes where PyTorch computes in float64", ("framework",),
           lambda n: n.op_type == "Cast" and onnx.helper.get_node_attr_value(n, "to") == onnx.TensorProto.FLOAT,
@@ -88,6 +104,10 @@ DISSENTS = (
           lambda n: n.op_type == "Sigmoid", Freedom(loose=("Sigmoid",))),
     Cause("ONNX Runtime stays in float32 from one operator without float16 to the next, where float16 overflows",
           ("onnxruntime", "optimised"), lambda n: True, Freedom(unbounded=True)),
+    Cause("others add up many numbers of a window one after the other", ("framework", "onnxruntime", "optimised"),
+          lambda n: n.op_type in WINDOWS and window_size(n) >= MANY, Freedom(sequential=WINDOWS)),
+    Cause("ONNX Runtime compares with NaN, and keeps what it had", ("onnxruntime", "optimised"),
+          lambda n: n.op_type in EXTREMES, Freedom(without_nan=EXTREMES)),
 )  # fmt: skip
 """Where others do something else than ONNX says. A cause explains only what it can move a result by."""
 LISTS = {"onnxruntime": ONNX_RUNTIME, "optimised": ONNX_RUNTIME}

@@ -7,6 +7,7 @@ Where they jump (a comparison of nearly equal numbers, a rounding near a half), 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ from . import exact
 from .contents import F16, F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
-from .known import NONE, Freedom
+from .known import NONE, Freedom, window_size
 from .others import NoOracle, limited, run_other
 from .widening import SECONDS, Unknown, types_of, widened
 
@@ -123,6 +124,11 @@ def _axes_of(node: Any, x: Any) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
+def _of_many(node: Any, x: Any) -> Any:
+    """Each number of a window is added to the sum of those before it, with an error of that: those partly cancel."""
+    return math.sqrt(window_size(node.onnx_node)) * _finite(x).max(initial=0)
+
+
 INNER: dict[str, Callable[[Any, Any], Any]] = {
     "Gelu": lambda node, x: _finite(x),
     "GridSample": _image,
@@ -175,8 +181,9 @@ class Rounding:
     """The model in float64, run as it is and with noise of the size of rounding errors."""
 
     def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE) -> None:
-        self.unbounded = freedom.unbounded
-        self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0)}
+        self.unbounded, self.without_nan = freedom.unbounded, freedom.without_nan
+        self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0),
+                      **dict.fromkeys(freedom.sequential, _of_many)}  # fmt: skip
         try:
             self.types = {k: F32 if freedom.as_float32 and t == F64 else t for k, t in types_of(model).items()}
         except Unknown as error:
@@ -244,6 +251,8 @@ class Rounding:
             node.shift = (lambda at: noise * unit * _signs(rng, at)) if noise else None
         if noise and node.op_type == "GridSample":
             inputs[1] = self._moved(node.input[1], inputs[1], noise, rng)
+        if noise and node.op_type in self.without_nan and self.blank == 0 and _is_floats(inputs[0]):
+            inputs[0] = np.where(np.isnan(inputs[0]), -np.inf if node.op_type.endswith("Max") else np.inf, inputs[0])
         if node.need_context():
             outer = {k: self._noisy(k, v, noise, rng) for k, v in results.items()}
             outputs = node.run(*inputs, context=outer)
@@ -291,7 +300,8 @@ class Rounding:
         amount = noise * MIXING * 2.0 ** -MANTISSA[dtype] * _finite(size)
         blank = amount if self.blank == 0 else np.nan  # every other run rounds only, so that what that does is met too
         if node.op_type != "Gemm" and self.fp == "fast":
-            wild = ~np.isfinite(inputs[0]).all(axis=tuple(range(1, inputs[0].ndim)), keepdims=True)
+            within = tuple(range(1, inputs[0].ndim)) or None  # a vector is one row
+            wild = ~np.isfinite(inputs[0]).all(axis=within, keepdims=True)
             amount = np.where(wild, blank, amount) if inputs[0].ndim == value.ndim else amount
         if node.op_type == "Conv" and dtype == F32 and value.ndim == 4:
             greatest = _finite(np.abs(inputs[0])).max(axis=(1, 2, 3), keepdims=True, initial=0)

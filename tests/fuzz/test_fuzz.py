@@ -120,6 +120,15 @@ def test_what_is_not_finite_never_vanishes(sums: str, number: float) -> None:
     assert expected.problem({"y": np.zeros_like(right)}) != ""
 
 
+def test_a_vectors_fast_product_has_bounds() -> None:
+    """NNSmith showed a MatMul of one without: two results that are right, each off the other way, seemed to differ."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x, float[3,64] w) => (float[64] y) { y = MatMul(x, w) }""")
+    feeds = {"x": np.ones(3, np.float32), "w": np.ones((3, 64), np.float32)}
+    assert len(Expected(model, feeds).noisy(4, "fast", "y")) == 5
+    assert len(Expected(model, {**feeds, "x": np.array([1, np.inf, 1], np.float32)}).noisy(4, "fast", "y")) == 5
+
+
 def test_an_integer_of_what_is_not_a_number_is_anything_on_the_way_too() -> None:
     """x86 makes its least integer of NaN, aarch64 makes 0; NNSmith showed that the latter was wrong behind a Neg."""
     model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
