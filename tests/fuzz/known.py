@@ -92,7 +92,7 @@ def window_size(node: Any) -> int:
 MANY = 1024
 """Numbers of a window from which on the order of a sum shows."""
 WINDOWS = ("AveragePool",)
-EXTREMES = ("ReduceMax", "ReduceMin")
+EXTREMES = ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool")
 DISSENTS = (
     Cause("PyTorch's exporter makes float32 of numbers without axes where PyTorch computes in float64", ("framework",),
           lambda n: n.op_type == "Cast" and onnx.helper.get_node_attr_value(n, "to") == onnx.TensorProto.FLOAT,

@@ -252,7 +252,7 @@ class Rounding:
         if noise and node.op_type == "GridSample":
             inputs[1] = self._moved(node.input[1], inputs[1], noise, rng)
         if noise and node.op_type in self.without_nan and self.blank == 0 and _is_floats(inputs[0]):
-            inputs[0] = np.where(np.isnan(inputs[0]), -np.inf if node.op_type.endswith("Max") else np.inf, inputs[0])
+            inputs[0] = np.where(np.isnan(inputs[0]), np.inf if node.op_type.endswith("Min") else -np.inf, inputs[0])
         if node.need_context():
             outer = {k: self._noisy(k, v, noise, rng) for k, v in results.items()}
             outputs = node.run(*inputs, context=outer)
