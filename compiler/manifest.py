@@ -65,7 +65,7 @@ def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Ta
         "inputs": [_spec(v.name, v.type) for v in graph.inputs],
         "outputs": [_spec(n, v.type) for n, v in zip(graph.output_names, graph.outputs)],
         "symbols": [_symbol(name, place, options, graph.positive) for name, place in symbols.items()],
-        "constraints": constraints_of(graph),
+        "constraints": constraints_of(graph, symbols),
         "targets": [{"name": t.name, "arch": t.arch, "features": list(t.features)} for t in targets],
         "steps": writer.write(block),
         "values": _crossing_values(block),

@@ -5,7 +5,7 @@ Owns the numbering of segments and where symbols that only the run can tell are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from ..errors import InternalError
 from .backend.lower import ScheduledSegment, Segment
 from .backend.lowering import WeightStore
 from .ir.graph import Graph, Value
-from .ir.types import STR, DType, TensorType, Type, dim_max, dim_to_json
+from .ir.types import STR, DType, TensorType, Type, dim_max, dim_to_json, symbols_of
 from .passes.dataflow.split_steps import Block, HostStep, NativeStep, Step
 
 
-def constraints_of(graph: Graph) -> list[dict[str, Any]]:
-    """Equalities that the run must check."""
+def constraints_of(graph: Graph, symbols: Collection[str]) -> list[dict[str, Any]]:
+    """Equalities that the run must check; those of sizes that no value has any more are nobody's."""
     return [{"op": "==", "left": dim_to_json(a), "right": dim_to_json(b), "text": where}
-            for (a, b), where in graph.constraints.items()]
+            for (a, b), where in graph.constraints.items() if symbols_of((a, b)) <= set(symbols)]
 
 
 def all_blocks(block: Block) -> Iterator[Block]:
@@ -105,7 +105,7 @@ class StepWriter:
         binds = self._binds(block.graph.inputs, bound)
         steps = self._steps(block.steps, bound | {bind["symbol"] for bind in binds})
         return {"inputs": block.inputs, "outputs": block.outputs, "steps": steps, "binds": binds,
-                "constraints": constraints_of(block.graph)}
+                "constraints": constraints_of(block.graph, self._names)}
 
     def _binds(self, values: Sequence[Value | None], bound: frozenset[str]) -> list[dict[str, Any]]:
         """Where symbols that have no value yet are read off the shapes of `values`."""

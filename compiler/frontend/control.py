@@ -388,7 +388,7 @@ class ControlTask:
         dims: list[Dim] = []
         for axis, (a, b) in enumerate(zip(before.dims, after.dims, strict=True)):
             if (a != b or self.attempts >= _ATTEMPTS) and a not in self.open_dims:
-                a = self.importer.symbols.fresh(f"{hint}_{axis}")
+                a = self.importer.symbols.found(f"{hint}_{axis}")
                 self.open_dims.add(a)
             dims.append(a)
         return TensorType(before.dtype, tuple(dims))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -23,7 +24,7 @@ from ...errors import (
     operator_name,
 )  # fmt: skip
 from ..ir.graph import Graph, Node, Value
-from ..ir.types import DType, TensorType, noting_positive
+from ..ir.types import DType, TensorType, noting_positive, taking_found_as_positive
 from .choices import Choices, import_choosing
 from .evaluate import Evaluator
 from .external import ExternalData
@@ -72,7 +73,14 @@ def import_model(
     def run(choices: Choices) -> Graph:
         return Importer(source, shapes or {}, dims or {}, limits, evaluator, overridable, trained, choices).run()
 
-    return import_choosing(run)
+    try:
+        return import_choosing(run)
+    except (InvalidModel, UnsupportedOp) as error:
+        with suppress(InvalidModel, UnsupportedOp), taking_found_as_positive():  # what needs it is noted: a run checks
+            found = import_choosing(run)
+            error.__traceback__ = None  # holds the first import's graph
+            return found
+        raise
 
 
 class Importer:

@@ -41,6 +41,10 @@ class Symbols:
         name = self._free(identifier(hint))
         return self._dim(name, name)
 
+    def found(self, hint: str) -> Dim:
+        """A new dimension named after `hint` that only a run finds (`dim.is_found`)."""
+        return symbol(f"{self._free(identifier(hint))}.carried")
+
     def check_all_used(self) -> None:
         """Raises UsageError if a size was given for a symbol that the model does not have."""
         unknown = sorted(set(self._dims) - self._used)

@@ -5,7 +5,7 @@ Knows types only, so that operators may use it.
 
 from __future__ import annotations
 
-from .types import Dim, Shape, TensorType, noting_positive
+from .types import Dim, Shape, TensorType, guessing
 
 Order = tuple[int, ...]
 """Every axis, outermost first; unlike `TensorType.layout` never None for ONNX's own order."""
@@ -38,7 +38,7 @@ def reshape_order(x: TensorType, dims: Shape) -> Order | None:
     The shapes are cut into the smallest groups of neighbouring axes with equal products. An axis may be split wherever
     it lies; axes that are merged must follow one another in memory.
     """
-    with noting_positive(set()):  # what has no elements lies in every order
+    with guessing():  # what has no elements lies in every order
         groups = _groups(x.dims, dims)
     if groups is None:
         return tuple(range(len(dims))) if is_row_major(x) else None

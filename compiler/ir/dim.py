@@ -6,7 +6,9 @@ opaque results of floor division, modulo, max and min of polynomials. Equal poly
 
 Symbols stand for sizes. What is decided here (`at_least`, and what simplifies by it) holds for symbols >= 1; where it
 would not for a symbol of 0, that symbol is noted with whoever asks (`noting_positive`), and a run must not give it 0.
-Nor may a run give one more than `MAX_SYMBOL`.
+Of a size that only a run finds (`is_found`), as NonZero's, nobody can see to that: it is taken to be >= 0, and what
+does not hold at 0 stays undecided (unless `taking_found_as_positive`). Nor may a run give a symbol more than
+`MAX_SYMBOL`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ _FAR = 1 << 200
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 RESERVED = frozenset({"floor", "mod", "max", "min"})
+
+
+def is_found(symbol: str) -> bool:
+    """Whether a run finds that size while it goes on: its name has a dot, which no symbol of an input has."""
+    return "." in symbol
 
 
 class Atom:
@@ -430,6 +437,7 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
 
 
 _POSITIVE: ContextVar[set[str] | None] = ContextVar("positive", default=None)
+_FOUND_POSITIVE: ContextVar[bool] = ContextVar("found_positive", default=False)
 
 
 @contextmanager
@@ -442,8 +450,50 @@ def noting_positive(symbols: set[str]) -> Iterator[None]:
         _POSITIVE.reset(token)
 
 
+@contextmanager
+def guessing() -> Iterator[None]:
+    """Decides by what is noted, but notes nothing more."""
+    with noting_positive(set(_POSITIVE.get() or ())):
+        yield
+
+
+@contextmanager
+def taking_found_as_positive() -> Iterator[None]:
+    """Meanwhile sizes that only a run finds are >= 1, as other symbols are: what does not hold at 0 is noted."""
+    token = _FOUND_POSITIVE.set(True)
+    try:
+        yield
+    finally:
+        _FOUND_POSITIVE.reset(token)
+
+
+def is_one_or_empty(dim: Dim) -> bool:
+    """Whether `dim` is 1 unless a size that a run finds is 0, and may be 0 then."""
+    if not isinstance(dim, SymDim) or not any(map(_may_be_empty, dim.symbols())):
+        return False
+    with guessing(), taking_found_as_positive():
+        return _decided(dim) == 1
+
+
+def _decided(dim: Dim) -> Dim:
+    """`dim` with each `max` and `min` decided that the bounds decide now."""
+    if not isinstance(dim, SymDim):
+        return dim
+    decide = {**APPLY, "max": dim_max, "min": dim_min}
+    total: Dim = 0
+    for mono, coef in dim.terms:
+        atoms = (symbol(a.args[0]) if a.op == "sym" else decide[a.op](*map(_decided, a.args)) for a in mono)
+        total = total + coef * prod(atoms)
+    return total
+
+
+def _may_be_empty(symbol: str) -> bool:
+    """Whether a run may find that size to be 0: nothing was decided that does not hold then."""
+    return is_found(symbol) and not _FOUND_POSITIVE.get() and symbol not in (_POSITIVE.get() or ())
+
+
 def at_least(dim: Dim, bound: int) -> bool:
-    """Whether `dim` >= `bound` for all symbols >= 1; symbols that must not be 0 for that are noted."""
+    """Whether `dim` >= `bound` for all symbols >= 1 (those that a run finds: >= 0); which must not be 0 are noted."""
     if lower_bound(dim) < bound:
         return False
     if isinstance(dim, SymDim):
@@ -452,7 +502,7 @@ def at_least(dim: Dim, bound: int) -> bool:
 
 
 def at_most(dim: Dim, bound: int) -> bool:
-    """Whether `dim` <= `bound` for all symbols >= 1; symbols that must not be 0 for that are noted."""
+    """Whether `dim` <= `bound`, as `at_least`."""
     return at_least(-dim, -bound)
 
 
@@ -494,7 +544,7 @@ def says_at_most(a: Dim, b: Dim) -> bool:
 
 
 def _bounds(dim: Dim, zeros: frozenset[str] = frozenset(), most: int = MAX_SYMBOL) -> tuple[float, float]:
-    """Bounds for symbols from 1 to `most`, those in `zeros` from 0."""
+    """Bounds for symbols from 1 to `most`, those in `zeros` and those that a run finds from 0."""
     if isinstance(dim, int):
         return dim, dim
     low: float = 0
@@ -516,7 +566,7 @@ def _times(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float
 
 def _atom_bounds(atom: Atom, zeros: frozenset[str], most: int) -> tuple[float, float]:
     if atom.op == "sym":
-        return 0 if atom.args[0] in zeros else 1, most
+        return 0 if atom.args[0] in zeros or _may_be_empty(atom.args[0]) else 1, most
     (low_a, high_a), (low_b, high_b) = (_bounds(arg, zeros, most) for arg in atom.args)
     if atom.op == "max":
         return max(low_a, low_b), max(high_a, high_b)

@@ -21,12 +21,16 @@ from .dim import (
     exact_max,
     exact_min,
     floor_div,
+    guessing,
+    is_found,
+    is_one_or_empty,
     lower_bound,
     noting_positive,
     prod,
     substitute,
     symbol,
     symbols_of,
+    taking_found_as_positive,
     upper_bound,
 )
 from .dim_text import dim_from_json, parse_dim
@@ -57,8 +61,8 @@ __all__ = [
     "U64", "DType", "Dim", "MapType", "NO_ELEMENT", "OptionalType", "SequenceType", "Shape", "SymDim", "TensorType",
     "Type", "VARYING", "at_least", "at_most", "ceil_div", "covering", "dim_from_json", "dim_max", "dim_min",
     "dim_to_json", "dims_equal", "evaluate", "exact_max", "exact_min", "float_info", "floor_div", "in_sequence",
-    "is_native", "lower_bound", "noting_positive", "parse_dim", "parse_type", "prod", "substitute", "symbol",
-    "symbols_of", "upper_bound",
+    "guessing", "is_found", "is_native", "is_one_or_empty", "lower_bound", "noting_positive", "parse_dim", "parse_type",
+    "prod", "substitute", "symbol", "symbols_of", "taking_found_as_positive", "upper_bound",
 ]  # fmt: skip
 
 Shape = tuple[Dim, ...]

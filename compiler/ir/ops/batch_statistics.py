@@ -12,7 +12,7 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import F32, F64, Dim, DType, Shape, TensorType, Type, at_least
+from ..types import F32, F64, Dim, DType, Shape, TensorType, Type
 from . import layout_policies, row_rules, work_rules
 from .backward import Backward
 from .base import Attr, Composite, Float, Float2, In, InferContext, Operator, Out, op
@@ -53,10 +53,7 @@ class OverBatch(Operator):
         shape = ctx.shape(0)
         if len(shape) < 2:
             ctx.fail("statistics of a batch need [N, C, ...]", found=ctx.tensor(0))
-        for d in (shape[0], *shape[2:]):
-            if d == 0:
-                ctx.fail("a batch without elements has no statistics", found=ctx.tensor(0))
-            at_least(d, 1)  # noted: a run must not bring an empty batch
+        ctx.require_elements((shape[0], *shape[2:]), (), "a batch without elements has no statistics")
         partial = TensorType(wide_type(ctx.tensor(0).dtype), (parts_of(shape)[0], shape[1]))
         return [partial] * 3
 

@@ -10,7 +10,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import InvalidModel, UnsupportedOp
-from ..types import Dim, DType, Shape, SymDim, TensorType, Type, exact_max, exact_min, lower_bound, symbol, upper_bound
+from ..types import (
+    Dim,
+    DType,
+    Shape,
+    SymDim,
+    TensorType,
+    Type,
+    at_least,
+    exact_max,
+    exact_min,
+    is_one_or_empty,
+    lower_bound,
+    prod,
+    symbol,
+    upper_bound,
+)
 from ..types import shape_text as _shape_text
 
 KNOWN_LIMIT = 1024
@@ -140,6 +155,18 @@ class InferContext:
         self.constraints.append((a, b, f"{self.where}: {message}"))
         return b if isinstance(b, int) else a
 
+    def require_elements(self, axes: Shape, result: Shape, message: str) -> None:
+        """Sees to it that none of the axes is empty where the result is not.
+
+        Symbols of inputs are noted (`noting_positive`); a size that only a run finds becomes a constraint.
+        """
+        if 0 in axes and 0 not in result:
+            self.fail(message, found=self.types[0])
+        for dim in axes:
+            if dim != 0 and not at_least(dim, 1):
+                wanted = prod(exact_min(d, 1) for d in result)
+                self.equal(wanted * exact_min(dim, 1), wanted, message)
+
     def hold(self, content: np.ndarray, dtype: DType) -> None:
         """Constrains the symbols in a known content to sizes for which the element type holds it."""
         low, high = (min(max(bound, -MOST_WRITTEN), MOST_WRITTEN) for bound in dtype.whole_range)
@@ -184,6 +211,8 @@ class InferContext:
         shown = " and ".join(_shape_text(s) for s in shapes)
         if isinstance(a, int) and isinstance(b, int):
             self.fail("shapes do not broadcast", expected="equal dimensions or 1", found=shown)
+        if is_one_or_empty(a) or is_one_or_empty(b):  # kernels must know which it is
+            self.unsupported("a dimension that a run may find to be 0 or 1 broadcasts", shown)
         return self.equal(a, b, f"shapes {shown} do not broadcast")
 
     def fresh(self, hint: str) -> SymDim:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..types import F32, Dim, TensorType, Type, at_least
+from ..types import F32, Dim, TensorType, Type
 from . import layout_policies, row_rules, work_rules
 from .backward import Backward
 from .base import Attr, Composite, Float, Float2, In, InferContext, Ints, Operator, Opt, OptOut, Out, Rows, op
@@ -55,10 +55,7 @@ class BatchNormalization(Composite):
             per_channel(ctx, i, shape[1] if len(shape) > 1 else 1, name)
         if not self.training_mode:
             return [ctx.tensor(0)]
-        if any(d == 0 for d in (shape[0], *shape[2:])):
-            ctx.fail("a batch without elements has no statistics", found=ctx.tensor(0))
-        for d in (shape[0], *shape[2:]):
-            at_least(d, 1)  # noted: a run must not bring an empty batch
+        ctx.require_elements((shape[0], *shape[2:]), (), "a batch without elements has no statistics")
         return [ctx.tensor(0), ctx.tensor(3), ctx.tensor(4)]
 
     def expand(self, g: PyAny, x: PyAny, scale: PyAny, b: PyAny, mean: PyAny, var: PyAny) -> PyAny:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from ....errors import ResourceLimit, UnsupportedOp
-from ..types import F64, Dim, SymDim, TensorType, at_least, exact_min, lower_bound, upper_bound
+from ..types import F64, Dim, SymDim, TensorType, exact_min, lower_bound, upper_bound
 from . import layout_policies, row_rules, work_rules
 from .base import Any, Attr, Float, Float2, In, InferContext, Int64, Ints, Operator, Opt, Rows, op
 
@@ -176,9 +176,7 @@ class Resize(Operator):
         t = ctx.tensor(0)
         shape = list(ctx.shape(0))
         for a in self.resized_axes(ctx):
-            if a.size == 0 and a.resized != 0:
-                ctx.fail("an empty axis cannot be resized", found=t)
-            at_least(a.size, 1)  # noted: a run must not bring an empty axis
+            ctx.require_elements((a.size,), (a.resized,), "an empty axis cannot be resized")
             if self.antialias and self.mode != "nearest" and (a.scale is None or a.scale < 1):
                 raise UnsupportedOp("antialias where the result is smaller")
             shape[a.axis] = a.resized

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..types import Dim, TensorType, at_least
+from ..types import Dim, TensorType
 from . import layout_policies
 from .base import Attr, Float, In, InferContext, Int64, Ints, Operator, Rows, op
 from .work_rules import Shapes, Work
@@ -31,10 +31,7 @@ class OverRegions(Operator):
             ctx.fail("x must be [batch, channels, height, width]", found=ctx.types[0])
         if height < 1 or width < 1:
             ctx.fail("a region needs bins", expected="1 or more on each axis", found=[height, width])
-        if 0 in (x[0], *x[2:]) and 0 not in (n, x[1]):
-            ctx.fail("an empty image has no regions", found=ctx.tensor(0))
-        for d in (x[0], *x[2:]):
-            at_least(d, 1)  # noted: a run must not bring an empty image
+        ctx.require_elements((x[0], *x[2:]), (n, x[1]), "an empty image has no regions")
         return [ctx.tensor(0).with_shape((n, x[1], height, width))]
 
 

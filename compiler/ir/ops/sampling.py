@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import Dim, SymDim, TensorType, at_least, prod, upper_bound
+from ..types import Dim, SymDim, TensorType, prod, upper_bound
 from . import layout_policies, row_rules, work_rules
 from .base import Attr, Composite, Float, Float2, In, InferContext, Int64, Ints, Numeric, Operator, Opt, op
 
@@ -35,11 +35,9 @@ class GridSample(Operator):
         if grid[-1] != len(x) - 2:
             ctx.fail("the last axis of grid must hold a position", expected=len(x) - 2, found=grid[-1])
         n = ctx.equal(x[0], grid[0], "x and grid must have equal batches")
-        if any(d == 0 for d in x[2:]) and 0 not in (n, x[1], *grid[1:-1]):
-            ctx.fail("an empty axis cannot be sampled", found=ctx.tensor(0))
-        for d in x[2:]:
-            at_least(d, 1)  # noted: a run must not bring an empty axis
-        return [ctx.tensor(0).with_shape((n, x[1], *grid[1:-1]))]
+        result = (n, x[1], *grid[1:-1])
+        ctx.require_elements(x[2:], result, "an empty axis cannot be sampled")
+        return [ctx.tensor(0).with_shape(result)]
 
 
 @op(since=18)

@@ -9,7 +9,19 @@ from typing import Any as PyAny
 
 import numpy as np
 
-from ..types import I64, Dim, SymDim, TensorType, evaluate, exact_max, exact_min, lower_bound, prod, symbols_of
+from ..types import (
+    I64,
+    Dim,
+    SymDim,
+    TensorType,
+    evaluate,
+    exact_max,
+    exact_min,
+    is_found,
+    lower_bound,
+    prod,
+    symbols_of,
+)
 from ..types import Shape as Dims
 from . import layout_policies, row_rules, work_rules
 from .backward import Backward
@@ -153,7 +165,7 @@ class Squeeze(View):
     def view_shape(self, ctx: InferContext) -> Dims:
         shape = ctx.shape(0)
         if not ctx.has(1):
-            if any("." in name for name in symbols_of(shape)):  # a size that only the data decide may well be 1
+            if any(map(is_found, symbols_of(shape))):  # a size that only the data decide may well be 1
                 ctx.unsupported("axes must be given where sizes depend on the data", ctx.types[0])
             for d in shape:
                 if isinstance(d, SymDim) and lower_bound(d, 0) < 2:

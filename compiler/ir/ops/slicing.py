@@ -21,8 +21,10 @@ from ..types import (
     dim_min,
     exact_max,
     exact_min,
+    guessing,
+    is_found,
     lower_bound,
-    noting_positive,
+    symbols_of,
     upper_bound,
 )
 from . import layout_policies, row_rules, work_rules
@@ -48,7 +50,7 @@ def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> Range:
     The count holds for symbols of 0 too, unless it is one number for all others (`x[-1:]` has 1): a number serves
     kernels and broadcasts better, and the symbols are noted as positive. Where nothing is taken, `start` says nothing.
     """
-    with noting_positive(set()):
+    with guessing():
         is_number = isinstance(_count(start, end, step, size, dim_max, dim_min)[1], int)
     larger, smaller = (dim_max, dim_min) if is_number else (exact_max, exact_min)
     first, count = _count(start, end, step, size, larger, smaller)
@@ -59,25 +61,36 @@ def _count(start: Dim, end: Dim, step: int, size: Dim, larger: Decides, smaller:
     """The first position, and how many there are: what takes away from nothing is clamped by the count alone."""
     if step > 0:
         first, last = _from_front(start, 0, size, size), _from_front(end, 0, size, size)
-        first = larger(0, first) if _is_from_back(start) else first
-        last = last if _is_from_back(end) else smaller(last, size)
+        first = larger(0, first) if _may_count_from_back(start) else first
+        last = last if _counts_from_back(end) else smaller(last, size)
         return first, larger(0, ceil_div(last - first, step))
     first, last = _from_front(start, 0, size - 1, size), _from_front(end, -1, size - 1, size)
     if start != -1:
-        first = smaller(larger(0, first) if _is_from_back(start) else first, size - 1)
-    last = larger(-1, last) if _is_from_back(end) else last
+        first = smaller(larger(0, first) if _may_count_from_back(start) else first, size - 1)
+    last = larger(-1, last) if _may_count_from_back(end) else last
     return first, larger(0, ceil_div(first - last, -step))
 
 
-def _is_from_back(bound: Dim) -> bool:
-    return at_most(bound, -1)
+def _may_count_from_back(bound: Dim) -> bool:
+    return not at_least(bound, 0)
+
+
+def _counts_from_back(bound: Dim) -> bool:
+    return not at_least(bound, 0) and at_most(bound, -1)
+
+
+def _is_found(bound: Dim) -> bool:
+    """Whether it is of a size that only a run finds, which then finds its sign, too."""
+    return any(map(is_found, symbols_of((bound,))))
 
 
 def _from_front(bound: Dim, low: Dim, high: Dim, size: Dim) -> Dim:
     """A bound counted from the front: `low` or `high` where an exporter writes a number beyond any axis."""
     if isinstance(bound, int) and isinstance(size, SymDim) and abs(bound) >= FAR:
         return high if bound > 0 else low
-    return bound + size if _is_from_back(bound) else bound
+    if not _may_count_from_back(bound) or _counts_from_back(bound):
+        return bound + size if _may_count_from_back(bound) else bound
+    return bound + size * exact_min(exact_max(-bound, 0), 1)
 
 
 @op(since=13)
@@ -105,7 +118,7 @@ class Slice(Movement):
         taken = [Range(0, 1, d) for d in shape]
         for axis, start, end, step in zip(ctx.axes(axes, len(shape)), starts, ends, steps, strict=True):
             for bound in (start, end):
-                if not at_least(bound, 0) and not at_most(bound, -1):
+                if _may_count_from_back(bound) and not _counts_from_back(bound) and not _is_found(bound):
                     ctx.fail("the sign of a bound depends on a symbolic dimension", found=bound,
                              hint="fix the dimension when compiling")
             size = shape[axis]

@@ -16,7 +16,7 @@ from ...ir.ops.control import If
 from ...ir.ops.elementwise import Cast, Identity
 from ...ir.ops.gathering import GatherND, ScatterND
 from ...ir.ops.shape import Concat
-from ...ir.types import Dim, SymDim, exact_max, exact_min, floor_div, lower_bound, noting_positive
+from ...ir.types import Dim, SymDim, exact_max, exact_min, floor_div, guessing, lower_bound
 from ...ir.values import Node, Value
 from .linear_values import Linear, Origins, Ways, shape_of, union, unsure
 
@@ -46,7 +46,7 @@ class _Use:
 
 def index_ranges(graph: Graph) -> Indexing:
     """The ranges of a graph's integer inputs, and the conditions on its sizes."""
-    with noting_positive(set()):  # a guess decides nothing about the graph
+    with guessing():  # a guess decides nothing about the graph
         origins, uses = Origins(graph), list[_Use]()
         _walk(graph, origins, uses)
         ranges = _ranges(uses)
