@@ -71,6 +71,8 @@ def _torchvision(name: str, size: int, outputs: Sequence[str], **options: Any) -
 BOXES = ("boxes", "labels", "scores")
 REGIONS: dict[str, Any] = {"min_size": 160, "max_size": 200, "box_score_thresh": 0.012, "rpn_pre_nms_top_n_test": 200,
                            "rpn_post_nms_top_n_test": 100}  # fmt: skip
+ANCHORED: dict[str, Any] = {"min_size": 160, "max_size": 200, "score_thresh": 0.012, "topk_candidates": 100,
+                            "detections_per_img": 50}  # fmt: skip
 
 
 class _Block(torch.nn.Module):
@@ -214,5 +216,9 @@ MODELS = {
     "faster-rcnn": _torchvision("fasterrcnn_mobilenet_v3_large_fpn", 160, BOXES, **REGIONS),
     "ssd": _torchvision("ssd300_vgg16", 300, BOXES, score_thresh=0.012, topk_candidates=100, detections_per_img=50),
     "ssdlite": _torchvision("ssdlite320_mobilenet_v3_large", 320, BOXES, score_thresh=0.012),
+    "retinanet": _torchvision("retinanet_resnet50_fpn", 160, BOXES, **ANCHORED),
+    "fcos": _torchvision("fcos_resnet50_fpn", 160, BOXES, **ANCHORED),
+    "keypoint-rcnn": _torchvision("keypointrcnn_resnet50_fpn", 160, (*BOXES, "keypoints", "keypoints_scores"),
+                                  **{**REGIONS, "box_score_thresh": 0.4}),
     "yolo": yolo, "detr": detr,
 }  # fmt: skip

@@ -16,11 +16,21 @@ TRACED: Mapping[str, str] = {
     **dict.fromkeys(("gpt2-past", "llama-past", "whisper-encoder", "whisper-decoder", "t5-encoder", "t5-decoder",
                      "clip"), "language"),
     "tacotron-loop": "audio",
+    **dict.fromkeys(("retinanet", "fcos", "keypoint-rcnn"), "detection"),
+    **dict.fromkeys(("bert", "roberta", "deberta-v2", "albert", "electra", "distilbert", "gpt-neo", "opt", "bloom",
+                     "falcon", "mistral", "qwen2", "gemma", "phi", "mamba", "bart", "mt5"), "text_families"),
+    **dict.fromkeys(("vgg11", "densenet121", "googlenet", "shufflenet_v2_x0_5", "mnasnet0_5", "regnet_y_400mf",
+                     "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large", "fcn_resnet50", "mobilevit_xxs",
+                     "ghostnet_050", "vit_tiny_patch16_224", "mixer_s32_224", "levit_128s", "poolformer_s12",
+                     "edgenext_xx_small", "hrnet_w18_small", "res2net50_26w_4s", "repvgg_a0", "vit", "swin-hf",
+                     "segformer", "r3d_18", "wav2vec2", "siglip", "owlvit", "sam-encoder", "diffusion-vae"),
+                    "sense_families"),
 }  # fmt: skip
 """Model → module; torch's exporters write it."""
 WRITTEN: Mapping[str, str] = {
     **dict.fromkeys(("silero-vad", "silero-vad-op15", "silero-vad-ifless", "silero-vad-half"), "audio"),
-    **dict.fromkeys(("sklearn-forest", "sklearn-classifier", "sklearn-zipmap", "lightgbm"), "tabular"),
+    **dict.fromkeys(("sklearn-forest", "sklearn-classifier", "sklearn-zipmap", "lightgbm", "lightgbm-binary",
+                     "lightgbm-classifier", "xgboost-regressor", "xgboost-binary", "xgboost-classifier"), "tabular"),
 }
 """Model → module; another tool writes it, or has written it."""
 MODULES = {**TRACED, **WRITTEN}

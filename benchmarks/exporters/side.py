@@ -85,7 +85,7 @@ def _contents(path: Path) -> Record:
         graph = graphs.pop()
         operators.update(node.op_type for node in graph.node)
         graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
-    opset = max(i.version for i in model.opset_import if i.domain in ("", "ai.onnx"))
+    opset = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=0)  # of ml alone
     return {"opset": opset, "nodes": operators.total(), "operators": len(operators)}
 
 

@@ -57,18 +57,42 @@ def _classifier() -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression()).fit(x, classes)
 
 
-def _lightgbm() -> Written:
-    from lightgbm import LGBMRegressor
-    from onnxmltools import convert_lightgbm
-    from onnxmltools.convert.common.data_types import FloatTensorType
+def _targets(kind: str) -> np.ndarray:
+    """What is fitted: numbers, two classes or three."""
+    _, y, classes = _table()
+    return {"regressor": y, "binary": (y > 0).astype(np.int64), "classifier": classes}[kind]
 
-    x, y, _ = _table()
-    fitted = LGBMRegressor(n_estimators=50, random_state=0, verbose=-1, n_jobs=1).fit(x, y)
-    made = convert_lightgbm(fitted, initial_types=[("X", FloatTensorType([None, COLUMNS]))])
-    return _written(made, f"onnxmltools {version('onnxmltools')}, lightgbm {version('lightgbm')}", "X")
+
+def _boosted(package: str, kind: str) -> Callable[[], Written]:
+    """Trees of LightGBM or XGBoost."""
+
+    def build() -> Written:
+        import onnxmltools
+        from onnxmltools.convert.common.data_types import FloatTensorType
+
+        fitted = _unfitted(package, kind).fit(_table()[0], _targets(kind))
+        convert = getattr(onnxmltools, f"convert_{package}")
+        made = convert(fitted, initial_types=[("X", FloatTensorType([None, COLUMNS]))])
+        return _written(made, f"onnxmltools {version('onnxmltools')}, {package} {version(package)}", "X")
+
+    return build
+
+
+def _unfitted(package: str, kind: str) -> Any:
+    role = "Regressor" if kind == "regressor" else "Classifier"
+    if package == "lightgbm":
+        import lightgbm
+
+        return getattr(lightgbm, f"LGBM{role}")(n_estimators=50, random_state=0, verbose=-1, n_jobs=1)
+    import xgboost
+
+    return getattr(xgboost, f"XGB{role}")(n_estimators=50, random_state=0, n_jobs=1)
 
 
 MODELS = {
     "sklearn-forest": _sklearn(_forest), "sklearn-classifier": _sklearn(_classifier, zipmap=False),
-    "sklearn-zipmap": _sklearn(_classifier), "lightgbm": _lightgbm,
+    "sklearn-zipmap": _sklearn(_classifier), "lightgbm": _boosted("lightgbm", "regressor"),
+    **{f"{package}-{kind}": _boosted(package, kind) for package, kind in (
+        ("lightgbm", "binary"), ("lightgbm", "classifier"), ("xgboost", "regressor"), ("xgboost", "binary"),
+        ("xgboost", "classifier"))},
 }  # fmt: skip

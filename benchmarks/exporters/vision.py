@@ -8,7 +8,8 @@ from .sources import Traced
 from .torchvision_operators import torchvision
 
 
-def _classifier(module: torch.nn.Module, size: int) -> Traced:
+def classifier(module: torch.nn.Module, size: int) -> Traced:
+    """A network of pictures (batch, 3, size, size); the batch stays open."""
     image = torch.randn(2, 3, size, size)
     return Traced(module.eval(), {"image": image}, ("scores",), {"image": {0: "batch"}}, resized={"image": image[:1]})
 
@@ -19,13 +20,13 @@ def convnext() -> Traced:
     torchvision()
     import timm
 
-    return _classifier(timm.create_model("convnext_tiny", pretrained=False), 224)
+    return classifier(timm.create_model("convnext_tiny", pretrained=False), 224)
 
 
 def swin() -> Traced:
     """Swin-tiny of torchvision: windows that are rolled."""
     torch.manual_seed(0)
-    return _classifier(torchvision().models.swin_t(weights=None), 224)
+    return classifier(torchvision().models.swin_t(weights=None), 224)
 
 
 def swin_timm() -> Traced:
@@ -34,13 +35,13 @@ def swin_timm() -> Traced:
     torchvision()
     import timm
 
-    return _classifier(timm.create_model("swin_tiny_patch4_window7_224", pretrained=False), 224)
+    return classifier(timm.create_model("swin_tiny_patch4_window7_224", pretrained=False), 224)
 
 
 def efficientnet() -> Traced:
     """EfficientNet-B0 of torchvision."""
     torch.manual_seed(0)
-    return _classifier(torchvision().models.efficientnet_b0(weights=None), 224)
+    return classifier(torchvision().models.efficientnet_b0(weights=None), 224)
 
 
 class _Denoiser(torch.nn.Module):
