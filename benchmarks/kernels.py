@@ -11,8 +11,9 @@ unless --winograd. Each turn of a case is timed twice:
 
 In a network activations are what the layer before has just written, while weights come from memory once a model is
 larger than the caches; a layer's speed lies between the two columns. Aims (GEMM >= 95 % of peak) are about warm, which
-depends on the code more than on the memory; % roof is warm too. % copy is cold: the bytes of the operands a second, by
-the bytes that a copy reads and writes.
+depends on the code more than on the memory; % roof is warm too. Shares are of the peak in f32, beside which gemm-bf16
+and gemm-int8 show what their instructions reach alone (aim: products >= 90 % of that). % copy is cold: the bytes of the
+operands a second, by the bytes that a copy reads and writes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from parax.compiler.targets.target import Target, extended
 from . import kernel_cases
 from .command import command_line, finish
 from .kernel_cases import bound_case, compile_kernels, copy_case, node_case, peak_case
+from .kernel_narrow import gemm_bf16_cases, gemm_int8_cases
 from .warm_cold import Case, aligned, measure
 
 LAST = (0, 2, 3, 1)
@@ -46,14 +48,6 @@ GEMMS = [(3136, 64, 256), (784, 512, 128), (196, 256, 1024), (49, 2048, 512), (1
 def gemm_cases(target: Target) -> list[Case]:
     """Shapes of ResNet-50's pointwise layers and of BERT-base."""
     return [node_case(f"gemm {m}x{k}x{n}", target, "MatMul", [(m, k), (k, n)], {}, (1,)) for m, k, n in GEMMS]
-
-
-def gemm_bf16_cases(target: Target) -> list[Case]:
-    """The same with operands rounded to bf16; none where the CPU has no such tiles."""
-    able = extended(target, features_of(BF16) & host_features())
-    shapes = GEMMS if any(tiles(able, BF16)) else []
-    return [node_case(f"gemm bf16 {m}x{k}x{n}", able, "MatMul", [(m, k), (k, n)], {}, (1,), matmul_input=BF16)
-            for m, k, n in shapes]  # fmt: skip
 
 
 def matrix_cases(target: Target) -> list[Case]:
@@ -279,7 +273,8 @@ def pool_cases(target: Target) -> list[Case]:
 
 GROUPS = {
     "gemm": gemm_cases,
-    "gemm-bf16": gemm_bf16_cases,
+    "gemm-bf16": lambda target: gemm_bf16_cases(target, GEMMS),
+    "gemm-int8": lambda target: gemm_int8_cases(target, GEMMS),
     "gemm-int4": gemm_int4_cases,
     "matrices": matrix_cases,
     "conv": conv_cases,
