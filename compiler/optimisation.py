@@ -19,6 +19,7 @@ from .frontend.importer import import_model
 from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
 from .frontend.state import declare_state
+from .ir.call_rows import call_rows
 from .ir.graph import Graph
 from .ir.text import print_graph
 from .ir.types import noting_positive
@@ -98,7 +99,8 @@ def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     targets = [resolve_target(name, byte_features()) for name in run.options.targets]
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
-                        multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp)  # fmt: skip
+                        multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp,
+                        call_rows(run.options.dims, run.options.hint != "latency"))  # fmt: skip
 
 
 __all__ = ["import_graph", "imported", "light_layers", "optimise", "prepared"]

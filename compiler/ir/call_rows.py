@@ -15,6 +15,10 @@ SEVERAL = 4
 """Rows that a core works off at a time while requests of some rows, or several requests, are in flight: half of eight,
 the mean of one to sixteen on two cores, and of eight callers' requests that run together."""
 
+USUAL_SIDE = 224
+"""Of images whose size only a run knows, where what is made of a graph is the same for all: the nearest to it within
+the bounds of a dimension."""
+
 
 @dataclass(frozen=True)
 class CallRows:
@@ -42,6 +46,18 @@ class CallRows:
         if not isinstance(dim, SymDim):
             return (max(1, dim),)
         return tuple(dict.fromkeys(max(1, dim.evaluate(sizes)) for sizes in self.sizes(dim.symbols())))
+
+    def usual(self, dims: Iterable[Dim]) -> list[int]:
+        """An image's dimensions, where those that are open have a usual size; at least 1 each."""
+        bounds = {name: (least, most) for name, least, most in self.bounds}
+
+        def size(dim: Dim) -> int:
+            if not isinstance(dim, SymDim):
+                return max(1, dim)
+            sizes = {s: _within(USUAL_SIDE, *bounds.get(s, (1, USUAL_SIDE))) for s in dim.symbols()}
+            return max(1, dim.evaluate(sizes))
+
+        return [size(dim) for dim in dims]
 
 
 ANY = CallRows()

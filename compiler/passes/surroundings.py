@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ..ir.call_rows import ANY, CallRows
 from ..ir.graph import Node
 from ..ir.ops.base import Operator
 from .base import Pass
@@ -30,6 +31,7 @@ class Surroundings:
         adds_quads: whether they all add four products of bytes in one instruction.
         cache_nbytes: of the last-level cache, a core's share.
         rounds_halves: whether each operator's result is rounded to f16 where the model says so.
+        calls: the bounds of open dimensions.
     """
 
     has_kernel: Callable[[Operator], bool] = lambda op: False
@@ -39,6 +41,7 @@ class Surroundings:
     adds_quads: bool = False
     cache_nbytes: float = 0.0
     rounds_halves: bool = False
+    calls: CallRows = ANY
 
     def given(self, kind: type[Pass]) -> dict[str, Any]:
         """Arguments of a pass: the facts that it has fields for."""

@@ -75,6 +75,15 @@ def is_pointwise(node: Node) -> bool:
     return w.tensor.is_static and op.geometry(x.tensor, w.tensor).is_pointwise and _constant(w, *rest)
 
 
+def has_known_padding(node: Node) -> bool:
+    """Whether the root's padding is the same for all sizes of images."""
+    op = root(node).op
+    assert isinstance(op, Conv)
+    x, w, *_ = root_operands(node)
+    geometry = op.geometry(x.tensor, w.tensor)
+    return all(isinstance(pad, int) for pad in (*geometry.pads_begin, *geometry.pads_end))
+
+
 def _constant(*values: Value) -> bool:
     return all(v.data is not None and v.producer is None for v in values)
 

@@ -6,16 +6,18 @@ and multiplies it from there, so that the tensor between the two is never stored
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ...ir.call_rows import SEVERAL
+from ...ir.call_rows import ANY, SEVERAL, CallRows
 from ...ir.graph import Graph, Node
 from ...ir.ops.contraction import Conv
-from ...ir.types import F32, prod
+from ...ir.types import F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
 from .convolution_chain import (
     CHANNELS_LAST,
+    has_known_padding,
     is_depthwise,
     is_pointwise,
     is_read_once,
@@ -43,10 +45,12 @@ class FuseDepthwise(BlockPass):
         least_pixels: of the depthwise result's image. Smaller images have too few rows to share among cores while each
             core still uses every panel of the pointwise weights often.
         cache_nbytes: of the last-level cache, a core's share: that much x and y may take in a call of SEVERAL rows.
+        calls: what images of open sizes are judged by.
     """
 
     least_pixels: int = 196
     cache_nbytes: float = 0.0
+    calls: CallRows = ANY
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
@@ -63,12 +67,14 @@ class FuseDepthwise(BlockPass):
         if not isinstance(pointwise.op, Conv) or outer(second, pointwise.inputs[0]) is not between:
             return "no convolution reads the depthwise result"
         t = between.tensor
-        if t.rank != 4 or not all(isinstance(d, int) for d in t.dims[1:]):
-            return "images of unknown size"
-        if int(prod(t.dims[2:])) < self.least_pixels:  # type: ignore[arg-type]
+        if t.rank != 4 or not all(isinstance(v.tensor.dims[1], int) for v in (between, second.output)):
+            return "not images of a known number of channels"
+        if math.prod(self.calls.usual(t.dims[2:])) < self.least_pixels:
             return "small images"
         if not is_depthwise(node) or not is_pointwise(second):
             return "not a depthwise and a pointwise convolution of constant weights"
+        if not has_known_padding(node):
+            return "padding of unknown size"
         values = [*root_operands(node), *root_operands(second), between, second.output]
         if any(v.tensor.dtype != F32 for v in values):
             return "not f32"
@@ -77,7 +83,7 @@ class FuseDepthwise(BlockPass):
             return "not channels-last"
         if tail_reads(node):
             return "the depthwise tail reads other tensors"
-        sizes = [int(prod(v.tensor.dims[1:])) for v in tensors]  # type: ignore[arg-type]
+        sizes = [math.prod(self.calls.usual(v.tensor.dims[1:])) for v in tensors]
         nbytes = 4 * SEVERAL * (sizes[0] + sizes[2])
         if min(sizes[0], sizes[2]) > sizes[1] and nbytes > self.cache_nbytes:
             return "input and result at once take more memory than either with the tensor between"

@@ -6,11 +6,13 @@ the largest of the network, is never stored.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from ...ir.call_rows import ANY, CallRows
 from ...ir.graph import Graph, Node
 from ...ir.ops.base import Fused
-from ...ir.types import F32, prod
+from ...ir.types import F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
 from .convolution_chain import (
@@ -40,10 +42,12 @@ class FuseExpansion(BlockPass):
         least_nbytes: of one image's expanded tensor; smaller ones stay in the second-level cache anyway.
         most_depth: channels of the input; with more, the multiplication outweighs what storing its result takes
             (measured: MobileNet-v1's one of 64 channels gains nothing at batch 1 and loses 3 % of the network at 8).
+        calls: what images of open sizes are judged by.
     """
 
     least_nbytes: int = 1 << 20
     most_depth: int = 32
+    calls: CallRows = ANY
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
@@ -66,7 +70,7 @@ class FuseExpansion(BlockPass):
             return "not f32"
         if any(v.tensor.axis_order != CHANNELS_LAST for v in (x, between)):
             return "not channels-last"
-        sizes = [int(prod(v.tensor.dims[1:])) for v in (x, between, second.output)]  # type: ignore[arg-type]
+        sizes = [math.prod(self.calls.usual(v.tensor.dims[1:])) for v in (x, between, second.output)]
         if sizes[1] * 4 < self.least_nbytes:
             return "a small tensor"
         if sizes[1] < max(sizes[0], sizes[2]):

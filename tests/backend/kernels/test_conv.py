@@ -168,7 +168,7 @@ def test_depthwise_in_strips(
         (n, channels, h, w),
         (channels * multiplier, 1, *kernel),
         bias=bias,
-        symbols=data.draw(st.sampled_from([{}, {"N": 0}])),
+        symbols=data.draw(st.sampled_from([{}, {"N": 0}, {"H": 2}, {"W": 3}, {"N": 0, "H": 2, "W": 3}])),
         target=target,
         strides=list(strides),
         pads=list(pads),
@@ -181,7 +181,8 @@ def test_strips_need_rows_of_accumulators_and_all_taps_in_registers() -> None:
     assert walk_length(line, line, 32) == 7  # 3 rows of 7 accumulators, 9 taps and a pixel
     assert walk_length(replace(line, stride=2), replace(line, stride=2), 32) == 8
     assert walk_length(line, line, 16) == walk_length(large, large, 32) == 0
-    for other in (replace(line, dilation=2), replace(line, input=symbol("H")), replace(line, kernel=1)):
+    assert walk_length(replace(line, input=symbol("H"), output=symbol("H")), line, 32) == 7
+    for other in (replace(line, dilation=2), replace(line, kernel=1)):
         assert walk_length(other, line, 32) == 0
     assert walk_length(replace(line, dilation=1), replace(line, dilation=2), 32) == 7
 

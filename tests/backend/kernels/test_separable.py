@@ -38,7 +38,7 @@ def last(v: Value) -> Value:
 
 
 def block(
-    n: Dim, channels: int, size: tuple[int, int], outputs: int, kernel: tuple[int, int], *, biased: bool = True,
+    n: Dim, channels: int, size: tuple[Dim, Dim], outputs: int, kernel: tuple[int, int], *, biased: bool = True,
     relu: bool = True, residual: bool = False, **attributes: Any,
 ) -> tuple[Graph, dict[str, np.ndarray]]:  # fmt: skip
     """The fused graph and its weights."""
@@ -64,9 +64,12 @@ def block(
 def run_block(
     n: int, channels: int, size: tuple[int, int], outputs: int, kernel: tuple[int, int], *, static: bool = False,
     target: Target | None = None, biased: bool = True, relu: bool = True, residual: bool = False, fp: Fp = Fp.DEFAULT,
-    **attributes: Any,
+    open_sizes: str = "", **attributes: Any,
 ) -> None:  # fmt: skip
-    graph, w = block(n if static else symbol("N"), channels, size, outputs, kernel, biased=biased, relu=relu,
+    """`static`: all sizes are known; `open_sizes`: those of an image that are not known either, of H and W."""
+    own = dict(zip("HW", size))
+    height, width = (symbol(name) if name in open_sizes else own[name] for name in "HW")
+    graph, w = block(n if static else symbol("N"), channels, (height, width), outputs, kernel, biased=biased, relu=relu,
                      residual=residual, **attributes)  # fmt: skip
     feeds = {"x": normal(n, channels, *size)}
     full = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], **attributes}
@@ -76,8 +79,12 @@ def run_block(
     if residual:
         feeds["r"] = normal(*y.shape, seed=5)
         y = y + feeds["r"]
-    (found,) = run_graph(graph, feeds, {} if static else {"N": n}, target, fp=fp)
+    symbols = {"N": n, **{name: own[name] for name in open_sizes}}
+    (found,) = run_graph(graph, feeds, {} if static else symbols, target, fp=fp)
     check(found, np.maximum(y, 0) if relu else y, channels * kernel[0] * kernel[1])
+    if open_sizes:
+        known, _ = block(n, channels, size, outputs, kernel, biased=biased, relu=relu, residual=residual, **attributes)
+        np.testing.assert_array_equal(found, run_graph(known, feeds, {}, target, fp=fp)[0])
 
 
 @thorough(40)
@@ -107,6 +114,35 @@ def test_any_block(
 @pytest.mark.parametrize("stride", [1, 2])
 def test_targets(target: Target, stride: int) -> None:
     run_block(2, 40, (14, 14), 72, (3, 3), target=target, residual=True, strides=[stride] * 2, pads=[1] * 4)
+
+
+@thorough(25)
+@given(
+    data=st.data(),
+    n=st.integers(1, 3),
+    channels=st.sampled_from([8, 19, 40]),
+    outputs=st.sampled_from([5, 70]),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    residual=st.booleans(),
+    target=st.sampled_from(host_targets()),
+    open_sizes=st.sampled_from(["HW", "HW", "H", "W"]),
+)
+def test_images_of_a_size_that_only_a_run_knows(
+    data: st.DataObject, n: int, channels: int, outputs: int, kernel: tuple[int, int], residual: bool, target: Target,
+    open_sizes: str,
+) -> None:
+    strides, dilations = (data.draw(st.lists(st.integers(1, 2), min_size=2, max_size=2)) for _ in range(2))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))
+    least = [(kernel[i] - 1) * dilations[i] + 1 for i in range(2)]
+    size = data.draw(st.integers(least[0], least[0] + 30)), data.draw(st.integers(least[1], least[1] + 40))
+    run_block(n, channels, size, outputs, kernel, residual=residual, target=target, open_sizes=open_sizes,
+              strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(3, 1100), (700, 3), (61, 90)])
+def test_large_images_of_a_size_that_only_a_run_knows(size: tuple[int, int]) -> None:
+    """A row may be longer than a band; bands of several rows leave a rest."""
+    run_block(1, 24, size, 8, (3, 3), open_sizes="HW", pads=[1] * 4)
 
 
 def test_one_call_does_both() -> None:

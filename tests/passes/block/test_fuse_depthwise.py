@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parax.compiler.ir.call_rows import SEVERAL
+from parax.compiler.ir.call_rows import SEVERAL, USUAL_SIDE, CallRows
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.passes.block.fuse_depthwise import FuseDepthwise
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
@@ -67,7 +67,9 @@ POINTWISE = f" %p = Conv(%d, %v) : f32[N,5,6,6]{LAST}\n return %p\n}}"
     (HEAD.replace("f32[8,1,3,3]", "f32[8,2,3,3]").replace("group=8", "group=4") + POINTWISE,
      "not a depthwise and a pointwise"),
     (HEAD + " %p = Conv(%d, %v) : f32[N,5,6,6]\n return %p\n}", "not channels-last"),
-    (HEAD.replace("6,6]", "H,6]") + POINTWISE.replace("6,6]", "H,6]"), "unknown size"),
+    ((HEAD + POINTWISE).replace("pads=[1,1,1,1]", 'auto_pad="SAME_UPPER",strides=[2,2]')
+     .replace("6,6]", "floor((H+1)/2),3]").replace("%x: f32[N,8,floor((H+1)/2),3]", "%x: f32[N,8,H,6]"),
+     "padding of unknown size"),
 ])  # fmt: skip
 def test_what_stays(text: str, reason: str) -> None:
     check_pass(SMALL, text, None, refuses=reason)
@@ -85,6 +87,16 @@ def test_a_small_tensor_between_larger_ones_stays() -> None:
 
 def test_small_images_stay() -> None:
     check_pass(FuseDepthwise(), HEAD + POINTWISE, None, refuses="small images")
+
+
+def test_images_of_open_sizes_are_judged_by_usual_ones() -> None:
+    text = (HEAD + POINTWISE).replace("6,6]", "H,6]")
+    graph, large = parse_graph(text), parse_graph(text)
+    assert FuseDepthwise(least_pixels=USUAL_SIDE * 6).run(large, Rewriter(large))
+    check_pass(FuseDepthwise(least_pixels=USUAL_SIDE * 6 + 1), text, None, refuses="small images")
+    known = CallRows((("H", 2, 9),))
+    assert FuseDepthwise(least_pixels=54, calls=known).run(graph, Rewriter(graph))
+    check_pass(FuseDepthwise(least_pixels=55, calls=known), text, None, refuses="small images")
 
 
 def test_weights_that_are_computed_stay() -> None:

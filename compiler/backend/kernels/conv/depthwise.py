@@ -7,7 +7,7 @@
                 epilogue(the P accumulators of the row that it finishes)
 
 R rows of P accumulators and all taps stay in registers, so that an input row is loaded once and not once per row of the
-filter. Where few registers, a large filter, dilated rows or symbolic sizes forbid that, the rows follow one another:
+filter. Where few registers, a large filter or dilated rows forbid that, the rows follow one another:
 
     for output row (image, oh) in work items:
         for run of P output pixels of the row:
@@ -16,8 +16,9 @@ filter. Where few registers, a large filter, dilated rows or symbolic sizes forb
                 epilogue(P accumulators)
 
 Pixels in the padding are skipped, not read: rows by tests outside of the loop over pixels, columns because the first
-and the last run of a row are generated for their place. With a symbolic width each column is tested. One input channel
-feeds `multiplier` output channels.
+and the last run of a row are generated for their place. With a symbolic width, runs that reach into the padding or
+beyond the row are generated once, for any place: they test each column and each result. One input channel feeds
+`multiplier` output channels.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from functools import partial
 
 import numpy as np
 
-from ....ir.types import BOOL, ceil_div
+from ....ir.types import BOOL, ceil_div, lower_bound
 from ....kernel_ir.builder import F32PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Epilogue, Fusion, load, widen
@@ -158,8 +159,8 @@ class Depthwise:
         """One output row, from the input rows that it meets."""
         line = self.line
         free = self.n_registers - line.kernel - 2
-        row = line.output if isinstance(line.output, int) else 4
         usual = 8 if line.stride == 1 else 6
+        row = line.output if isinstance(line.output, int) else usual
         longest = max(1, min(row if row <= SHORT_ROW else usual, free))
         y_row = item * self.k.index(line.output)
         self.runs(longest, lambda start, n, place: self.run(start, n, place, y_row, met))
@@ -172,9 +173,7 @@ class Depthwise:
             run(at, n, "inside")
 
         if not line.is_static:
-            whole = k.udiv(k.index(line.output), 4) * 4
-            k.for_(0, whole, 4, [], lambda i, _: run(i, 4, "tested"))
-            k.for_(whole, k.index(line.output), 1, [], lambda i, _: run(i, 1, "tested"))
+            self.open_runs(longest, run)
             return
         lengths = line.lengths(longest)
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
@@ -190,6 +189,21 @@ class Depthwise:
             else:
                 run(k.index(starts[i]), lengths[i], "fixed")
                 i += 1
+
+    def open_runs(self, n: int, run: Callable[[KValue, int, str], None]) -> None:
+        """The same for a row of any length: runs of `n`, the last of which may go beyond it, or be of half as many."""
+        k, line, half = self.k, self.line, n // 2
+        width, over = k.index(line.output), (n - 1) * line.stride + (line.kernel - 1) * line.dilation
+        end = k.udiv(width + (n - 1 - half), n) * n
+
+        def one(start: KValue, _: list[KValue]) -> None:
+            corner = line.corner(k, start)
+            inside = (corner >= 0) & (corner + over < k.index(line.input)) & (start + n <= width)
+            k.if_(inside, lambda: run(start, n, "inside"), lambda: run(start, n, "tested"))
+
+        k.for_(0, end, n, [], one)
+        if half:
+            k.if_(end < width, lambda: run(end, half, "tested"))
 
     def blocks(self, block: Callable[[KValue, KValue | None], None]) -> None:
         """The loop over vectors of channels; the last may be masked."""
@@ -208,7 +222,7 @@ class Depthwise:
 
             self.ask_for([row + c for row in met.ahead], start, n)
             acc = k.for_(met.first, met.last, met.step, [self.bias_of(c, mask)] * n, taps)
-            self.finish(y_row + start, c, mask, acc)
+            self.finish(y_row, start, c, mask, acc, place)
 
         self.blocks(block)
 
@@ -224,7 +238,7 @@ class Depthwise:
 
     def walk(self, begin: KValue, end: KValue, longest: int) -> None:
         """The output rows [begin, end), a run of columns of all of an image's at a time."""
-        k, height = self.k, static(self.rows.output)
+        k, height = self.k, self.k.index(self.rows.output)
 
         def image(i: KValue, _: list[KValue]) -> None:
             first, last = k.max(begin - i * height, 0), k.min(end - i * height, height)
@@ -240,9 +254,10 @@ class Depthwise:
         last ones begin none.
         """
         k, rows, line, begun = self.k, self.rows, self.line, self.n_begun
-        count, y_row = last - first, (image * static(rows.output) + first) * static(line.output) + start
-        last_row = static(rows.output) * rows.stride - static(rows.pad)  # behind those of the last step of the loop
-        unpadded = begun * rows.stride >= static(rows.pad) and last_row <= static(rows.input)
+        pad, size, width = (k.index(d) for d in (rows.pad, rows.input, line.output))
+        count, y_row = last - first, (image * k.index(rows.output) + first) * width
+        beyond = rows.input - (rows.output * rows.stride - rows.pad)  # rows behind those of the loop's last step
+        unpadded = lower_bound(begun * rows.stride - rows.pad, 0) >= 0 and lower_bound(beyond, 0) >= 0
 
         def block(c: KValue, mask: KValue | None) -> None:
             bias, weights = self.bias_of(c, mask), [self.filter_row(kh, c, mask) for kh in range(rows.kernel)]
@@ -252,19 +267,19 @@ class Depthwise:
                 """Feed the input rows of step m to the output rows so many steps behind."""
                 for r in range(rows.stride):
                     taps: Taps = [weights[kh] if (kh := r + q * rows.stride) < rows.kernel else None for q in behind]
-                    number = (first + m) * rows.stride + (r - static(rows.pad))
+                    number = (first + m) * rows.stride + (r - pad)
 
                     def feed(number: KValue = number, taps: Taps = taps, acc: list[KValue] = acc) -> list[KValue]:
-                        row = self.input_row(self.corner_row(image * static(rows.input) + number), k.index(0))
+                        row = self.input_row(self.corner_row(image * size + number), k.index(0))
                         return self.feed(start, n, place, row, c, mask, taps, acc, after)
 
-                    valid = k.const(True, BOOL) if inside else (number >= 0) & (number < static(rows.input))
+                    valid = k.const(True, BOOL) if inside else (number >= 0) & (number < size)
                     acc = acc if taps == [None] * len(taps) else k.if_(valid, feed, partial(list, acc))
                 return acc
 
             def finish(m: KValue, acc: list[KValue]) -> list[KValue]:
                 """Store the oldest row of step m; the others are left."""
-                self.finish(y_row + (m - begun) * static(line.output), c, mask, acc[:n])
+                self.finish(y_row + (m - begun) * width, start, c, mask, acc[:n], place)
                 return acc[n:]
 
             acc: list[KValue] = []
@@ -342,10 +357,19 @@ class Depthwise:
                 acc[i] = value
         return acc
 
-    def finish(self, row: KValue, c: KValue, mask: KValue | None, acc: list[KValue]) -> None:
-        """Hand a run's results, pixels from `row` and channels from `c` on, to the epilogue."""
+    def finish(
+        self, row: KValue, start: KValue, c: KValue, mask: KValue | None, acc: list[KValue], place: str
+    ) -> None:
+        """Hand a run's results, pixels from `start` of the row at `row` and channels from `c` on, to the epilogue."""
+        k = self.k
         for p, value in enumerate(acc):
-            self.epilogue.apply(row + p, c, value, mask)
+            def apply(p: int = p, value: KValue = value) -> None:
+                self.epilogue.apply(row + start + p, c, value, mask)
+
+            if place == "tested":
+                k.if_(start + p < k.index(self.line.output), apply)
+            else:
+                apply()
 
     def pixel(self, first: KValue, column: int, c: KValue, mask: KValue | None) -> KValue:
         """The input channels that output channels c … c + lanes read, `column` pixels behind the one at `first`."""
@@ -358,7 +382,7 @@ class Depthwise:
 
 def walk_length(rows: SpatialAxis, line: SpatialAxis, n_registers: int) -> int:
     """The most outputs of a run of the walk, 0 where the rows follow one another."""
-    if not (rows.is_static and line.is_static) or rows.kernel == 1 or rows.dilation > 1:
+    if rows.kernel == 1 or rows.dilation > 1:
         return 0
     longest = (n_registers - 1 - rows.kernel * line.kernel) // ceil_div(rows.kernel, rows.stride)
     return 0 if longest < LEAST_WALK else min(longest, LONGEST_WALK)

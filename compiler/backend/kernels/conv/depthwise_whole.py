@@ -80,7 +80,9 @@ class _WholeDepthwise(Depthwise):
         value = k.cast(k.load(self.source, first + c + column * self.inputs, self.lanes, mask), F32)
         return value - float(self.zero) if self.zero else value
 
-    def finish(self, row: KValue, c: KValue, mask: KValue | None, acc: list[KValue]) -> None:
+    def finish(
+        self, row: KValue, start: KValue, c: KValue, mask: KValue | None, acc: list[KValue], place: str
+    ) -> None:
         k = self.k
         whole = [k.op("cast", (value,), KType(I32, value.lanes), in_range=True) for value in acc]
-        super().finish(row, c, mask, whole)
+        super().finish(row, start, c, mask, whole, place)

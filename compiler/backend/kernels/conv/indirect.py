@@ -62,7 +62,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         input_type: of the tiles; where they take several channels in a step, those of a pixel are whole steps.
         margin: what padding consists of.
     """
-    p, own = blocks(ctx, s, input_type, *tiles_of(ctx.target, s, input_type))
+    p, own = blocks(ctx, s, input_type, *tiles_of(ctx.target, s, input_type), by_rows=s.constant)
     p, emitter = _with_blocks(ctx, p, row_share), p.emitter
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
@@ -87,10 +87,13 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
 
 
 def blocks(
-    ctx: LowerContext, s: ConvShape, input_type: DType, lanes: int, emitter: Emitter
+    ctx: LowerContext, s: ConvShape, input_type: DType, lanes: int, emitter: Emitter, by_rows: bool = False
 ) -> tuple[Product, PanelKind | None]:
     """How an indirect convolution is blocked by the tiles of `tiles_of`; and the panel of a group, where groups are
     the panels of one product.
+
+    Args:
+        by_rows: see `plan_product`.
     """
     pixels = prod(s.geometry.output)
     rows = s.y.dims[0] * pixels
@@ -110,6 +113,7 @@ def blocks(
             segment=segment,
             input_type=input_type,
             emitter=emitter,
+            by_rows=by_rows,
         )
         return p, own
     p = plan_product(
@@ -124,6 +128,7 @@ def blocks(
         segment=segment if s.constant else 0,
         input_type=input_type,
         emitter=emitter,
+        by_rows=by_rows,
     )
     return p, None
 

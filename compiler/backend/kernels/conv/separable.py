@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
-
 from ....ir.graph import Node
 from ....ir.ops.base import Contraction
 from ....ir.types import ceil_div, prod
@@ -24,10 +22,11 @@ from ...fusion import Epilogue, Fusion, evaluate_body
 from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.emitter import SINGLE
 from ..matmul.blocking import Product, plan_product, product_shape, static
-from ..matmul.gemm import Operands, ProductEmitter
+from ..matmul.gemm import Operands
 from ..matmul.strassen import lower as strassen
 from ..matmul.tile import LINE
 from ..tail import tail_of
+from .bands import BandEmitter, Bands, bands_of, pixel_offsets, write_pixel_offsets
 from .depthwise import Depthwise, depthwise_weights
 from .layer import tiles_of
 from .spatial import SpatialAxis, lines_of
@@ -88,30 +87,29 @@ class ScratchEpilogue(Epilogue):
 
 def pointwise_product(ctx: LowerContext, s: ConvShape) -> Product:
     """Of a pointwise convolution behind a depthwise one, image by image."""
-    pixels, (lanes, emitter) = static(prod(s.geometry.output)), tiles_of(ctx.target, s)
+    pixels, (lanes, emitter) = prod(s.geometry.output), tiles_of(ctx.target, s)
     return plan_product(ctx, 1, s.y.dims[0] * pixels, s.group_outputs, 1, s.group_inputs // emitter.k_step,
-                        segment=pixels, lanes=lanes, emitter=emitter)  # fmt: skip
+                        segment=pixels if isinstance(pixels, int) else 0, lanes=lanes, emitter=emitter)  # fmt: skip
 
 
 def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> KernelCall:
     """The kernel call of a depthwise and a pointwise convolution; work items are bands of output rows."""
     d, s = ConvShape.of(depthwise), ConvShape.of(fusion)
     rows, line = lines_of(d)
-    width = static(line.output)
     p = pointwise_product(ctx, s)
-    n_rows = band_rows(ctx, p, rows, line, d.groups)
-    p = replace(p, row_block=n_rows * width, panels_per_item=p.n_panels)
+    bands = separable_bands(ctx, p, rows, line, d.groups)
+    p = replace(p, row_block=bands.most_pixels, panels_per_item=p.n_panels)
     pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
     weights, padded = depthwise_weights(ctx, d)
-    halves = strassen.within(ctx, p) if constant_operands(s) and p.emitter is SINGLE else None
+    halves = strassen.within(ctx, p) if constant_operands(s) and p.emitter is SINGLE and p.segment else None
     matrix = conv_weights(s, taps_outside=True)[0, 0] if halves else None
     fast = None if halves is None or matrix is None else strassen.Strassen(ctx, halves, matrix, constant_bias(s))
     operands: list[NamedOperand] = [
         ("x", F32PTR, d.x),
         ("filter", F32PTR, weights),
         ("start", *bias_operand(ctx, d)[1:]),
-        ("a", F32PTR, Scratch(n_rows * width * pitch * 4)),
-        ("table", I64PTR, ctx.weights.add(np.arange(n_rows * width, dtype=np.int64) * pitch)),
+        ("a", F32PTR, Scratch(bands.most_pixels * (pitch * 4))),
+        ("table", I64PTR, pixel_offsets(ctx, bands.most_pixels, pitch)),
     ]
     operands += fast.named if fast else [
         *weight_operands(ctx, s, p, taps_outside=True),
@@ -121,9 +119,10 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
+        write_pixel_offsets(k, k["table"], bands.most_pixels, pitch)
 
         def fill(outer: KValue, row0: KValue, count: KValue) -> None:
-            epilogue = ScratchEpilogue(k, depthwise, k["a"], pitch, row0)
+            epilogue, width = ScratchEpilogue(k, depthwise, k["a"], pitch, row0), k.index(bands.width)
             top = k.udiv(row0, width)
             part = Depthwise(k, ctx, d, rows, line, padded, epilogue, k["filter"], k["start"])
             part.emit(top, top + k.udiv(count, width))
@@ -138,11 +137,21 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
         if fast:
             fast.emit(k, ctx, tail, given)
         else:
-            ProductEmitter(k, ctx, p, tail, given).emit()
+            BandEmitter(k, ctx, p, tail, given, bands).emit()
         return k.func
 
     func = ctx.function("separable", fusion.node, build)
-    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), s.y.dims[0] * bands.count)
+
+
+def separable_bands(ctx: LowerContext, p: Product, rows: SpatialAxis, line: SpatialAxis, channels: int) -> Bands:
+    """The bands of an image of any size."""
+
+    def chosen(rows: SpatialAxis, line: SpatialAxis) -> int:
+        return band_rows(ctx, replace(p, segment=static(rows.output) * static(line.output)), rows, line, channels)
+
+    most_pixels = max(1, min(MOST_PIXELS, ctx.target.l2_nbytes // 4 // (4 * channels)))
+    return bands_of(rows, line, chosen, most_pixels, most_pixels)
 
 
 def band_rows(ctx: LowerContext, p: Product, rows: SpatialAxis, line: SpatialAxis, channels: int) -> int:

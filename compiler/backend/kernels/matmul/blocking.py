@@ -14,6 +14,7 @@ from ...microkernels.emitter import SINGLE, Emitter
 from ...microkernels.table import emitter_of, tallest_tile, widest_tile
 from ...microkernels.two_steps import TWO_STEPS
 from .balance import Shape, best_cut, refill_rows
+from .open_rows import cut_by_rows
 from .tile import best_unroll
 
 MOST_SPREAD = 256  # steps of k of a tile that is so short that its requests for memory are worth spreading over it
@@ -93,6 +94,7 @@ class Product:
             the number of segments is not; 0 = all rows are one.
         input_type: what is multiplied. emitter: of its tiles; where they take several at once, `kc` counts those steps.
         along_rows: tiles beside one another come before those below (`interleave`).
+        most_rows: of a block whose number of rows a call decides; 0: row_block says all.
     """
 
     outer: Dim
@@ -111,6 +113,7 @@ class Product:
     input_type: DType = F32
     emitter: Emitter = SINGLE
     along_rows: bool = False
+    most_rows: int = 0
 
     @property
     def n_panels(self) -> Dim:
@@ -172,12 +175,13 @@ class Product:
     @property
     def table_entries(self) -> Dim:
         """i64 elements of the offset table."""
-        return self.row_block * self.taps
+        return (self.most_rows or self.row_block) * self.taps
 
     @property
     def partial_nbytes(self) -> Dim:
         """Sums of one row block and panel that wait for the next block of K."""
-        return 64 if self.one_k_block else self.row_block * max(kind.vectors for kind in self.kinds) * self.lanes * 4
+        widest = max(kind.vectors for kind in self.kinds)
+        return 64 if self.one_k_block else (self.most_rows or self.row_block) * widest * self.lanes * 4
 
 
 def plan_product(
@@ -195,6 +199,7 @@ def plan_product(
     segment: int = 0,
     input_type: DType = F32,
     emitter: Emitter | None = None,
+    by_rows: bool = False,
 ) -> Product:
     """Choose panels and blocks.
 
@@ -202,6 +207,7 @@ def plan_product(
         segment, input_type: see Product. emitter: None: the usual one of the type.
         whole_rows: at least so many rows per work item (B is packed per item, so few items should share it).
         kinds: the panels, if they are not simply the columns cut into equal widths.
+        by_rows: whether a number of rows that only a run knows decides the cut there.
     """
     lanes, emitter = lanes or ctx.lanes, emitter or emitter_of(ctx.target, input_type)
     kinds = kinds or tuple(panel_kinds(columns, lanes, widest_tile(ctx.target, rows, input_type)))
@@ -224,6 +230,10 @@ def plan_product(
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
     p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment,
                 input_type=input_type, emitter=emitter)  # fmt: skip
+    if by_rows and isinstance(rows, SymDim) and isinstance(columns, int) and not (segment or whole_rows):
+        usual = ceil_div(2 * ROWS if streamed else ROWS, m) * m
+        own_block, panels, most_rows = cut_by_rows(rows, product_shape(ctx, p), usual, most, 2 * m)
+        return replace(p, row_block=own_block, panels_per_item=panels, most_rows=most_rows)
     if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
         return p
     block, together = best_cut(product_shape(ctx, p), (min(block, hint), together), most, 2 * m)
@@ -234,7 +244,7 @@ def product_shape(ctx: LowerContext, p: Product) -> Shape:
     """What a cut of the product is judged by: at batch 1 where the number of segments is symbolic."""
     widths = tuple(kind.vectors for kind in p.kinds for _ in range(static(kind.count)))
     heights = tuple((vectors, tallest_tile(ctx.target, vectors, p.input_type)) for vectors in sorted(set(widths)))
-    rows = p.segment or static(p.rows)
+    rows = p.segment or size_hint(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer),
                  refill_rows(ctx.target))  # fmt: skip
 

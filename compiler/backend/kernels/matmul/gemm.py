@@ -296,8 +296,12 @@ class ProductEmitter:
         return [*groups, (small, low, k.index(tiles - extra))]
 
     def sizes_below(self, m: int) -> list[int]:
-        """Heights that cover any number of rows with few functions; two rows are wide enough to hide latencies."""
-        return [m, *(s for s in (2, 1) if s < m)]
+        """Heights that cover any number of rows with few functions; two rows are wide enough to hide latencies.
+
+        Blocks that are cut by a call's own rows hardly ever end with a whole tile: half a one costs less than pairs.
+        """
+        half = (m // 2,) if isinstance(self.p.row_block, SymDim) and m // 2 > 2 else ()
+        return [m, *(s for s in (*half, 2, 1) if s < m)]
 
     def spacing(self) -> tuple[int, int]:
         """Rows that are evenly spaced, and elements between them; see `matrix_tile`."""
