@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks import trees, trees_side
-from parax.errors import AccuracyMismatch, UsageError
+from parax.errors import UsageError
 
 
 @pytest.mark.parametrize("model", trees.MODELS)
 def test_the_command_measures_every_side(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for module in ("sklearn", "skl2onnx", "onnxruntime"):
+    for module in (*trees.NEEDED, *trees.NEEDED_OF.get(model, ()), "onnxruntime"):
         pytest.importorskip(module, reason="the models and the other side of the comparison come from there")
     small = ["--trees", "5", "--trained", "300", "--rows", "1", "40", "--rounds", "1", "--seconds", "0.01"]
     trees.main(["--models", model, *small])
@@ -32,8 +32,15 @@ def test_other_results_are_no_measurement(monkeypatch: pytest.MonkeyPatch, tmp_p
     np.save(tmp_path / "features.npy", np.zeros((9, 2), np.float32))
     np.save(tmp_path / "expected.npy", np.zeros(9))
     monkeypatch.setitem(trees_side.SIDES, "wrong", lambda folder: lambda rows: np.ones(len(rows)))
-    with pytest.raises(AccuracyMismatch, match="9 of 9 rows"):
+    with pytest.raises(SystemExit, match="9 of 9 rows"):
         trees_side.main(["wrong", str(tmp_path)])
+
+
+@pytest.mark.parametrize("text", ["lleaves", "lleaves=", "nobody=python"])
+def test_an_interpreter_is_of_a_side(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        trees.main(["--python", text])
+    assert "expected SIDE=FILE" in capsys.readouterr().err
 
 
 def test_a_table_says_medians_leasts_and_ratios() -> None:
