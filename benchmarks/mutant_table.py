@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
            f"{KERNELS}/nest.py", 'k.for_(k["begin"], k["end"], 1, [], item)',
            'k.for_(k["begin"] + 1, k["end"], 1, [], item)', (f"{CATALOGUE} -k Add",)),
     Mutant("pads-swapped", "Pad takes the width behind an axis for that before it",
-           f"{KERNELS}/movement/pad.py", "before, after = widths[a]", "after, before = widths[a]",
+           f"{KERNELS}/movement/pad_axes.py", "before, after = widths[a]", "after, before = widths[a]",
            (f"{CATALOGUE} -k Pad",)),
     Mutant("truncation-into-store", "LLVM 22.1 may store one narrow lane in the width before its truncation (AVX-512)",
            "compiler/backend/llvm_memory.py", "if value.lanes > 1:\n        raw = _fenced",

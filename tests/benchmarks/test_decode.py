@@ -15,8 +15,8 @@ def test_the_command_measures_every_side(monkeypatch: pytest.MonkeyPatch, capsys
     assert decode.main() == 0
     rows = capsys.readouterr().out.splitlines()
     sides = [row[:34].strip() for row in rows[3:]]
-    assert sides == ["parax f32", "parax int8", "parax int4", "ONNX Runtime f32", "ONNX Runtime MatMulNBits",
-                     "ONNX Runtime MatMulNBits, level 4"]  # fmt: skip
+    peers = [f"ONNX Runtime {kind}" for kind in ("f32", "MatMulNBits", "MatMulNBits, level 4")]
+    assert sides == ["parax f32", "parax f16", "parax int8", "parax int4", *peers]
     assert all(float(row[34:].split()[0]) > 0 for row in rows[3:])
 
 

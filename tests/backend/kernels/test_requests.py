@@ -11,6 +11,7 @@ import pytest
 
 from backend.harness import Program
 from backend.interpreted import interpreted
+from parax.compiler.backend.kernels.matmul.tile import LINES_AHEAD
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.kernel_ir.interpreter import OPERATIONS
@@ -90,7 +91,16 @@ def test_the_tiles_of_few_rows_ask_for_all_of_the_next_panel(
     assert lines_of(asked, "Weight", 2) >= set(range(panel, panels * panel))
 
 
-def test_one_tile_leaves_most_of_the_next_panel_to_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads B as one stream, which hardware follows by itself."""
-    panel = 64 * PANEL * 4 // LINE
-    assert 0 < len(lines_of(requests(monkeypatch, TILE, 64, 2), "Weight", 2)) <= panel
+def test_a_tile_alone_asks_for_what_it_will_read_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of B but what lies before the first that it asks for."""
+    panel, panels = 512 * PANEL * 4 // LINE, 2
+    asked = requests(monkeypatch, TILE, 512, panels)
+    assert lines_of(asked, "Weight", 1) >= set(range(LINES_AHEAD, panels * panel))
+    assert not lines_of(asked, "Weight", 2)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_row_or_two_read_b_as_one_stream(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which hardware follows by itself."""
+    asked = requests(monkeypatch, rows, 64, 2)
+    assert not any(name.startswith("Weight") for name, _, _ in asked)

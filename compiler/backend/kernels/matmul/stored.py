@@ -6,7 +6,7 @@ from ....ir.types import F32, Dim, DType, ceil_div, prod
 from ...lowering import KernelCall, LowerContext
 from ...microkernels.stored import OPERATIONS, STORED, is_exact, widens
 from ...microkernels.table import tallest_tile, widest_tile
-from .direct import ProductAlgorithm, ProductLayer, constant_matrix, is_tiled, lower_direct
+from .direct import ProductAlgorithm, ProductLayer, constant_matrix, is_rounded, is_tiled, lower_direct
 from .shapes import plan_rows
 from .strassen.counts import CYCLES_PER_BYTE
 
@@ -30,7 +30,9 @@ class StoredAlgorithm(ProductAlgorithm):
     def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
         m = layer.matrices
         matrix = constant_matrix(m)
-        if matrix is None or not is_tiled(layer.fusion, m) or not widens(ctx.target, self.dtype):
+        if matrix is None or not is_tiled(layer.fusion, m) or is_rounded(ctx, layer.fusion, m):
+            return False
+        if not widens(ctx.target, self.dtype):
             return False
         return m.a.tensor.dtype == m.b.tensor.dtype == F32 and is_exact(matrix, self.dtype)
 
