@@ -6,15 +6,15 @@ from ....ir.types import F32, Dim, DType, ceil_div, prod
 from ...lowering import KernelCall, LowerContext
 from ...microkernels.stored import OPERATIONS, STORED, is_exact, widens
 from ...microkernels.table import tallest_tile, widest_tile
-from .direct import ProductAlgorithm, ProductLayer, constant_matrix, is_rounded, is_tiled, lower_direct
+from .direct import DirectAlgorithm, ProductLayer, constant_matrix, lower_direct
 from .shapes import plan_rows
 from .strassen.counts import CYCLES_PER_BYTE
 
 MANY_ROWS = 384  # where the number is open, it may be this as well
 
 
-class StoredAlgorithm(ProductAlgorithm):
-    """The register tile of f32, by weights of 16 bits that it widens as it loads them.
+class StoredAlgorithm(DirectAlgorithm):
+    """The register tile of f32 where that applies, by weights of 16 bits that it widens as it loads them.
 
     Where widening leaves the multiply-adds' units alone it costs nothing however many rows there are; else few rows
     gain, for which weights come from memory no faster than they are multiplied.
@@ -30,9 +30,7 @@ class StoredAlgorithm(ProductAlgorithm):
     def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
         m = layer.matrices
         matrix = constant_matrix(m)
-        if matrix is None or not is_tiled(layer.fusion, m) or is_rounded(ctx, layer.fusion, m):
-            return False
-        if not widens(ctx.target, self.dtype):
+        if matrix is None or not super().applies(ctx, layer) or not widens(ctx.target, self.dtype):
             return False
         return m.a.tensor.dtype == m.b.tensor.dtype == F32 and is_exact(matrix, self.dtype)
 
