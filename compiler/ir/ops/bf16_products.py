@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any as PyAny
+
 from ..types import BF16, F32, TensorType
+from .attention import DotProductAttention
 from .base import In, InferContext, Opt, TypeGroup, op
 from .contraction import Conv, MatMul
 
@@ -40,3 +43,25 @@ class Bf16Conv(Conv):
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         return [t.with_dtype(F32) for t in super().infer(ctx)]
+
+
+@op(domain="parax")
+class Bf16Attention(DotProductAttention):
+    """DotProductAttention of bf16, whose products are summed in f32; its softmax and its mask are f32, too.
+
+    The result is rounded to bf16, as are the softmax's numbers before they multiply v.
+    """
+
+    q: In[Half]  # type: ignore[assignment]
+    kt: In[Half]  # type: ignore[assignment]
+    v: In[Half]  # type: ignore[assignment]
+    mask: Opt[Single]  # type: ignore[assignment]
+
+    def expand(self, g: PyAny, q: PyAny, kt: PyAny, v: PyAny, mask: PyAny = None) -> PyAny:
+        scores = g.Bf16MatMul(q, kt)
+        if self.scale != 1.0:
+            scores = g.Mul(scores, self.scale)
+        if mask is not None:
+            scores = g.Add(scores, mask)
+        weights = g.Cast(g.Softmax(scores, axis=-1), to=BF16)
+        return g.Cast(g.Bf16MatMul(weights, v), to=BF16)

@@ -1,4 +1,5 @@
-"""Products of f32 by constants become products of bf16, summed in f32; tables that rows are looked up in are of bf16.
+"""Products of f32 by constants, and those of attention, become products of bf16, summed in f32; tables that rows are
+looked up in are of bf16.
 
 Owns which products those are, and in which type the tensors that they read are kept. Everything else is computed in
 f32 as before: biases, activations and residual additions from the f32 sums, normalisations, softmax and reductions.
@@ -12,10 +13,12 @@ import numpy as np
 
 from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
-from ...ir.ops.base import Elementwise
+from ...ir.ops.attention import DotProductAttention
+from ...ir.ops.base import Contraction, Elementwise
 from ...ir.ops.contraction import Conv, Gemm, MatMul
 from ...ir.ops.elementwise import Cast
 from ...ir.ops.gathering import Gather
+from ...ir.ops.normalization import Normalize
 from ...ir.ops.pool import MaxPool
 from ...ir.ops.quantised_products import takes_pairs
 from ...ir.types import BF16, F32
@@ -29,7 +32,7 @@ FEWEST_ROWS = 64  # of a table: smaller ones are no memory to speak of
 
 @dataclass(frozen=True)
 class RoundProducts(BlockPass):
-    """Conv, MatMul and Gemm by constants multiply bf16; what they read is kept as bf16 and read so by others, too.
+    """Conv, MatMul, Gemm by constants and attention multiply bf16; what they read is kept so, and others read it so.
 
     before: %1 = Relu(%x); %2 = Conv(%1, %w); %3 = Add(%2, %1)
     after:  %4 = Cast(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
@@ -44,15 +47,24 @@ class RoundProducts(BlockPass):
             g = rw.before(node)
             rw.replace(node, g.Cast(g.add(node.op, [g.const(_half(table.data)), indices]), to=F32))
         products = rounded_products(graph, rw)
+        attention = [node for node in graph.nodes_in_order() if _is_attention(node, rw)]
         rounded: dict[Value, Value] = {}
-        for node in products:
-            x = node.operands[0]
+
+        def half(x: Value, node: Node) -> Value:
             if x not in rounded:
                 rounded[x] = _rounded(x, rw, rw.before(node))
-            rw.replace(node, _product(rw.before(node), node, rounded[x]))
-        for x, half in rounded.items():
-            _share(x, half, rw)
-        return bool(products or tables)
+            return rounded[x]
+
+        for node in attention:  # before the products that read what it makes
+            operands = [half(x, node) for x in node.operands[:3]]
+            g = rw.before(node)
+            rw.replace(node, g.Cast(g.Bf16Attention(*operands, *node.operands[3:], **node.op.attributes()), to=F32))
+        for node in products:
+            x = half(node.operands[0], node)
+            rw.replace(node, _product(rw.before(node), node, x))
+        for x, y in rounded.items():
+            _share(x, y, rw)
+        return bool(products or attention or tables)
 
 
 def rounded_products(graph: Graph, rw: Rewriter | None = None) -> list[Node]:
@@ -78,6 +90,24 @@ def _is_product(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("not rows by one matrix", node)
     depth = w.tensor.static_shape[1 if isinstance(op, Gemm) and op.transB else 0]
     return depth >= LEAST_DEPTH or rw.no_match("no sum", node)
+
+
+def _is_attention(node: Node, rw: Rewriter) -> bool:
+    """Whether it is attention to what this call has computed: keys of calls before would be rounded again each time."""
+    if type(node.op) is not DotProductAttention:
+        return False
+    if any(x.tensor.dtype != F32 for x in node.operands):
+        return rw.no_match("not f32", node)
+    return all(map(_is_computed, node.operands[:3])) or rw.no_match("queries, keys or values come from elsewhere", node)
+
+
+def _is_computed(x: Value) -> bool:
+    """Whether a kernel makes it that rounds as it stores, views apart."""
+    made = x.producer
+    while made is not None and is_view(made):
+        x = made.operands[0]
+        made = x.producer
+    return made is not None and isinstance(made.op, (Elementwise, Contraction, Normalize))
 
 
 def _is_look_up(node: Node) -> bool:

@@ -155,3 +155,21 @@ def test_a_table_that_rows_are_looked_up_in_takes_half_the_bytes() -> None:
     assert next(node for node in whole if node.op.name == "Gather").operands[0].tensor.dtype.name == "f32"
     few = rounded(text.replace("[64,6]", "[63,6]"), t=table[:63].copy(), w=W)
     assert next(node for node in few if node.op.name == "Gather").operands[0].tensor.dtype.name == "f32"
+
+
+ATTENTION = """graph @g(%x: f32[N,9,6], %past: f32[N,9,6]) {
+    %w = const f32[6,4] "w"\n%q = Mul(%x, %x)\n%k = Neg(%x)\n%kt = Transpose(KEYS) {perm=[0,2,1]}
+    %1 = parax::DotProductAttention(%q, %kt, %k) {scale=0.5}\n%y = MatMul(%1, %w)\nreturn %y\n}"""
+
+
+def test_attention_to_what_is_computed_multiplies_bf16() -> None:
+    graph = rounded(ATTENTION.replace("KEYS", "%k"), w=W)
+    assert sorted(names(graph)) == sorted([*["Cast"] * 3, "Mul", "Neg", "Transpose", "Bf16Attention", "Bf16MatMul"])
+    made = next(node for node in graph if node.op.name == "Bf16Attention")
+    assert made.op.attributes()["scale"] == 0.5 and made.output.tensor.dtype.name == "bf16"
+    assert next(node for node in graph if node.op.name == "Bf16MatMul").inputs[0] is made.output
+
+
+def test_attention_to_what_calls_before_have_left_is_not_rounded_again() -> None:
+    graph = rounded(ATTENTION.replace("KEYS", "%past"), w=W)
+    assert "DotProductAttention" in names(graph)

@@ -23,16 +23,21 @@ from dataclasses import dataclass
 
 from ....ir.graph import Node
 from ....ir.ops.attention import DotProductAttention
-from ....ir.types import Dim, TensorType, ceil_div, prod
+from ....ir.ops.bf16_products import Bf16Attention
+from ....ir.types import BF16, Dim, TensorType, ceil_div, prod
 from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
-from ....kernel_ir.loops import INDEX, KFunc, PtrType
+from ....kernel_ir.loops import KFunc, PtrType
+from ...fusion import store
 from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
+from ...microkernels.bf16 import PAIRS
+from ...microkernels.emitter import SINGLE, Emitter
 from ...microkernels.table import tallest_tile, widest_tile
 from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
 from ..matmul.pack import copy_function
 from ..matmul.tile import LINE
 from ..plain import decompose
 from . import few
+from .products import PAIR, emitter_for, pack_function, product_function
 from .shared import LOG2E, LOWEST
 
 TILES = 4  # of rows in a block of queries
@@ -46,7 +51,7 @@ class Heads:
     Attributes:
         queries, keys, depth, columns: M, S, D and E. outer: axes of the result that count heads.
         group: queries of a work item. tile: rows of a register tile. width: columns of a panel of keys.
-        block: keys of a block. kinds: the panels of v.
+        block: keys of a block. kinds: the panels of v. emitter: how tiles multiply.
     """
 
     outer: tuple[int, ...]
@@ -61,6 +66,7 @@ class Heads:
     group: Dim
     block: int
     kinds: tuple[PanelKind, ...]
+    emitter: Emitter
 
     @property
     def rows(self) -> int:
@@ -73,8 +79,13 @@ class Heads:
         return next(n for n in (3, 2, 1) if self.tile % n == 0)
 
     @property
+    def paired(self) -> bool:
+        """Whether tiles take two steps at once."""
+        return self.emitter.k_step == PAIR
+
+    @property
     def q_pitch(self) -> int:
-        return padded_columns(self.depth, self.lanes)
+        return padded_columns(self.depth, self.lanes * self.emitter.k_step)
 
     @property
     def score_pitch(self) -> int:
@@ -90,6 +101,16 @@ class Heads:
         return 1 if self.group == self.queries else ceil_div(self.queries, self.group)
 
     @property
+    def score_depth(self) -> int:
+        """Steps of a score."""
+        return ceil_div(self.depth, self.emitter.k_step)
+
+    @property
+    def key_steps(self) -> Dim:
+        """Steps of a result."""
+        return ceil_div(self.keys, self.emitter.k_step)
+
+    @property
     def n_panels(self) -> Dim:
         """Panels of keys."""
         return ceil_div(self.keys, self.width)
@@ -97,9 +118,10 @@ class Heads:
 
 def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
     """Whole heads where there are enough of them for a few cores, else groups of queries."""
-    rank, target = q.rank, ctx.target
-    vectors = widest_tile(target, 64)
-    tile, width = tallest_tile(target, vectors), vectors * ctx.lanes
+    rank, target, emitter = q.rank, ctx.target, emitter_for(ctx.target, q.dtype)
+    kind = BF16 if emitter is PAIRS else F32
+    vectors = widest_tile(target, 64, kind)
+    tile, width = tallest_tile(target, vectors, kind), vectors * ctx.lanes
     depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
     outer = tuple(range(rank - 2))
     n_outer = prod(q.dims[:-2])
@@ -109,10 +131,12 @@ def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
         group = ceil_div(ceil_div(queries, max(pieces, 1)), tile) * tile
     block = min(KEYS, ceil_div(keys, width) * width) if isinstance(keys, int) else KEYS
     kinds = tuple(panel_kinds(columns, ctx.lanes, vectors))
-    return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds)
+    return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds,
+                 emitter)  # fmt: skip
 
 
 @lowers(DotProductAttention)
+@lowers(Bf16Attention)
 def lower_attention(ctx: LowerContext, node: Node) -> KernelCall:
     """The kernel call; the result's last axis must be innermost in memory."""
     q, kt, v = node.operands[:3]
@@ -120,19 +144,20 @@ def lower_attention(ctx: LowerContext, node: Node) -> KernelCall:
     y = node.output
     assert y.tensor.strides[-1] == 1
     h = plan_heads(ctx, q.tensor, v.tensor)
-    scratch: list[tuple[str, Dim]] = [
-        ("kpack", h.n_panels * (h.width * h.depth)),
-        ("vpack", h.keys * h.out_pitch),
-        ("qpack", h.rows * h.q_pitch),
-        ("scores", h.rows * h.score_pitch),
-        ("out", h.rows * h.out_pitch),
-        ("top", h.rows),
-        ("sum", h.rows),
+    a, b = PtrType(h.emitter.element), PtrType(h.emitter.b_element)
+    scratch: list[tuple[str, PtrType, Dim]] = [
+        ("kpack", b, h.n_panels * (4 * h.width * h.score_depth)),
+        ("vpack", b, h.key_steps * (4 * h.out_pitch)),
+        ("qpack", a, h.rows * h.q_pitch * 4),
+        ("scores", F32PTR, h.rows * h.score_pitch * 4),
+        ("out", F32PTR, h.rows * h.out_pitch * 4),
+        ("top", F32PTR, h.rows * 4),
+        ("sum", F32PTR, h.rows * 4),
+        *([("weights", a, h.rows * h.score_pitch * 2)] if h.paired else []),
     ]
-    operands: list[tuple[str, PtrType, Operand]] = [("q", F32PTR, q), ("kt", F32PTR, kt), ("v", F32PTR, v)]
-    if mask is not None:
-        operands.append(("mask", F32PTR, mask))
-    operands += [("y", F32PTR, y), *((name, F32PTR, Scratch(4 * n)) for name, n in scratch)]
+    given = ("q", q), ("kt", kt), ("v", v), *([("mask", mask)] if mask is not None else []), ("y", y)
+    operands: list[tuple[str, PtrType, Operand]] = [(name, PtrType(x.tensor.dtype), x) for name, x in given]
+    operands += [(name, kind, Scratch(nbytes)) for name, kind, nbytes in scratch]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands])
@@ -143,47 +168,6 @@ def lower_attention(ctx: LowerContext, node: Node) -> KernelCall:
     flops = 2 * h.n_outer * h.queries * h.keys * (h.depth + h.columns)
     nbytes = sum((o.tensor.nbytes for o in (*node.operands, y)), start=0)
     return KernelCall(func, tuple(o for _, _, o in operands), h.n_outer * h.n_groups, node.name, flops, nbytes)
-
-
-def product_function(ctx: LowerContext, rows: int, vectors: int) -> KFunc:
-    """C += A · B (C = A · B if `first`) for `tiles` tiles of rows below one another; B is a packed panel."""
-    key = ("attention_product", rows, vectors, ctx.lanes)
-    if key in ctx.functions:
-        return ctx.functions[key]
-    lanes, width = ctx.lanes, vectors * ctx.lanes
-    numbers = ("a_pitch", "c_pitch", "depth", "first", "tiles")
-    k = Builder(
-        f"attention_product{rows}x{width}",
-        [("a", F32PTR), ("b", F32PTR), ("c", F32PTR), *((n, INDEX) for n in numbers)],
-        inline="never",
-    )
-    zero = k.splat(k.const(0.0, F32), lanes)
-
-    def tile(number: KValue, _: list[KValue]) -> None:
-        a = [k.gep(k["a"], (number * rows + i) * k["a_pitch"]) for i in range(rows)]
-        c = [k.gep(k["c"], (number * rows + i) * k["c_pitch"]) for i in range(rows)]
-
-        def step(kk: KValue, acc: list[KValue]) -> list[KValue]:
-            b = [k.load(k["b"], kk * width + j * lanes, lanes, align=4 * lanes) for j in range(vectors)]
-            out = []
-            for i in range(rows):
-                x = k.splat(k.load(a[i], kk), lanes)
-                for j in range(vectors):
-                    before = acc[i * vectors + j]
-                    out.append(k.fma(x, b[j], before) if ctx.target.has_fma else before + x * b[j])
-            return out
-
-        def kept() -> list[KValue]:
-            return [k.load(c[i], j * lanes, lanes) for i in range(rows) for j in range(vectors)]
-
-        start = k.if_(k["first"] != 0, lambda: [zero + 0.0] * (rows * vectors), kept)
-        acc = k.for_(0, k["depth"], 1, start, step, unroll=4)
-        for n, value in enumerate(acc):
-            k.store(c[n // vectors], n % vectors * lanes, value)
-
-    k.for_(0, k["tiles"], 1, [], tile)
-    ctx.functions[key] = k.func
-    return k.func
 
 
 class _Kernel:
@@ -211,7 +195,7 @@ class _Kernel:
                 self.pack(at)
                 k.for_(first, last, h.rows, [], lambda row, _: self.queries(at, row, k.min(last - row, h.rows)))
 
-            if few.reads(self.q, self.kt, self.v):
+            if not h.paired and few.reads(self.q, self.kt, self.v):
                 k.if_(last - first <= few.MOST, lambda: k.for_(first, last, 1, [], lambda r, _: few.query(self, at, r)),
                       packed)
             else:
@@ -231,28 +215,42 @@ class _Kernel:
              fill: int, scale: float = 1.0) -> None:  # fmt: skip
         """rows × columns, each a count and a stride, side by side from `into` on."""
         k = self.k
-        mode = "rows" if columns[1] == 1 else "transposed" if rows[1] == 1 else "strided"
+        emitter = self.h.emitter if into.dtype == BF16 else SINGLE
+        turned = rows[1] == 1 and emitter.k_step == 1
+        mode = "rows" if columns[1] == 1 else "transposed" if turned else "strided"
         numbers = [rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), k.index(pitch), k.index(fill)]
-        k.call(copy_function(self.ctx, F32, mode, self.h.lanes), [source, into, *numbers, k.const(scale, F32)])
+        copy = copy_function(self.ctx, source.dtype, mode, self.h.lanes, emitter)
+        k.call(copy, [source, into, *numbers, k.const(scale, F32)])
+
+    def pack_panel(self, source: KValue, into: KValue, rows: tuple[KValue, Dim], columns: tuple[KValue, Dim],
+                   width: int) -> None:  # fmt: skip
+        """A panel of B from rows × columns, each a count and a stride."""
+        k = self.k
+        if not self.h.paired:
+            self.copy(source, into, rows, columns, width, width)
+            return
+        function = pack_function(self.ctx, rows[1], columns[1])
+        k.call(function, [source, into, rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), k.index(width)])
 
     def pack(self, at: list[KValue]) -> None:
         """k and v of a head."""
-        k, h, keys = self.k, self.h, self.k.index(self.h.keys)
+        k, h, keys, each = self.k, self.h, self.k.index(self.h.keys), self.h.emitter.width
         source = k.gep(k["kt"], self.base(at, self.kt))
         d_step, s_step = self.kt.strides[-2:]
 
         def panel(n: KValue, _: list[KValue]) -> None:
             key = n * h.width
-            self.copy(k.gep(source, key * k.index(s_step)), k.gep(k["kpack"], key * h.depth),
-                      (k.index(h.depth), d_step), (k.min(keys - key, h.width), s_step), h.width, h.width)  # fmt: skip
+            self.pack_panel(k.gep(source, key * k.index(s_step)), k.gep(k["kpack"], key * (h.score_depth * each)),
+                            (k.index(h.depth), d_step), (k.min(keys - key, h.width), s_step), h.width)  # fmt: skip
 
         k.for_(0, k.index(h.n_panels), 1, [], panel)
         source = k.gep(k["v"], self.base(at, self.v))
         s_step, e_step = self.v.strides[-2:]
         for kind, column in self.v_panels():
             width = kind.vectors * h.lanes
-            self.copy(k.gep(source, column * k.index(e_step)), k.gep(k["vpack"], keys * column),
-                      (keys, s_step), (k.index(min(width, h.columns - column)), e_step), width, width)  # fmt: skip
+            place = k.gep(k["vpack"], k.index(h.key_steps) * (column * each))
+            columns = k.index(min(width, h.columns - column))
+            self.pack_panel(k.gep(source, column * k.index(e_step)), place, (keys, s_step), (columns, e_step), width)
 
     def v_panels(self) -> list[tuple[PanelKind, int]]:
         """Every panel of v with its first column."""
@@ -267,8 +265,8 @@ class _Kernel:
         k, h = self.k, self.h
         m_step, d_step = self.q.strides[-2:]
         source = k.gep(k["q"], self.base(at, self.q) + row * k.index(m_step))
-        self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth,
-                  self.scale)  # fmt: skip
+        scale = 1.0 if h.paired else self.scale  # numbers that are rounded are not scaled: their scores are
+        self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth, scale)
         tiles = k.udiv(count + (h.tile - 1), h.tile)
         n_blocks = 1 if self.one_block else k.max(k.index(ceil_div(h.keys, h.block)), 1)  # without keys sums are 0, too
         k.for_(0, n_blocks, 1, [], lambda n, _: self.keys(at, row, count, tiles, n))
@@ -280,7 +278,7 @@ class _Kernel:
 
             def vector(c: KValue, mask: KValue | None) -> None:
                 value = k.load(k["out"], i * h.out_pitch + c, h.lanes) * factor
-                k.store(y, i * k.index(self.y.strides[-2]) + c, value, mask)
+                store(k, y, i * k.index(self.y.strides[-2]) + c, value, mask)
 
             self.each_vector(k.index(h.columns), vector)
 
@@ -308,35 +306,46 @@ class _Kernel:
         start = number * h.block
         n = k.min(k.index(h.keys) - start, h.block)
         vectors = h.width // h.lanes
-        score = product_function(self.ctx, h.tile, vectors)
+        score, each = product_function(self.ctx, h.tile, vectors, h.emitter), h.emitter.width
 
         def panel(p: KValue, _: list[KValue]) -> None:
-            b = k.gep(k["kpack"], (start + p * h.width) * h.depth)
-            k.call(score, [k["qpack"], b, k.gep(k["scores"], p * h.width), h.q_pitch, h.score_pitch, h.depth, 1, tiles])
+            b, into = k.gep(k["kpack"], (start + p * h.width) * (h.score_depth * each)), k.gep(k["scores"], p * h.width)
+            k.call(score, [k["qpack"], b, into, h.q_pitch, h.score_pitch, h.score_depth, 1, tiles])
 
         k.for_(0, k.udiv(n + (h.width - 1), h.width), 1, [], panel)
         k.for_(0, count, h.together, [], lambda i, _: self.softmax(at, row, i, start, n, number))
+        step = h.emitter.k_step
+        steps, before = k.udiv(n + (step - 1), step), k.udiv(start, step)  # blocks are whole panels, of even widths
         for kind, column in self.v_panels():
-            add = product_function(self.ctx, h.tile, kind.vectors)
-            b = k.gep(k["vpack"], k.index(h.keys) * column + start * (kind.vectors * h.lanes))
+            add = product_function(self.ctx, h.tile, kind.vectors, h.emitter)
+            b = k.gep(k["vpack"], (k.index(h.key_steps) * column + before * (kind.vectors * h.lanes)) * each)
             into = k.gep(k["out"], column)
             first = k.cast(number == 0, number.dtype) if not self.one_block else k.index(1)
-            k.call(add, [k["scores"], b, into, h.score_pitch, h.out_pitch, n, first, tiles])
+            k.call(add, [self.weights, b, into, h.score_pitch, h.out_pitch, steps, first, tiles])
+
+    @property
+    def weights(self) -> KValue:
+        """What v's rows are multiplied by, as tiles read it."""
+        return self.k["weights"] if self.h.paired else self.k["scores"]
 
     def softmax(self, at: list[KValue], row: KValue, i: KValue, start: KValue, n: KValue, number: KValue) -> None:
         """The exponentials of a few rows of scores, and what they change for the blocks before."""
         k, h = self.k, self.h
         rows = range(h.together)
-        scores = [k.gep(k["scores"], (i + r) * h.score_pitch) for r in rows]
+        scores, weights = ([k.gep(base, (i + r) * h.score_pitch) for r in rows] for base in (k["scores"], self.weights))
+        scale = self.scale if h.paired else 1.0
         zero = k.splat(k.const(0.0, F32), h.lanes)
 
         def greatest(c: KValue, top: list[KValue], on: KValue | None) -> list[KValue]:
             found = []
             for r in rows:
                 value = k.load(scores[r], c, h.lanes)
+                if scale != 1.0:
+                    value = value * scale
                 if self.mask is not None:
                     query = k.min(row + i + r, k.index(h.queries) - 1)
                     value = value + self.mask_at(at, query, start + c, on)
+                if self.mask is not None or scale != 1.0:
                     k.store(scores[r], c, value)
                 greater = value > top[r] if on is None else (value > top[r]) & on
                 found.append(k.select(greater, value, top[r]))
@@ -351,8 +360,9 @@ class _Kernel:
             found = []
             for r in rows:
                 value = k.math("exp2", (k.load(scores[r], c, h.lanes) - tops[r]) * LOG2E)
-                k.store(scores[r], c, value)
-                found.append(total[r] + (value if on is None else k.select(on, value, zero)))
+                value = value if on is None else k.select(on, value, zero)  # a pair may lack its second one
+                store(k, weights[r], c, value)
+                found.append(total[r] + value)
             return found
 
         for r, partial in enumerate(self.fold(n, 0.0, powers)):

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from ....ir.types import TensorType
 from ....kernel_ir.builder import F32, KValue
+from ...fusion import load, store
 from .shared import LOG2E, LOWEST, Kernel
 
 MOST = 6  # queries: of more, packing pays
@@ -46,13 +47,13 @@ def _scores(kernel: Kernel, at: list[KValue], row: KValue, n: KValue, line: KVal
     k, h = kernel.k, kernel.h
     pieces, scale = _pieces(kernel, h.depth), k.splat(k.const(kernel.scale, F32), h.lanes)
     source = k.gep(k["q"], kernel.base(at, kernel.q) + row * k.index(kernel.q.strides[-2]))
-    own = [k.load(source, c, h.lanes, on) * scale for c, on in pieces]
+    own = [load(k, source, c, h.lanes, on) * scale for c, on in pieces]
     keys, step = k.gep(k["kt"], kernel.base(at, kernel.kt)), k.index(kernel.kt.strides[-1])
 
     def key(s: KValue, _: list[KValue]) -> None:
         sums: list[KValue] = []  # two, as one would wait for itself
         for i, (part, (c, on)) in enumerate(zip(own, pieces, strict=True)):
-            x = k.load(keys, s * step + c, h.lanes, on)
+            x = load(k, keys, s * step + c, h.lanes, on)
             if i < 2:
                 sums.append(part * x)
             else:
@@ -105,12 +106,12 @@ def _sums(kernel: Kernel, at: list[KValue], row: KValue, n: KValue, line: KValue
 
         def value(s: KValue, sums: list[KValue], own: list[tuple[int, KValue | None]] = own) -> list[KValue]:
             weight = k.splat(k.load(line, s), h.lanes)
-            return [_add(kernel, weight, k.load(values, s * step + c, h.lanes, on), before)
+            return [_add(kernel, weight, load(k, values, s * step + c, h.lanes, on), before)
                     for before, (c, on) in zip(sums, own, strict=True)]
 
         zeros = [k.splat(k.const(0.0, F32), h.lanes)] * len(own)
         for (c, on), found in zip(own, k.for_(0, n, 1, zeros, value, unroll=2), strict=True):
-            k.store(y, c, found * factor, on)
+            store(k, y, c, found * factor, on)
 
 
 def _add(kernel: Kernel, a: KValue, b: KValue, c: KValue) -> KValue:
