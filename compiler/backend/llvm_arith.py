@@ -15,6 +15,7 @@ from ...errors import InternalError
 from ..ir.types import BOOL, F32, F64, I32, DType
 from ..kernel_ir.loops import KFunc, KOp, KType
 from .exact_quotients import rounding_parts
+from .llvm_dots import rounded_to_bf16
 from .llvm_fence import fenced
 from .llvm_types import constant, llvm_type, mask_type, scalar_type, suffix
 from .narrow_float import narrow, to_odd_f32, widen_bf16, widen_f16
@@ -170,6 +171,8 @@ def cast(e: FunctionEmitter, o: KOp) -> str:
     if dst.name not in _HALVES:
         return _convert(e, value, src, dst)
     single = KType(F32, src.lanes)
+    if o.attrs.get("flushes") and e.module.has("avx512bf16"):
+        return rounded_to_bf16(e, value, src.lanes)
     if src.dtype == F64:
         value = call_function(e, to_odd_f32(src.lanes), value)
     else:

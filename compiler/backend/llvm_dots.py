@@ -1,4 +1,5 @@
-"""LLVM instructions for products of several neighbouring elements a lane: dot_bf16, dot_i16 and dot_u8i8.
+"""LLVM instructions for products of several neighbouring elements a lane, and for rounding to what they take: dot_bf16,
+dot_i16, dot_u8i8, and f32 to bf16.
 
 Owns which of a target's instructions multiply them. What the opcodes mean is `kernel_ir.interpreted_lanes`'s.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import InternalError
-from ..ir.types import I8, I16, I32
+from ..ir.types import F32, I8, I16, I32
 from ..kernel_ir.loops import KOp, KType
 from .llvm_fence import fenced
 from .llvm_types import llvm_type
@@ -21,6 +22,7 @@ _PAIRS = {4: ("sse2.pmadd.wd", "sse4.2"), 8: ("avx2.pmadd.wd", "avx2"), 16: ("av
 # The same of PMADDUBSW
 _QUADS = {4: ("ssse3.pmadd.ub.sw.128", "ssse3"), 8: ("avx2.pmadd.ub.sw", "avx2"),
           16: ("avx512.pmaddubs.w.512", "avx512bw")}
+_LEAST_LANES, _MOST_LANES = 8, 32  # of f32 that VCVTNEPS2BF16 and VCVTNE2PS2BF16 take
 # VPDPBUSD by the number of its sums: the features of which one is needed
 _VNNI = {4: ("avx512vnni", "avxvnni"), 8: ("avx512vnni", "avxvnni"), 16: ("avx512vnni",)}
 
@@ -96,3 +98,37 @@ def _by_pairs(e: FunctionEmitter, o: KOp, name: str) -> str:
     e.module.declare(sum_of_two, t, f"{half}, {half}")
     products = e.assign(f"call {t} @{sum_of_two}({half} {pairs}, {ones})")
     return fenced(e, e.assign(f"add {t} {e.ref(sums)}, {products}"), t, 4 * sums.lanes)
+
+
+def rounded_to_bf16(e: FunctionEmitter, value: str, lanes: int) -> str:
+    """The bits of f32 in bf16, denormals zeros: in every vector alike, so that no result depends on how it was cut."""
+    if lanes > _MOST_LANES:
+        raise InternalError(f"no instruction rounds {lanes} lanes to bf16", where="LLVM emission")
+    single = llvm_type(KType(F32, lanes))
+    width = max(_LEAST_LANES, lanes)
+    if lanes == 1:
+        value = e.assign(f"insertelement <{width} x float> poison, float {value}, i32 0")
+    elif lanes < width:
+        value = _picked(e, f"{single} {value}", single, range(lanes), width)
+    wide, result = f"<{width} x float>", f"<{width} x bfloat>"
+    if width == _MOST_LANES:
+        half = width // 2
+        low, high = (_picked(e, f"{wide} {value}", wide, r, half) for r in (range(half), range(half, width)))
+        t = f"<{half} x float>"
+        name = e.module.declare("llvm.x86.avx512bf16.cvtne2ps2bf16.512", result, f"{t}, {t}")
+        rounded = e.assign(f"call {result} @{name}({t} {high}, {t} {low})")
+    else:
+        name = e.module.declare(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * width}", result, wide)
+        rounded = e.assign(f"call {result} @{name}({wide} {value})")
+    words = e.assign(f"bitcast {result} {rounded} to <{width} x i16>")
+    if lanes == 1:
+        return e.assign(f"extractelement <{width} x i16> {words}, i32 0")
+    if lanes == width:
+        return words
+    return _picked(e, f"<{width} x i16> {words}", f"<{width} x i16>", range(lanes), lanes)
+
+
+def _picked(e: FunctionEmitter, value: str, kind: str, lanes: range, width: int) -> str:
+    """Lanes of a vector, and poison up to a width."""
+    picks = ", ".join(f"i32 {lane}" for lane in lanes) + ", i32 poison" * (width - len(lanes))
+    return e.assign(f"shufflevector {value}, {kind} poison, <{width} x i32> <{picks}>")

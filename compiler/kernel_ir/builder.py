@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import InternalError
-from ..ir.types import BOOL, F32, F64, I32, I64, U8, Dim, DType, SymDim
+from ..ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, Dim, DType, SymDim
+from .constants import COMPARE, FOLD
 from .dims import dim_value
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 from .opcodes import MATH
@@ -22,13 +23,14 @@ Number = int | float | bool
 class KValue:
     """An SSA value of a kernel, with Python's arithmetic and comparison operators.
 
-    `const` is a Python number for constants (then no operation defines it).
+    `const` is a Python number for constants (then no operation defines it); `narrow` what was widened to it.
     """
 
-    __slots__ = ("type", "builder", "const", "name")
+    __slots__ = ("type", "builder", "const", "name", "narrow")
 
     def __init__(self, type: KType | PtrType, builder: Builder, const: Number | None = None, name: str = "") -> None:
         self.type, self.builder, self.const, self.name = type, builder, const, name
+        self.narrow: KValue | None = None
 
     @property
     def dtype(self) -> DType:
@@ -62,18 +64,6 @@ class KValue:
     def __eq__(self, o: Any) -> KValue: return self.builder.compare("eq", self, o)  # type: ignore[override]
     def __ne__(self, o: Any) -> KValue: return self.builder.compare("ne", self, o)  # type: ignore[override]
     __hash__ = object.__hash__
-
-
-_FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "min": min, "max": max,
-    "udiv": lambda a, b: a // b if b else None, "urem": lambda a, b: a % b if b else None,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "shl": lambda a, b: a << b,
-}
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-}
 
 
 class Builder:
@@ -145,8 +135,8 @@ class Builder:
     def binary(self, opcode: str, a: Any, b: Any) -> KValue:
         """add sub mul div rem min max and or xor shl shr udiv urem on equal types (scalars are splatted)."""
         a, b = self._pair(a, b)
-        if a.dtype == I64 and a.const is not None and b.const is not None and opcode in _FOLD:
-            folded = _FOLD[opcode](a.const, b.const)
+        if a.dtype == I64 and a.const is not None and b.const is not None and opcode in FOLD:
+            folded = FOLD[opcode](a.const, b.const)
             if folded is not None and -(2**63) <= folded < 2**63:
                 return KValue(a.type, self, const=folded)
         if a.dtype.is_int:
@@ -164,7 +154,7 @@ class Builder:
         """lt le gt ge eq ne (ordered for floats, except ne, which is true on NaN)."""
         a, b = self._pair(a, b)
         if a.dtype == I64 and a.const is not None and b.const is not None:
-            return KValue(KType(BOOL, a.lanes), self, const=_COMPARE[predicate](a.const, b.const))
+            return KValue(KType(BOOL, a.lanes), self, const=COMPARE[predicate](a.const, b.const))
         return self.op("cmp", (a, b), KType(BOOL, a.lanes), pred=predicate)
 
     def neg(self, a: KValue) -> KValue:
@@ -206,11 +196,15 @@ class Builder:
         """C-like conversion; float → int truncates and saturates (NaN gives 0); anything → bool is `!= 0`."""
         if a.dtype == dtype:
             return a
+        if a.narrow is not None and a.narrow.dtype == dtype:
+            return a.narrow
         if dtype == BOOL:
             return self.compare("ne", a, self.const(0, a))
         if a.const is not None and not dtype.is_float and not a.dtype.is_float:
             return self.const(a.const, KType(dtype, a.lanes))
-        return self.op("cast", (a,), KType(dtype, a.lanes))
+        result = self.op("cast", (a,), KType(dtype, a.lanes))
+        result.narrow = a if dtype == F32 and a.dtype in (F16, BF16) else None
+        return result
 
     def round_to(self, a: KValue, dtype: DType, zero: int = 0) -> KValue:
         """f32 → 8 or 16 bits: rounded half to even, plus `zero`, a number of `dtype`, saturated (NaN gives 0)."""
@@ -219,6 +213,7 @@ class Builder:
     def bitcast(self, a: KValue, dtype: DType) -> KValue:
         return self.op("bitcast", (a,), KType(dtype, a.lanes * a.dtype.nbytes // dtype.nbytes))
 
+    def round_to_bf16(self, a: KValue) -> KValue: return self.op("cast", (a,), KType(BF16, a.lanes), flushes=True)
     def math(self, fn: str, a: KValue) -> KValue: return self.op("math", (a,), a.type, fn=fn)
     def is_nan(self, a: KValue) -> KValue: return self.compare("ne", a, a)
     def is_inf(self, a: KValue) -> KValue: return self.compare("eq", self.math("abs", a), self.const(math.inf, a))

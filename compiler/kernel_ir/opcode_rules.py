@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..ir.types import BOOL, F32, I32, I64, U8, U32, U64
+from ..ir.types import BF16, BOOL, F32, I32, I64, U8, U32, U64
 from .loops import INDEX, KOp, KType, PtrType
 from .matrix_registers import ELEMENT_NBYTES, MOST_NBYTES, MOST_ROWS, REGISTERS
 
@@ -76,6 +76,13 @@ def casts_within_range(o: KOp) -> Iterator[Mismatch]:
     a, result = o.operands[0], o.results[0]
     if o.attrs.get("in_range") and not (a.dtype.is_float and result.dtype == I32):
         yield Mismatch("attribute in_range", "floats to i32", f"{a.type} to {result.type}")
+
+
+def flushes_bf16(o: KOp) -> Iterator[Mismatch]:
+    """Leave to take denormals for zeros is one about floats of f32 that become bf16."""
+    a, result = o.operands[0], o.results[0]
+    if o.attrs.get("flushes") and not (a.dtype == F32 and result.dtype == BF16):
+        yield Mismatch("attribute flushes", "f32 to bf16", f"{a.type} to {result.type}")
 
 
 def rounds_to_narrow(o: KOp) -> Iterator[Mismatch]:

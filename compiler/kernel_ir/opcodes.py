@@ -218,7 +218,7 @@ _ALL = (
            rules=(rules.four_times_as_many_lanes,)),
     Opcode("select", (MASK, ANY, ANY), _same(1), (1, 2), rules=(rules.selects_by_lane_or_once,)),
     Opcode("cast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
-           attributes={"in_range": FLAG}, rules=(rules.casts_within_range,)),
+           attributes={"in_range": FLAG, "flushes": FLAG}, rules=(rules.casts_within_range, rules.flushes_bf16)),
     Opcode("round_to", (SINGLE,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
            attributes={"zero": NUMBER_OF_RESULT}, rules=(rules.rounds_to_narrow,)),
     Opcode("bitcast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.results[0].lanes),

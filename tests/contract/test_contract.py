@@ -72,6 +72,11 @@ INTERNAL = {
         %y = parax::Bf16MatMul(%1, %2) : f32[S,20]
         return %y
         }""",
+    "RoundToBf16": """graph @g(%x: f32[S,33]) {
+        %1 = parax::RoundToBf16(%x) {to=bf16} : bf16[S,33]
+        %y = Cast(%1) {to=f32} : f32[S,33]
+        return %y
+        }""",
     "Bf16Attention": """graph @g(%q: f32[2,3,S,16], %kt: f32[2,3,16,17], %v: f32[2,3,17,20]) {
         %1 = Cast(%q) {to=bf16} : bf16[2,3,S,16]
         %2 = Cast(%kt) {to=bf16} : bf16[2,3,16,17]
@@ -229,7 +234,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
     "SuppressBoxes": chosen,
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
     "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
-    "Bf16Attention": attention_of_halves,
+    "Bf16Attention": attention_of_halves, "RoundToBf16": lambda x: halves(x)[0],
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,
     **recurrent.RESULTS,

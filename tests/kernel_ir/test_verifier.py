@@ -95,6 +95,7 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
               "operand 0; expected 16 lanes; found 32xu8"),
     "select lanes": (lambda k: k.op("select", (k["m"], k["s"], k["s"]), S), "expected 1 or 1 lanes; found 8xbool"),
     "select pointers": (lambda k: k.op("select", (k["m"], k["p"], k["p"]), k["p"].type), "expected 1 or 1 lanes"),
+    "cast that flushes": (lambda k: k.op("cast", (k["x"],), k["i"].type, flushes=True), "expected f32 to bf16"),
     "cast in range": (lambda k: k.op("cast", (k["x"],), k["i"].type, in_range=True), "expected floats to i32"),
     "cast of lanes": (lambda k: k.op("cast", (k["x"],), KType(I32, 4)), "expected 8xi32; found 4xi32"),
     "bitcast": (lambda k: k.op("bitcast", (k["x"],), KType(F64, 8)), "expected 256 bits; found 8xf64"),

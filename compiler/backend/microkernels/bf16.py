@@ -12,8 +12,8 @@ digits, and rounds to the nearest, ties to even) and v = 2^-24 (f32)
 
 as fl(a)·fl(b) = a·b·(1+d)(1+e) with |d|, |e| <= u is exact in f32, and n sums of it round by v each, in any order
 (Higham, "Accuracy and Stability of Numerical Algorithms", ch. 3); z is of denormals, which the instruction takes for
-zeros. The bound is each element's own: no outlier of another row or column is in it. Of operands that are bf16 already,
-u is 0.
+zeros, as may what rounds A's copies. The bound is each element's own: no outlier of another row or column is in it. Of
+operands that are bf16 already, u is 0.
 
 NaN and infinities stay what they are. From 2^127 (2 - 2^-8) on a finite number rounds to an infinity. An infinity times
 what is a denormal or rounds to zero is NaN, where the model has an infinity.
@@ -72,7 +72,7 @@ def _columns(k: Builder, b: KValue, at: KValue, lanes: int, mask: KValue | None,
 def _pairs(k: Builder, vectors: list[KValue]) -> KValue:
     """Two vectors of f32 that follow each other, rounded."""
     front, back = vectors
-    return k.cast(k.shuffle(front, back, range(2 * front.lanes)), BF16)
+    return k.round_to_bf16(k.shuffle(front, back, range(2 * front.lanes)))
 
 
 def pairs_of_columns(columns: np.ndarray) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import BF16, F32, TensorType
+from ..types import BF16, F32, DType, TensorType, Type
 from .attention import DotProductAttention
-from .base import In, InferContext, Opt, TypeGroup, op
+from .base import Attr, In, InferContext, Opt, TypeGroup, op
 from .contraction import Conv, MatMul
+from .elementwise import Cast
 
 
 class Half(TypeGroup):
@@ -20,6 +22,22 @@ class Single(TypeGroup):
     """A bias, which the sums start from."""
 
     dtypes = frozenset({F32})
+
+
+@op(domain="parax")
+class RoundToBf16(Cast):
+    """x as bf16 that products of bf16 read; denormals, which these take for zeros, may be zeros already."""
+
+    x: In[Single]  # type: ignore[assignment]
+    to: Attr[DType] = BF16
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if self.to != BF16:
+            ctx.fail("rounds to nothing else", expected=BF16.name, found=self.to.name)
+        return super().infer(ctx)
+
+    def compute(self, e: PyAny, x: PyAny) -> PyAny:
+        return e.round_to_bf16(x)
 
 
 @op(domain="parax")
@@ -63,5 +81,4 @@ class Bf16Attention(DotProductAttention):
             scores = g.Mul(scores, self.scale)
         if mask is not None:
             scores = g.Add(scores, mask)
-        weights = g.Cast(g.Softmax(scores, axis=-1), to=BF16)
-        return g.Cast(g.Bf16MatMul(weights, v), to=BF16)
+        return g.RoundToBf16(g.Bf16MatMul(g.RoundToBf16(g.Softmax(scores, axis=-1)), v))

@@ -35,7 +35,7 @@ class RoundProducts(BlockPass):
     """Conv, MatMul, Gemm by constants and attention multiply bf16; what they read is kept so, and others read it so.
 
     before: %1 = Relu(%x); %2 = Conv(%1, %w); %3 = Add(%2, %1)
-    after:  %4 = Cast(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
+    after:  %4 = parax::RoundToBf16(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
     """
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
@@ -128,7 +128,7 @@ def _rounded(x: Value, rw: Rewriter, g: GraphBuilder) -> Value:
     if made is not None and isinstance(made.op, Cast) and made.operands[0].tensor.dtype == BF16:
         return made.operands[0]
     if made is None or len(x.uses) + x.output_uses != 1 or not (is_view(made) or _is_maximum(made)):
-        return g.Cast(x, to=BF16)
+        return g.RoundToBf16(x)
     first, *others = made.inputs
     assert first is not None
     before = rw.before(made)

@@ -52,7 +52,7 @@ def image(body: str, filters: str = "8,8,3,3") -> str:
 
 def test_weights_are_rounded_to_the_nearest() -> None:
     graph = rounded(matrix("%y = MatMul(%x, %w)"), w=W)
-    assert names(graph) == ["Cast", "Bf16MatMul"]
+    assert names(graph) == ["RoundToBf16", "Bf16MatMul"]
     data = list(graph)[1].operands[1].data
     assert data is not None and data.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(data, W.astype(ml_dtypes.bfloat16))
@@ -71,14 +71,14 @@ def test_the_factors_of_gemm_are_of_f32(transposed: int, given: str, more: list[
     body = f"{c}%y = Gemm(%x, %w, %c) {{transB={transposed}{given}}}"
     text = matrix(body, weights="4,6" if transposed else "6,4")
     graph = rounded(text, w=W.T.copy() if transposed else W)
-    assert names(graph) == ["Cast", "Bf16MatMul", *([] if more is None else [*more, "Add"])]
+    assert names(graph) == ["RoundToBf16", "Bf16MatMul", *([] if more is None else [*more, "Add"])]
     np.testing.assert_array_equal(list(graph)[1].operands[1].data, W.astype(ml_dtypes.bfloat16))
 
 
 def test_a_convolution_keeps_its_attributes_and_its_bias_in_f32() -> None:
     body = "%b = const f32[8] [1, 2, 3, 4, 5, 6, 7, 8]\n%y = Conv(%x, %w, %b) {pads=[1,1,1,1], strides=[2,2]}"
     graph = rounded(image(body), w=FILTERS)
-    assert names(graph) == ["Cast", "Bf16Conv"]
+    assert names(graph) == ["RoundToBf16", "Bf16Conv"]
     conv = list(graph)[1]
     assert conv.op.attributes()["strides"] == (2, 2) and conv.operands[2].tensor.dtype.name == "f32"
     assert conv.output.tensor.dtype.name == "f32"
@@ -88,7 +88,7 @@ def test_what_a_product_reads_is_kept_as_bf16_by_element_wise_readers_too() -> N
     """A residual addition reads the rounded tensor; between convolutions nothing else is stored."""
     body = f"%1 = Relu(%x)\n%2 = {CONV.format(1)}\n%3 = Add(%2, %1)\n%4 = {CONV.format(3)}\n%y = Relu(%4)"
     graph = rounded(image(body), w=FILTERS)
-    assert names(graph) == ["Relu", "Cast", "Bf16Conv", "Cast", "Add", "Cast", "Bf16Conv", "Relu"]
+    assert names(graph) == ["Relu", "RoundToBf16", "Bf16Conv", "Cast", "Add", "RoundToBf16", "Bf16Conv", "Relu"]
     relu, half, conv, wide, add, *_ = graph
     assert half.inputs == (relu.output,) or list(half.inputs) == [relu.output]
     assert conv.inputs[0] is half.output and wide.inputs[0] is half.output and add.inputs[1] is wide.output
@@ -97,12 +97,12 @@ def test_what_a_product_reads_is_kept_as_bf16_by_element_wise_readers_too() -> N
 
 def test_an_input_is_there_in_f32_for_others() -> None:
     graph = rounded(image(f"%1 = {CONV.format('x')}\n%y = Add(%1, %x)"), w=FILTERS)
-    assert names(graph) == ["Cast", "Bf16Conv", "Add"]
+    assert names(graph) == ["RoundToBf16", "Bf16Conv", "Add"]
 
 
 def test_several_products_of_a_tensor_round_it_once() -> None:
     graph = rounded(matrix("%1 = Relu(%x)\n%2 = MatMul(%1, %w)\n%3 = MatMul(%1, %w)\n%y = Add(%2, %3)"), w=W)
-    assert names(graph).count("Cast") == 1
+    assert names(graph).count("RoundToBf16") == 1
 
 
 def test_an_output_and_what_others_than_element_wise_nodes_read_stay_in_f32() -> None:
@@ -118,7 +118,7 @@ def test_rounding_goes_above_views_and_maxima() -> None:
     pooled = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%y = {CONV.format(2)}"
     assert kept(rounded(image(pooled), w=FILTERS))["MaxPool"] == "bf16"
     turned = matrix("%1 = Relu(%x)\n%2 = Transpose(%1) {perm=[1,0]}\n%y = MatMul(%2, %w)", shape="6,N")
-    assert names(rounded(turned, w=W)) == ["Relu", "Cast", "Transpose", "Bf16MatMul"]
+    assert names(rounded(turned, w=W)) == ["Relu", "RoundToBf16", "Transpose", "Bf16MatMul"]
     both = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%3 = {CONV.format(2)}\n%4 = MaxPool(%1) " \
            "{kernel_shape=[2,2]}\n%y = Add(%3, %4)"  # fmt: skip
     assert kept(rounded(image(both), w=FILTERS))["Relu"] == "f32"
@@ -164,7 +164,7 @@ ATTENTION = """graph @g(%x: f32[N,9,6], %past: f32[N,9,6]) {
 
 def test_attention_to_what_is_computed_multiplies_bf16() -> None:
     graph = rounded(ATTENTION.replace("KEYS", "%k"), w=W)
-    assert sorted(names(graph)) == sorted([*["Cast"] * 3, "Mul", "Neg", "Transpose", "Bf16Attention", "Bf16MatMul"])
+    assert sorted(names(graph)) == sorted([*["RoundToBf16"] * 3, "Mul", "Neg", "Transpose", "Bf16Attention", "Bf16MatMul"])
     made = next(node for node in graph if node.op.name == "Bf16Attention")
     assert made.op.attributes()["scale"] == 0.5 and made.output.tensor.dtype.name == "bf16"
     assert next(node for node in graph if node.op.name == "Bf16MatMul").inputs[0] is made.output

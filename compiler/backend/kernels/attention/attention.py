@@ -27,7 +27,6 @@ from ....ir.ops.bf16_products import Bf16Attention
 from ....ir.types import BF16, Dim, TensorType, ceil_div, prod
 from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
-from ...fusion import store
 from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
 from ...microkernels.bf16 import PAIRS
 from ...microkernels.emitter import SINGLE, Emitter
@@ -278,7 +277,8 @@ class _Kernel:
 
             def vector(c: KValue, mask: KValue | None) -> None:
                 value = k.load(k["out"], i * h.out_pitch + c, h.lanes) * factor
-                store(k, y, i * k.index(self.y.strides[-2]) + c, value, mask)
+                value = k.round_to_bf16(value) if self.y.dtype == BF16 else value
+                k.store(y, i * k.index(self.y.strides[-2]) + c, value, mask)
 
             self.each_vector(k.index(h.columns), vector)
 
@@ -361,7 +361,7 @@ class _Kernel:
             for r in rows:
                 value = k.math("exp2", (k.load(scores[r], c, h.lanes) - tops[r]) * LOG2E)
                 value = value if on is None else k.select(on, value, zero)  # a pair may lack its second one
-                store(k, weights[r], c, value)
+                k.store(weights[r], c, k.round_to_bf16(value) if h.paired else value)
                 found.append(total[r] + value)
             return found
 
