@@ -28,13 +28,16 @@ STEPS = 50_000  # of a tile: about a millisecond
 
 
 def gemm_bf16_cases(target: Target, shapes: Shapes) -> list[Case]:
-    """Products M × K by K × N with operands rounded to bf16; none where the CPU has no instruction for them."""
+    """Products M × K by K × N of bf16, as `--precision bf16` keeps them, and of f32 that the product rounds itself; none
+    where the CPU has no instruction for them."""
     able = _able(target, BF16)
     if able is None:
         return []
-    return [*_peak(able, BF16), *(
-        node_case(f"gemm bf16 {m}x{k}x{n}", able, "MatMul", [(m, k), (k, n)], {}, (1,), matmul_input=BF16)
-        for m, k, n in shapes)]  # fmt: skip
+    kept = (node_case(f"gemm bf16 {m}x{k}x{n}", able, "parax::Bf16MatMul", [(m, k), (k, n)], {}, (1,), dtype=BF16)
+            for m, k, n in shapes)
+    rounds = (node_case(f"gemm bf16 {m}x{k}x{n} of f32", able, "MatMul", [(m, k), (k, n)], {}, (1,), matmul_input=BF16)
+              for m, k, n in shapes)  # fmt: skip
+    return [*_peak(able, BF16), *kept, *rounds]
 
 
 def gemm_int8_cases(target: Target, shapes: Shapes) -> list[Case]:

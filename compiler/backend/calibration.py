@@ -31,18 +31,20 @@ from ...files import keep
 from ...runtime.cpu import cpu_identity, cpu_name
 from ...runtime.topology import machine as topology
 from ..costs.cost import Cost
+from ..ir.types import BF16
 from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..kernel_ir.loops import INDEX
 from ..kernel_ir.synchronisation import barrier
 from ..targets.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
-from ..targets.target import Target
+from ..targets.target import Target, extended
 from .emit_llvm import ModuleEmitter
-from .host import resolve_target
+from .host import host_features, resolve_target
 from .jit import Loaded, compile_object, load_function
 from .machine import measure_peak, seconds_side_by_side, slowness
-from .reference_kernels import FAR_REFERENCES, References
+from .microkernels.table import features_of, has_instruction
+from .reference_kernels import BF16_REFERENCES, FAR_REFERENCES, References
 
-VERSION = 11  # of what is measured; another one is measured anew
+VERSION = 12  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
@@ -175,6 +177,9 @@ def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
 def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str, float]:
     """Kind → share of the peak, from kernels whose data are in the caches; the mean where a kind has several."""
     bound = References(target, jobs=min(2, len(cores))).bound()
+    able = extended(target, features_of(BF16) & host_features())
+    if has_instruction(able, BF16):
+        bound += References(able, BF16_REFERENCES).bound()
     seconds = _on_core(cores[0], lambda: _least_seconds([b.run for b in bound]))
     found: dict[str, list[float]] = defaultdict(list)
     for b, spent in zip(bound, seconds):

@@ -16,7 +16,7 @@ from ..costs.cost import Cost
 from ..ir.fp import Fp
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import lookup
-from ..ir.types import F32, TensorType
+from ..ir.types import BF16, F32, DType, TensorType
 from ..targets.target import Target
 from .costs import node_cost
 from .emit_llvm import ModuleEmitter
@@ -46,7 +46,7 @@ class Reference:
 
     Attributes:
         kind: of `costs.KINDS`. shapes: of the operands; `constants` of them are weights, from the second one on.
-        layout: of operands of rank 4 and of the result.
+        layout: of operands of rank 4 and of the result. dtype: of the operands.
     """
 
     kind: str
@@ -56,6 +56,7 @@ class Reference:
     layout: tuple[int, ...] | None = None
     attributes: dict[str, object] = field(default_factory=dict)
     domain: str = ""
+    dtype: DType = F32
 
 
 def _conv(
@@ -84,6 +85,13 @@ REFERENCES = (
 )  # fmt: skip
 
 
+BF16_REFERENCES = (
+    Reference("bf16-matmul", "Bf16MatMul", ((128, 768), (768, 768)), 1, domain="parax", dtype=BF16),
+    Reference("bf16-conv", "Bf16Conv", ((1, 128, 28, 28), (128, 128, 3, 3)), 1, LAST, {"pads": (1,) * 4}, "parax",
+              BF16),
+    Reference("bf16-conv", "Bf16Conv", ((1, 256, 14, 14), (512, 256, 1, 1)), 1, LAST, {}, "parax", BF16),
+)  # fmt: skip
+"""Products of bf16, of targets that have an instruction for them."""
 FAR_REFERENCES = (
     Reference("movement", "Concat", ((4, 32, 128, 128), (4, 32, 128, 128)), 0, LAST, {"axis": 1}),
     Reference("matmul", "MatMul", ((1, 4096), (4096, 2048)), 1),
@@ -146,10 +154,10 @@ def _node(reference: Reference) -> Node:
     values = []
     for i, shape in enumerate(reference.shapes):
         if 1 <= i <= reference.constants:
-            values.append(graph.add_constant(_random(math.prod(shape)).reshape(shape)))
+            values.append(graph.add_constant(_random(math.prod(shape)).reshape(shape).astype(reference.dtype.numpy)))
         else:
             layout = reference.layout if len(shape) == 4 else None
-            values.append(graph.add_input(f"x{i}", TensorType(F32, shape, layout)))
+            values.append(graph.add_input(f"x{i}", TensorType(reference.dtype, shape, layout)))
     node = graph.add_node(lookup(reference.domain, reference.op)(**reference.attributes), values)
     node.output.type = node.output.tensor.with_layout(reference.layout)
     graph.set_outputs([node.output])
@@ -175,8 +183,10 @@ class _Memory:
             return _aligned(nbytes)
         if operand not in self.buffers:
             self.buffers[operand] = _aligned(int(operand.tensor.nbytes))  # type: ignore[arg-type]
-            floats = self.buffers[operand].view(np.float32)
-            floats[:] = _random(floats.size) if operand.data is None else physical_array(operand).reshape(-1)
+            kind = operand.tensor.dtype.numpy
+            assert kind is not None
+            numbers = self.buffers[operand].view(kind)
+            numbers[:] = _random(numbers.size) if operand.data is None else physical_array(operand).reshape(-1)
         return self.buffers[operand]
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
+from ....ir.ops.bf16_products import Bf16Conv
 from ....ir.ops.contraction import Conv
 from ....ir.ops.widening import WideningConv
 from ..matmul.cost import LANES, halved, padded, product_items, widened
@@ -33,6 +34,8 @@ def _kind(node: Node, sizes: Sizes) -> str:
         return "depthwise" if inputs == 1 and outputs == 1 else "grouped"
     if inputs < FEW_CHANNELS:
         return "few-channels"
+    if isinstance(op, Bf16Conv):
+        return "bf16-conv"
     if math.prod(kernel) == 1:
         return "conv1x1"
     plane = len(kernel) == 2 and set(op.dilations or (1,)) == {1} and not isinstance(op, WideningConv)
@@ -56,7 +59,7 @@ def _grouped(node: Node, sizes: Sizes) -> int:
 
 
 _ITEMS: dict[str, Callable[[Node, Sizes], int]] = {
-    **dict.fromkeys(("conv", "conv1x1", "winograd", "few-channels"), _products),
+    **dict.fromkeys(("conv", "conv1x1", "winograd", "few-channels", "bf16-conv"), _products),
     "grouped": _grouped, "depthwise": _image_rows,
 }  # fmt: skip
 KINDS = tuple(_ITEMS)

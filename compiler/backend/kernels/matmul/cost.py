@@ -11,6 +11,7 @@ from dataclasses import replace
 from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
+from ....ir.ops.bf16_products import Bf16MatMul
 from ....ir.ops.contraction import Gemm, IntegralMatMul
 from ....ir.ops.widening import WideningMatMul
 from ....ir.types import F32
@@ -19,6 +20,7 @@ from .strassen import counts as strassen
 LANES = 16  # f32 elements of the widest vectors
 TILE_ROWS = 6  # rows of the usual register tile
 PANEL = 64  # columns of a panel
+BF16 = "bf16-matmul"  # of tiles of their own, whose speed by f32's is the machine's
 # Multiply-adds of i16 by i8 in the time of one of f32: 1.5 to 1.6 in products of 192 and 196 rows, 1.3 to 1.6 in
 # convolutions (`docs/data-types.md`); two on CPUs that add products in the same instruction
 WIDENING_SPEED = 1.5
@@ -56,6 +58,8 @@ def _columns(node: Node, sizes: Sizes) -> int:
 
 
 def _kind(node: Node, sizes: Sizes) -> str:
+    if isinstance(node.op, Bf16MatMul):
+        return BF16
     return "matmul" if math.prod(sizes.shape(node.operands[1])[:-2]) == 1 else "batched-matmul"
 
 
@@ -90,4 +94,4 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
 
 
 PRODUCT = KernelCosts(_items, _kind, _counts)
-KINDS = ("matmul", "batched-matmul")
+KINDS = ("matmul", "batched-matmul", BF16)
