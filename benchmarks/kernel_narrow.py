@@ -28,8 +28,8 @@ STEPS = 50_000  # of a tile: about a millisecond
 
 
 def gemm_bf16_cases(target: Target, shapes: Shapes) -> list[Case]:
-    """Products M × K by K × N of bf16, as `--precision bf16` keeps them, and of f32 that the product rounds itself; none
-    where the CPU has no instruction for them."""
+    """Products M × K by K × N of bf16, as `--precision bf16` keeps them, and of f32 that the product rounds itself;
+    none where the CPU has no instruction for them."""
     able = _able(target, BF16)
     if able is None:
         return []

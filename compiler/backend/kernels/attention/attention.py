@@ -19,119 +19,23 @@ where they lie.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 from ....ir.graph import Node
 from ....ir.ops.attention import DotProductAttention
 from ....ir.ops.bf16_products import Bf16Attention
-from ....ir.types import BF16, Dim, TensorType, ceil_div, prod
+from ....ir.types import BF16, Dim, TensorType, ceil_div
 from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
-from ...microkernels.bf16 import PAIRS
-from ...microkernels.emitter import SINGLE, Emitter
-from ...microkernels.table import tallest_tile, widest_tile
-from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
+from ...microkernels.emitter import SINGLE
+from ..matmul.blocking import PanelKind, static
 from ..matmul.pack import copy_function
-from ..matmul.tile import LINE
 from ..plain import decompose
 from . import few
-from .products import PAIR, emitter_for, pack_function, product_function
+from .heads import Heads, plan_heads
+from .products import pack_function, product_function
 from .shared import LOG2E, LOWEST
-
-TILES = 4  # of rows in a block of queries
-KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Sizes and blocking of one call.
-
-    Attributes:
-        queries, keys, depth, columns: M, S, D and E. outer: axes of the result that count heads.
-        group: queries of a work item. tile: rows of a register tile. width: columns of a panel of keys.
-        block: keys of a block. kinds: the panels of v. emitter: how tiles multiply.
-    """
-
-    outer: tuple[int, ...]
-    n_outer: Dim
-    queries: Dim
-    keys: Dim
-    depth: int
-    columns: int
-    lanes: int
-    tile: int
-    width: int
-    group: Dim
-    block: int
-    kinds: tuple[PanelKind, ...]
-    emitter: Emitter
-
-    @property
-    def rows(self) -> int:
-        """Queries of a block."""
-        return self.tile * TILES
-
-    @property
-    def together(self) -> int:
-        """Rows whose exponentials are computed together, to hide latencies; a register tile is a multiple."""
-        return next(n for n in (3, 2, 1) if self.tile % n == 0)
-
-    @property
-    def paired(self) -> bool:
-        """Whether tiles take two steps at once."""
-        return self.emitter.k_step == PAIR
-
-    @property
-    def q_pitch(self) -> int:
-        return padded_columns(self.depth, self.lanes * self.emitter.k_step)
-
-    @property
-    def score_pitch(self) -> int:
-        """A cache line more than a power of two, so that rows do not meet in one set of the cache."""
-        return self.block + LINE
-
-    @property
-    def out_pitch(self) -> int:
-        return padded_columns(self.columns, self.lanes)
-
-    @property
-    def n_groups(self) -> Dim:
-        return 1 if self.group == self.queries else ceil_div(self.queries, self.group)
-
-    @property
-    def score_depth(self) -> int:
-        """Steps of a score."""
-        return ceil_div(self.depth, self.emitter.k_step)
-
-    @property
-    def key_steps(self) -> Dim:
-        """Steps of a result."""
-        return ceil_div(self.keys, self.emitter.k_step)
-
-    @property
-    def n_panels(self) -> Dim:
-        """Panels of keys."""
-        return ceil_div(self.keys, self.width)
-
-
-def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
-    """Whole heads where there are enough of them for a few cores, else groups of queries."""
-    rank, target, emitter = q.rank, ctx.target, emitter_for(ctx.target, q.dtype)
-    kind = BF16 if emitter is PAIRS else F32
-    vectors = widest_tile(target, 64, kind)
-    tile, width = tallest_tile(target, vectors, kind), vectors * ctx.lanes
-    depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
-    outer = tuple(range(rank - 2))
-    n_outer = prod(q.dims[:-2])
-    group: Dim = queries
-    if isinstance(n_outer, int) and isinstance(queries, int) and n_outer < MIN_ITEMS:
-        pieces = min(ceil_div(MIN_ITEMS, max(n_outer, 1)), ceil_div(queries, tile * TILES))
-        group = ceil_div(ceil_div(queries, max(pieces, 1)), tile) * tile
-    block = min(KEYS, ceil_div(keys, width) * width) if isinstance(keys, int) else KEYS
-    kinds = tuple(panel_kinds(columns, ctx.lanes, vectors))
-    return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds,
-                 emitter)  # fmt: skip
 
 
 @lowers(DotProductAttention)
@@ -210,8 +114,8 @@ class _Kernel:
                 total = total + at[a] * k.index(t.strides[a - lead])
         return total
 
-    def copy(self, source: KValue, into: KValue, rows: tuple[KValue, Dim], columns: tuple[KValue, Dim], pitch: int,
-             fill: int, scale: float = 1.0) -> None:  # fmt: skip
+    def copy(self, source: KValue, into: KValue, rows: tuple[KValue, Dim], columns: tuple[KValue, Dim],
+             pitch: KValue | int, fill: KValue | int, scale: float = 1.0) -> None:  # fmt: skip
         """rows × columns, each a count and a stride, side by side from `into` on."""
         k = self.k
         emitter = self.h.emitter if into.dtype == BF16 else SINGLE
@@ -222,14 +126,14 @@ class _Kernel:
         k.call(copy, [source, into, *numbers, k.const(scale, F32)])
 
     def pack_panel(self, source: KValue, into: KValue, rows: tuple[KValue, Dim], columns: tuple[KValue, Dim],
-                   width: int) -> None:  # fmt: skip
+                   width: KValue) -> None:  # fmt: skip
         """A panel of B from rows × columns, each a count and a stride."""
         k = self.k
         if not self.h.paired:
             self.copy(source, into, rows, columns, width, width)
             return
         function = pack_function(self.ctx, rows[1], columns[1])
-        k.call(function, [source, into, rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), k.index(width)])
+        k.call(function, [source, into, rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), width])
 
     def pack(self, at: list[KValue]) -> None:
         """k and v of a head."""
@@ -237,19 +141,28 @@ class _Kernel:
         source = k.gep(k["kt"], self.base(at, self.kt))
         d_step, s_step = self.kt.strides[-2:]
 
-        def panel(n: KValue, _: list[KValue]) -> None:
-            key = n * h.width
+        def panel(key: KValue, width: KValue) -> None:
             self.pack_panel(k.gep(source, key * k.index(s_step)), k.gep(k["kpack"], key * (h.score_depth * each)),
-                            (k.index(h.depth), d_step), (k.min(keys - key, h.width), s_step), h.width)  # fmt: skip
+                            (k.index(h.depth), d_step), (k.min(keys - key, width), s_step), width)  # fmt: skip
 
-        k.for_(0, k.index(h.n_panels), 1, [], panel)
+        self.key_panels(keys, lambda key, vectors: panel(key, k.index(vectors * h.lanes)))
         source = k.gep(k["v"], self.base(at, self.v))
         s_step, e_step = self.v.strides[-2:]
         for kind, column in self.v_panels():
             width = kind.vectors * h.lanes
             place = k.gep(k["vpack"], k.index(h.key_steps) * (column * each))
             columns = k.index(min(width, h.columns - column))
-            self.pack_panel(k.gep(source, column * k.index(e_step)), place, (keys, s_step), (columns, e_step), width)
+            self.pack_panel(k.gep(source, column * k.index(e_step)), place, (keys, s_step), (columns, e_step),
+                            k.index(width))  # fmt: skip
+
+    def key_panels(self, count: KValue, panel: Callable[[KValue, int], None]) -> None:
+        """`panel` for each panel of so many keys, with its first and its vectors: the last has what it needs."""
+        k, h = self.k, self.h
+        whole = k.udiv(count + (h.lanes - 1), h.width) * h.width
+        k.for_(0, whole, h.width, [], lambda key, _: panel(key, h.width // h.lanes))
+        steps = k.udiv(count - whole + (h.lanes - 1), h.lanes)
+        for vectors in range(1, h.width // h.lanes):
+            k.if_(steps == vectors, partial(panel, whole, vectors))
 
     def v_panels(self) -> list[tuple[PanelKind, int]]:
         """Every panel of v with its first column."""
@@ -305,14 +218,14 @@ class _Kernel:
         k, h = self.k, self.h
         start = number * h.block
         n = k.min(k.index(h.keys) - start, h.block)
-        vectors = h.width // h.lanes
-        score, each = product_function(self.ctx, h.tile, vectors, h.emitter), h.emitter.width
+        each = h.emitter.width
 
-        def panel(p: KValue, _: list[KValue]) -> None:
-            b, into = k.gep(k["kpack"], (start + p * h.width) * (h.score_depth * each)), k.gep(k["scores"], p * h.width)
+        def panel(key: KValue, vectors: int) -> None:
+            score = product_function(self.ctx, h.tile, vectors, h.emitter)
+            b, into = k.gep(k["kpack"], (start + key) * (h.score_depth * each)), k.gep(k["scores"], key)
             k.call(score, [k["qpack"], b, into, h.q_pitch, h.score_pitch, h.score_depth, 1, tiles])
 
-        k.for_(0, k.udiv(n + (h.width - 1), h.width), 1, [], panel)
+        self.key_panels(n, panel)
         k.for_(0, count, h.together, [], lambda i, _: self.softmax(at, row, i, start, n, number))
         step = h.emitter.k_step
         steps, before = k.udiv(n + (step - 1), step), k.udiv(start, step)  # blocks are whole panels, of even widths
@@ -365,8 +278,8 @@ class _Kernel:
                 found.append(total[r] + value)
             return found
 
-        for r, partial in enumerate(self.fold(n, 0.0, powers)):
-            total = k.reduce("add", partial)
+        for r, part in enumerate(self.fold(n, 0.0, powers)):
+            total = k.reduce("add", part)
             if not self.one_block:
                 factor = k.select(number == 0, k.const(0.0, F32), k.math("exp2", (old[r] - tops[r]) * LOG2E))
                 total = total + k.select(number == 0, k.const(0.0, F32), k.load(k["sum"], i + r) * factor)

@@ -1,0 +1,108 @@
+"""Sizes of attention, and how its queries, keys and values are cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.types import BF16, F32, Dim, TensorType, ceil_div, prod
+from ...lowering import LowerContext
+from ...microkernels.bf16 import PAIRS
+from ...microkernels.emitter import Emitter
+from ...microkernels.table import tallest_tile, widest_tile
+from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
+from ..matmul.tile import LINE
+from .products import PAIR, emitter_for
+
+TILES = 4  # of rows in a block of queries
+KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Sizes and blocking of one call.
+
+    Attributes:
+        queries, keys, depth, columns: M, S, D and E. outer: axes of the result that count heads.
+        group: queries of a work item. tile: rows of a register tile. width: columns of a panel of keys.
+        block: keys of a block. kinds: the panels of v. emitter: how tiles multiply.
+    """
+
+    outer: tuple[int, ...]
+    n_outer: Dim
+    queries: Dim
+    keys: Dim
+    depth: int
+    columns: int
+    lanes: int
+    tile: int
+    width: int
+    group: Dim
+    block: int
+    kinds: tuple[PanelKind, ...]
+    emitter: Emitter
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+        return self.tile * TILES
+
+    @property
+    def together(self) -> int:
+        """Rows whose exponentials are computed together, to hide latencies; a register tile is a multiple."""
+        return next(n for n in (3, 2, 1) if self.tile % n == 0)
+
+    @property
+    def paired(self) -> bool:
+        """Whether tiles take two steps at once."""
+        return self.emitter.k_step == PAIR
+
+    @property
+    def q_pitch(self) -> int:
+        return padded_columns(self.depth, self.lanes * self.emitter.k_step)
+
+    @property
+    def score_pitch(self) -> int:
+        """A cache line more than a power of two, so that rows do not meet in one set of the cache."""
+        return self.block + LINE
+
+    @property
+    def out_pitch(self) -> int:
+        return padded_columns(self.columns, self.lanes)
+
+    @property
+    def n_groups(self) -> Dim:
+        return 1 if self.group == self.queries else ceil_div(self.queries, self.group)
+
+    @property
+    def score_depth(self) -> int:
+        """Steps of a score."""
+        return ceil_div(self.depth, self.emitter.k_step)
+
+    @property
+    def key_steps(self) -> Dim:
+        """Steps of a result."""
+        return ceil_div(self.keys, self.emitter.k_step)
+
+    @property
+    def n_panels(self) -> Dim:
+        """Panels of keys."""
+        return ceil_div(self.keys, self.width)
+
+
+def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
+    """Whole heads where there are enough of them for a few cores, else groups of queries."""
+    rank, target, emitter = q.rank, ctx.target, emitter_for(ctx.target, q.dtype)
+    kind = BF16 if emitter is PAIRS else F32
+    vectors = widest_tile(target, 64, kind)
+    tile, width = tallest_tile(target, vectors, kind), vectors * ctx.lanes
+    depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
+    outer = tuple(range(rank - 2))
+    n_outer = prod(q.dims[:-2])
+    group: Dim = queries
+    if isinstance(n_outer, int) and isinstance(queries, int) and n_outer < MIN_ITEMS:
+        pieces = min(ceil_div(MIN_ITEMS, max(n_outer, 1)), ceil_div(queries, tile * TILES))
+        group = ceil_div(ceil_div(queries, max(pieces, 1)), tile) * tile
+    block = min(KEYS, ceil_div(keys, width) * width) if isinstance(keys, int) else KEYS
+    kinds = tuple(panel_kinds(columns, ctx.lanes, vectors))
+    return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds,
+                 emitter)  # fmt: skip
