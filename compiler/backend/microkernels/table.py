@@ -64,6 +64,17 @@ def _converted() -> Iterator[Tile]:
         yield replace(tile, input=BF16, emitter=CONVERTED, rate="bf16 by conversion")
 
 
+def _pairs() -> Iterator[Tile]:
+    """Rows for bf16 by the instruction of pairs, whose latency narrow panels hide by more rows than f32's need.
+
+    Measured on Zen 5 (family 26 model 2), one core, in turn (2026-11-28), convolutions 1 × 1 and 3 × 3 in % of the
+    instruction's peak, by 6 rows, 8 and 10: 28² × 64 → 16 (one vector) 44, 53, 67; 56² × 144 → 24 (two) 61, 70, 70;
+    3 × 3 28² × 64 → 32 76, 89, 92. Three vectors of 7 to 9 rows lose to 6: 56² × 24 → 144 81, then 70 to 75.
+    """
+    for tile in (Tile(10, 1), Tile(9, 2), Tile(6, 4, usual=True)):
+        yield replace(tile, input=BF16, features=frozenset({"avx512bf16"}), registers=32, emitter=PAIRS)
+
+
 def _whole(weights: DType, emitter: Emitter) -> Iterator[Tile]:
     """Rows for i16 by weights of whole numbers: as f32's with multiply-adds, but a register more for the products."""
     sizes = (Tile(8, 1), Tile(4, 2, usual=True), Tile(3, 3),
@@ -106,7 +117,7 @@ TABLE: tuple[Tile, ...] = (
     Tile(5, 4, features=_NEON, registers=32, usual=True),
     Tile(32, 2, BF16, features=frozenset({"amx-tile", "amx-bf16"}), registers=32, usual=True, emitter=MATRICES,
          rate="amx-bf16"),
-    Tile(6, 4, BF16, features=frozenset({"avx512bf16"}), registers=32, usual=True, emitter=PAIRS),
+    *_pairs(),
     *_converted(),
     *(tile for of in ((I8, BYTES), (I16, SHORTS)) for tile in _whole(*of)),
     *_quads(),

@@ -20,7 +20,7 @@ from ...ir.ops.elementwise import Cast
 from ...ir.ops.gathering import Gather
 from ...ir.ops.normalization import Normalize
 from ...ir.ops.pool import MaxPool
-from ...ir.ops.quantised_products import takes_pairs
+from ...ir.ops.quantised_products import is_depthwise, takes_pairs
 from ...ir.types import BF16, F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -83,7 +83,7 @@ def _is_product(node: Node, rw: Rewriter) -> bool:
         return rw.no_match("not f32, or without constant weights", node)
     if isinstance(op, Conv):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if not takes_pairs(op.group, w.tensor):
+        if not takes_pairs(op.group, w.tensor) and not (is_depthwise(op.group, w.tensor) and _is_computed(x)):
             return rw.no_match("its channels are no whole pairs of one group", node)
         return bias is None or bias.data is not None or rw.no_match("its bias is computed", node)
     if w.tensor.rank != 2 or x.tensor.rank < 2 or (isinstance(op, Gemm) and op.transA):

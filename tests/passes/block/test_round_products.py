@@ -173,3 +173,10 @@ def test_attention_to_what_is_computed_multiplies_bf16() -> None:
 def test_attention_to_what_calls_before_have_left_is_not_rounded_again() -> None:
     graph = rounded(ATTENTION.replace("KEYS", "%past"), w=W)
     assert "DotProductAttention" in names(graph)
+
+
+def test_a_depthwise_convolution_of_what_is_computed_reads_bf16() -> None:
+    filters = np.random.default_rng(3).standard_normal((8, 1, 3, 3)).astype(np.float32)
+    text = image("%1 = Relu(%x)\n%y = Conv(%1, %w) {group=8}", "8,1,3,3")
+    assert names(rounded(text, w=filters)) == ["Relu", "RoundToBf16", "Bf16Conv"]
+    refused(image("%y = Conv(%x, %w) {group=8}", "8,1,3,3"), "no whole pairs of one group", w=filters)
