@@ -21,6 +21,7 @@ from ...ir.ops.gathering import Gather
 from ...ir.ops.normalization import Normalize
 from ...ir.ops.pool import MaxPool
 from ...ir.ops.quantised_products import is_depthwise, takes_pairs
+from ...ir.ops.shape import Concat
 from ...ir.types import BF16, F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
@@ -48,21 +49,15 @@ class RoundProducts(BlockPass):
             rw.replace(node, g.Cast(g.add(node.op, [g.const(_half(table.data)), indices]), to=F32))
         products = rounded_products(graph, rw)
         attention = [node for node in graph.nodes_in_order() if _is_attention(node, rw)]
-        rounded: dict[Value, Value] = {}
-
-        def half(x: Value, node: Node) -> Value:
-            if x not in rounded:
-                rounded[x] = _rounded(x, rw, rw.before(node))
-            return rounded[x]
-
+        halves = _Halves(graph, rw)
         for node in attention:  # before the products that read what it makes
-            operands = [half(x, node) for x in node.operands[:3]]
+            operands = [halves.of(x) for x in node.operands[:3]]
             g = rw.before(node)
             rw.replace(node, g.Cast(g.Bf16Attention(*operands, *node.operands[3:], **node.op.attributes()), to=F32))
         for node in products:
-            x = half(node.operands[0], node)
+            x = halves.of(node.operands[0])
             rw.replace(node, _product(rw.before(node), node, x))
-        for x, y in rounded.items():
+        for x, y in halves.made.items():
             _share(x, y, rw)
         return bool(products or attention or tables)
 
@@ -122,21 +117,33 @@ def _is_look_up(node: Node) -> bool:
     return not np.array_equal(table.data, np.rint(table.data))
 
 
-def _rounded(x: Value, rw: Rewriter, g: GraphBuilder) -> Value:
-    """A value as bf16, rounded where it is made: above views and maxima, with which rounding may change places."""
-    made = x.producer
-    if made is not None and isinstance(made.op, Cast) and made.operands[0].tensor.dtype == BF16:
-        return made.operands[0]
-    if made is None or len(x.uses) + x.output_uses != 1 or not (is_view(made) or _is_maximum(made)):
-        return g.RoundToBf16(x)
-    first, *others = made.inputs
-    assert first is not None
-    before = rw.before(made)
-    return before.add(made.op, [_rounded(first, rw, before), *others])
+class _Halves:
+    """Values as bf16, each rounded once, where it is made: above what rounding may change places with."""
+
+    def __init__(self, graph: Graph, rw: Rewriter) -> None:
+        self.rw, self.made = rw, dict[Value, Value]()
+        self._order = {node: i for i, node in enumerate(graph.nodes_in_order())}
+
+    def of(self, x: Value) -> Value:
+        if x not in self.made:
+            self.made[x] = self._rounded(x)
+        return self.made[x]
+
+    def _rounded(self, x: Value) -> Value:
+        made = x.producer
+        if made is not None and isinstance(made.op, Cast) and made.operands[0].tensor.dtype == BF16:
+            return made.operands[0]
+        if made is None or len(x.uses) + x.output_uses != 1 or not _changes_places(made):
+            first = min((node for node, _ in x.uses if node in self._order), key=self._order.__getitem__)
+            return self.rw.before(first).RoundToBf16(x)
+        n = len(made.inputs) if isinstance(made.op, Concat) else 1
+        return self.rw.before(made).add(made.op, [*map(self.of, made.operands[:n]), *made.inputs[n:]])
 
 
-def _is_maximum(node: Node) -> bool:
-    return isinstance(node.op, MaxPool) and len(node.outputs) == 1
+def _changes_places(node: Node) -> bool:
+    """Whether what it makes of rounded numbers is what it makes, rounded."""
+    is_maximum = isinstance(node.op, MaxPool) and len(node.outputs) == 1
+    return is_view(node) or is_maximum or isinstance(node.op, Concat)
 
 
 def _share(x: Value, half: Value, rw: Rewriter) -> None:
