@@ -181,6 +181,14 @@ def test_convolutions_of_every_target(target: Target) -> None:
     check_convolution(CONVOLUTIONS[0], target=target)
 
 
+@pytest.mark.parametrize("target", EVERY_TARGET, ids=lambda t: t.name)
+def test_one_channel_a_group_of_every_target(target: Target) -> None:
+    """Widened as they are loaded: with strides, dilations, more outputs than a register has lanes."""
+    for case in (OTHERS[1], ((2, 21, 7, 9), (21, 1, 5, 3), {"strides": [2, 1], "pads": [2, 0, 1, 2]}),
+                 ((1, 8, 9, 9), (8, 1, 3, 3), {"dilations": [2, 1]})):  # fmt: skip
+        check_convolution(case, target=target, tiled=False)
+
+
 @pytest.mark.parametrize("layout", [None, LAST], ids=str)
 @pytest.mark.parametrize("case", [*OTHERS, CONVOLUTIONS[0]], ids=str)
 def test_other_convolutions_are_widened(case: tuple[Any, ...], layout: Any) -> None:
