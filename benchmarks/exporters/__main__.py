@@ -8,6 +8,13 @@ not installed is told, and no failure).
 
     python -m benchmarks.exporters --models gpt2-past silero-vad --dynamo
     python -m benchmarks.exporters --speed -o docs/exporters.md
+
+With --keep what is exported, compiled and found stays in a folder: a later run takes the models from there, and one
+with --timed the plans, too, which it only times, when the machine is quiet. Its table has rows of all that is kept.
+Models whose exporters cannot be installed together are so exported by several environments.
+
+    python -m benchmarks.exporters --keep /tmp/kept
+    python -m benchmarks.exporters --keep /tmp/kept --timed --models bert vit -o docs/exporters.md
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -25,19 +33,53 @@ from parax.runtime.cpu import cpu_name
 
 from ..children import Record, records_of
 from ..command import command_line, finish, new_file
-from .listed import NAMES, TRACED
+from .kept import folder_of, kept_record
+from .listed import EXPORTERS, NAMES, TRACED
 
 ROOT = Path(__file__).parents[2]
+ITS_OWN = "its own"
+"""What stands for the only exporter that writes a model."""
 BAD = ("refused", "failed", "differs", "crash", "timeout")
 
 
-def all_records(names: Sequence[str], exporters: Sequence[str], speed: bool, timeout: float) -> Iterator[Record]:
-    """What became of each model, by each exporter that writes it."""
-    for name in names:
-        for exporter in exporters if name in TRACED else ("its own",):
-            command = [sys.executable, "-m", "benchmarks.exporters.side", name, exporter]
-            found = records_of([*command, *(["--speed"] if speed else [])], timeout, ROOT)
-            yield {"model": name, "exporter": exporter, **found[-1]}
+@dataclass(frozen=True)
+class Work:
+    """What to do with each model.
+
+    Attributes:
+        models: which, in order. exporters: of torch's, by which.
+        options: of the child: --speed, --timed. timeout: of each child, in seconds.
+        kept: the folder of what is kept, where rows of other models come from, too.
+    """
+
+    models: Sequence[str]
+    exporters: Sequence[str]
+    options: Sequence[str]
+    timeout: float
+    kept: Path | None = None
+
+
+def all_records(work: Work) -> Iterator[Record]:
+    """What became of each model, by each exporter that writes it; of those not asked for, what is kept."""
+    for name in NAMES if work.kept else work.models:
+        for exporter in EXPORTERS if name in TRACED else (ITS_OWN,):
+            asked = name in work.models and (exporter in work.exporters or exporter == ITS_OWN)
+            record = _record(work, name, exporter) if asked else _kept(work, name, exporter)
+            if record is not None:
+                yield {"model": name, "exporter": exporter, **record}
+
+
+def _record(work: Work, name: str, exporter: str) -> Record:
+    command = [sys.executable, "-m", "benchmarks.exporters.side", name, exporter, *work.options]
+    if work.kept:
+        command += ["--keep", str(folder_of(work.kept, name, exporter))]
+    record = records_of(command, work.timeout, ROOT)[-1]
+    print(f"{name}, {exporter}: {_outcome(record)}", file=sys.stderr, flush=True)
+    return record
+
+
+def _kept(work: Work, name: str, exporter: str) -> Record | None:
+    return kept_record(folder_of(work.kept, name, exporter)) if work.kept else None
 
 
 def table(records: Sequence[Record]) -> str:
@@ -76,9 +118,9 @@ measured (`--speed`), on both sides' defaults: above 1 parax is faster. {cpu_nam
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit code."""
     args = _arguments(argv)
+    options = [f"--{option}" for option in ("speed", "timed") if getattr(args, option)]
     records = []
-    for record in all_records(args.models, args.exporters, args.speed, args.timeout):
-        print(f"{record['model']}, {record['exporter']}: {_outcome(record)}", file=sys.stderr, flush=True)
+    for record in all_records(Work(args.models, args.exporters, options, args.timeout, args.keep)):
         records.append(record)
         if args.json:
             write_whole(args.json, json.dumps(records, indent=1))
@@ -97,14 +139,20 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
                        help="torch models by torch's exporter through TorchScript alone")
     which.add_argument("--dynamo", dest="exporters", action="store_const", const=("dynamo",),
                        help="torch models by torch's exporter through torch.export alone")
-    which.add_argument("--both", dest="exporters", action="store_const", const=("torchscript", "dynamo"),
+    which.add_argument("--both", dest="exporters", action="store_const", const=EXPORTERS,
                        help="torch models by either (default)")
-    parser.add_argument("--speed", action="store_true", help="time parax and ONNX Runtime, turn by turn")
+    timing = parser.add_mutually_exclusive_group()
+    timing.add_argument("--speed", action="store_true", help="time parax and ONNX Runtime, turn by turn")
+    timing.add_argument("--timed", action="store_true", help="time the plans that --keep has kept, and nothing else")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep models, plans and findings there, and use them")
     parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="of each process (default 900)")
     parser.add_argument("--json", type=new_file, metavar="OUT", help="write every record there")
     parser.add_argument("-o", "--output", type=new_file, metavar="OUT.md", help="write the page of the documentation")
-    parser.set_defaults(exporters=("torchscript", "dynamo"))
-    return parser.parse_args(argv)
+    parser.set_defaults(exporters=EXPORTERS)
+    args = parser.parse_args(argv)
+    if args.timed and not args.keep:
+        parser.error("--timed takes plans from a folder: --keep DIR")
+    return args
 
 
 if __name__ == "__main__":

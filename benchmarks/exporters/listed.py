@@ -10,6 +10,8 @@ from importlib import import_module
 
 from .sources import Source
 
+EXPORTERS = ("torchscript", "dynamo")
+"""Of torch: by TorchScript, and by torch.export."""
 TRACED: Mapping[str, str] = {
     **dict.fromkeys(("mask-rcnn", "faster-rcnn", "ssd", "ssdlite", "yolo", "detr"), "detection"),
     **dict.fromkeys(("convnext", "swin", "swin-timm", "efficientnet", "diffusion-unet"), "vision"),
@@ -31,7 +33,14 @@ WRITTEN: Mapping[str, str] = {
     **dict.fromkeys(("silero-vad", "silero-vad-op15", "silero-vad-ifless", "silero-vad-half"), "audio"),
     **dict.fromkeys(("sklearn-forest", "sklearn-classifier", "sklearn-zipmap", "lightgbm", "lightgbm-binary",
                      "lightgbm-classifier", "xgboost-regressor", "xgboost-binary", "xgboost-classifier"), "tabular"),
-}
+    **dict.fromkeys(("yolo-half", "convnext-half", "efficientnet-half", "bert-half", "gpt2-past-half",
+                     "whisper-encoder-half"), "halved"),
+    **dict.fromkeys(("tf-mobilenetv2", "tf-efficientnetv2b0", "tf-densenet121", "tf-xception", "tf-nasnetmobile",
+                     "tf-recurrent", "tf-transformer", "tf-segmentation", "tf-detector", "tf-loop"),
+                    "tensorflow_models"),
+    **dict.fromkeys(("optimum-bert", "optimum-roformer", "optimum-gpt2", "optimum-llama", "optimum-t5",
+                     "optimum-whisper", "optimum-clip", "optimum-vit"), "optimum_models"),
+}  # fmt: skip
 """Model → module; another tool writes it, or has written it."""
 MODULES = {**TRACED, **WRITTEN}
 NAMES = tuple(MODULES)

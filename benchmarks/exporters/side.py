@@ -1,12 +1,12 @@
 """One model by one exporter: built, exported, compiled, compared, timed; a child of `benchmarks.exporters`.
 
-`python -m benchmarks.exporters.side NAME EXPORTER [--speed]` prints one JSON object.
+`python -m benchmarks.exporters.side NAME EXPORTER [--speed | --timed] [--keep FOLDER]` prints one JSON object.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import tempfile
 import time
 import warnings
@@ -27,6 +27,7 @@ from parax.compiler.row_order import differences
 from parax.errors import ParaxError
 
 from ..children import Record
+from .kept import MODEL, PLAN, keep_record, keep_written, kept_record, kept_written
 from .listed import build
 from .sources import Traced, Written
 from .torch_export import export
@@ -34,15 +35,18 @@ from .torch_export import export
 MOST_PROBLEM = 300
 """Characters of an error that are kept."""
 UNSTABLE = "ONNX Runtime differs from itself, too, once its optimisations are off"
-ROUNDS, SECONDS = 7, 0.15
+ROUNDS, SECONDS, SETTLING = 7, 0.15, 0.1
 
 
-def record_of(name: str, exporter: str, speed: bool, kept: Path) -> Record:
+def record_of(name: str, exporter: str, speed: bool, folder: Path) -> Record:
     """What became of the model: its `status` (not installed, not exported, refused, failed, differs,
-    unstable or agrees), and as much of the rest as there is."""
+    unstable or agrees), and as much of the rest as there is.
+
+    Args:
+        folder: where the model and its plan are put; a model that it has is not exported again.
+    """
     try:
-        source = build(name)
-        written = _exported(source, exporter, kept / "model.onnx") if isinstance(source, Traced) else source
+        written = kept_written(folder) or keep_written(_written(name, exporter, folder / MODEL), folder)
     except ImportError as error:
         return {"status": "not installed", "problem": _short(error)}
     except Exception as error:  # whatever an exporter raises says that it cannot
@@ -52,6 +56,7 @@ def record_of(name: str, exporter: str, speed: bool, kept: Path) -> Record:
         began = time.perf_counter()
         plan = parax.compile(written.path)
         record["seconds"] = time.perf_counter() - began
+        plan.save(folder / PLAN)
         problem = _compared(plan, written)
         record |= {"status": "differs" if problem else "agrees", "problem": problem}
         if problem and _disagrees_with_itself(written):
@@ -64,9 +69,20 @@ def record_of(name: str, exporter: str, speed: bool, kept: Path) -> Record:
     return record
 
 
-def _exported(source: Traced, exporter: str, path: Path) -> Written:
+def _timed_again(folder: Path) -> Record:
+    """The record that is kept there, its plan timed now."""
+    record, written = kept_record(folder), kept_written(folder)
+    if record is None:
+        return {"status": "not kept"}
+    if record["status"] == "agrees" and written is not None:
+        record["ratio"] = _ratio(parax.load(folder / PLAN), written)
+    return record
 
-    return export(source, exporter, path)
+
+def _written(name: str, exporter: str, path: Path) -> Written:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = build(name)
+    return export(source, exporter, path) if isinstance(source, Traced) else source
 
 
 def _short(error: Exception) -> str:
@@ -139,7 +155,11 @@ def _ratio(plan: parax.Plan, written: Written) -> float:
 
 
 def _seconds_a_call(call: Callable[[], object]) -> float:
+    """The mean of a turn, of what follows the first calls: the other side's threads still look for work then."""
     began, calls = time.perf_counter(), 0
+    while time.perf_counter() - began < SETTLING:
+        call()
+    began = time.perf_counter()
     while time.perf_counter() - began < SECONDS:
         call()
         calls += 1
@@ -148,11 +168,20 @@ def _seconds_a_call(call: Callable[[], object]) -> float:
 
 def main() -> None:
     """Entry point."""
-    name, exporter, *rest = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("exporter")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--timed", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(prefix="parax-exporters-") as folder:
-        kept = Path(rest[rest.index("--keep") + 1]) if "--keep" in rest else Path(folder)
-        print("\n" + json.dumps(record_of(name, exporter, "--speed" in rest, kept)))
+    with tempfile.TemporaryDirectory(prefix="parax-exporters-") as apart:
+        folder = args.keep or Path(apart)
+        record = _timed_again(folder) if args.timed else record_of(args.name, args.exporter, args.speed, folder)
+        if args.keep and record["status"] != "not kept":
+            keep_record(record, folder)
+        print("\n" + json.dumps(record))
 
 
 if __name__ == "__main__":

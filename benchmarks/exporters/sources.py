@@ -43,7 +43,6 @@ class Written:
     Attributes:
         exporter: which tool wrote it, and its version.
         feeds: inputs to compare on.
-        opset: of ai.onnx, as the file says.
     """
 
     path: Path

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from .sources import Feeds, Traced, Written
 
-EXPORTERS = ("torchscript", "dynamo")
 OPSET = 18
 """Of both exporters: the default of the one by torch.export."""
 
@@ -24,8 +22,10 @@ def export(source: Traced, exporter: str, path: Path, seed: int = 0) -> Written:
     """Write the model; its feeds are random inputs like the examples, whose integers and bools are kept.
 
     Args:
-        exporter: of EXPORTERS.
+        exporter: of `listed.EXPORTERS`.
     """
+    import torch
+
     module = torch.jit.script(source.module) if source.scripted and exporter == "torchscript" else source.module
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -40,6 +40,8 @@ def export(source: Traced, exporter: str, path: Path, seed: int = 0) -> Written:
 
 
 def _by_dynamo(module: Any, source: Traced, path: Path, options: dict[str, Any]) -> None:
+    import torch
+
     shapes: list[Any] = [{axis: torch.export.Dim.DYNAMIC for axis in source.open.get(name, {})}
                          for name in source.inputs]  # fmt: skip
     taken = list(inspect.signature(module.forward).parameters.values())

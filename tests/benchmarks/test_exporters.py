@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import numpy as np
 import pytest
 
 from benchmarks.exporters import __main__ as exporters
-from benchmarks.exporters import listed
+from benchmarks.exporters import kept, listed, sources
 
 AGREES = {"model": "a", "exporter": "torch 9, dynamo", "nodes": 7, "operators": 3, "status": "agrees", "problem": "",
           "ratio": 1.256}  # fmt: skip
@@ -27,10 +28,38 @@ def test_the_table_says_what_became_of_each():
 def test_each_exporter_of_torch_writes_a_model_and_what_others_write_comes_once(monkeypatch):
     called = []
     monkeypatch.setattr(exporters, "records_of", lambda command, *_: called.append(command[3:]) or [dict(AGREES)])
-    found = list(exporters.all_records(["yolo", "silero-vad"], ["torchscript", "dynamo"], True, 9.0))
+    work = exporters.Work(["yolo", "silero-vad"], ["torchscript", "dynamo"], ["--speed"], 9.0)
+    found = list(exporters.all_records(work))
     assert [words[0] for words in called] == ["yolo", "yolo", "silero-vad"]
     assert [words[1] for words in called[:2]] == ["torchscript", "dynamo"]
     assert all(words[-1] == "--speed" for words in called) and len(found) == 3
+
+
+def test_what_is_kept_has_its_row_and_is_not_made_again(monkeypatch, tmp_path):
+    kept.keep_record({"exporter": "torch 9, dynamo", "status": "agrees"}, kept.folder_of(tmp_path, "bert", "dynamo"))
+    monkeypatch.setattr(exporters, "records_of", lambda command, *_: [{"status": " ".join(command[3:])}])
+    found = list(exporters.all_records(exporters.Work(["yolo"], ["dynamo"], ["--timed"], 9.0, tmp_path)))
+    assert found[0]["status"] == f"yolo dynamo --timed --keep {tmp_path}/yolo-dynamo"
+    assert [(record["model"], record["exporter"]) for record in found[1:]] == [("bert", "torch 9, dynamo")]
+
+
+def test_a_kept_model_comes_back_with_its_inputs(tmp_path):
+    (tmp_path / "there.onnx").write_bytes(b"model")
+    feeds = [{"a/b": np.ones((2, 3), np.float32), "n": np.int64(4)}, {"a/b": np.zeros(0, np.float32), "n": np.int64(5)}]
+    written = sources.Written(tmp_path / "there.onnx", "tool 1", feeds)
+    again = kept.keep_written(written, tmp_path / "kept")
+    for found in (again, kept.kept_written(tmp_path / "kept")):
+        assert found.path.read_bytes() == b"model" and found.exporter == "tool 1" and len(found.feeds) == 2
+        for feed, expected in zip(found.feeds, feeds, strict=True):
+            assert feed.keys() == expected.keys()
+            assert all(np.array_equal(feed[name], expected[name]) for name in expected)
+    assert kept.kept_written(tmp_path) is None and kept.kept_record(tmp_path / "kept") is None
+
+
+def test_timing_alone_needs_what_is_kept(capsys):
+    with pytest.raises(SystemExit):
+        exporters.main(["--timed"])
+    assert "--keep DIR" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "code"), [("agrees", 0), ("not exported", 0), ("differs", 5), ("crash", 5)])
@@ -43,7 +72,7 @@ def test_what_parax_gets_wrong_is_the_exit_code(status, code, monkeypatch, capsy
 
 @pytest.mark.parametrize("module", sorted(set(listed.MODULES.values())))
 def test_every_listed_model_is_one_of_its_module(module):
-    for package in {"tabular": ["skl2onnx"]}.get(module, ["torch"]):
+    for package in {"tabular": ["skl2onnx"], "tensorflow_models": []}.get(module, ["torch"]):
         pytest.importorskip(package)
     names = {name for name, where in listed.MODULES.items() if where == module}
     assert names == set(import_module(f"benchmarks.exporters.{module}").MODELS)
