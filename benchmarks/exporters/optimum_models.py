@@ -44,9 +44,10 @@ EXPORTED: Mapping[str, tuple[str, str, str, str, Mapping[str, Any]]] = {
     "vit": ("vit", "ModelForImageClassification", "image-classification", "model.onnx", PICTURE),
 }  # fmt: skip
 """Model → family, class behind Auto, optimum's task, the file of those it writes, settings."""
-SIZES = ({"batch": 2, "sequence_length": 5, "past": 7}, {"batch": 1, "sequence_length": 1, "past": 9})
-"""What symbols stand for, by what their names contain."""
-ENCODED = 10
+IMAGE = {"num_channels": 3, "height": PICTURE["image_size"], "width": PICTURE["image_size"]}
+SIZES = ({"encoder": 10, "past": 7, "batch": 2, "sequence_length": 5, **IMAGE},
+         {"encoder": 10, "past": 9, "batch": 1, "sequence_length": 1, **IMAGE})  # fmt: skip
+"""What symbols stand for, by what their names contain; the first that does."""
 
 
 def _exported(name: str) -> Written:
@@ -94,8 +95,7 @@ def _size(symbol: str, sizes: Mapping[str, int]) -> int:
     total = 0
     for part in symbol.split("+"):
         text = part.strip()
-        fitting = ("past" if "past" in text else "batch" if "batch" in text else "sequence_length")
-        total += int(text) if text.isdigit() else ENCODED if text.startswith("encoder") else sizes[fitting]
+        total += int(text) if text.isdigit() else next(size for name, size in sizes.items() if name in text)
     return total
 
 

@@ -53,7 +53,9 @@ def _application(name: str) -> Written:
     rng, size = _seeded(), APPLICATIONS[name]
     import tensorflow as tf
 
-    network = getattr(tf.keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
+    # tf2onnx makes inputs of the constants of Keras's Normalization
+    options = {"include_preprocessing": False} if name.startswith("EfficientNetV2") else {}
+    network = getattr(tf.keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10, **options)
     return _written(lambda image: network(image, training=False), _pictures(rng, size))
 
 

@@ -37,6 +37,7 @@ from .block.round_products import RoundProducts
 from .block.simplify_movements import SimplifyMovements
 from .block.sink_dequantization import SinkDequantization
 from .block.split_projections import SplitProjections
+from .block.trim_taps import TrimTaps
 from .block.unflatten_gathers import UnflattenGathers
 from .block.unflatten_products import UnflattenProducts
 from .dataflow.assign_layouts import AssignLayouts
@@ -65,8 +66,8 @@ Kind: TypeAlias = "type[Pass] | tuple[type[Pass], ...]"
 
 CLEAN = (NoOpElimination, ZeroSizeElimination, ConstantFolding, DeadCode)
 SIMPLIFY = (*CLEAN, AlgebraicSimplification, SimplifyMovements, ForwardConcatOperands, UnflattenProducts,
-            UnflattenGathers, SplitProjections, HoistElementwise, FoldAffine, FoldPad, OrderPools, FoldLookups,
-            OmitNeutralOperands, CommonSubexpressions)  # fmt: skip
+            UnflattenGathers, SplitProjections, HoistElementwise, FoldAffine, FoldPad, TrimTaps, OrderPools,
+            FoldLookups, OmitNeutralOperands, CommonSubexpressions)  # fmt: skip
 FUSE = (FuseResults, FuseElementwise, FuseDepthwise, FuseExpansion)
 
 NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, SinkConstants, DeadCode, NameOutputs)
