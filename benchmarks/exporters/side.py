@@ -39,7 +39,7 @@ ROUNDS, SECONDS, SETTLING = 7, 0.15, 0.1
 
 
 def record_of(name: str, exporter: str, speed: bool, folder: Path) -> Record:
-    """What became of the model: its `status` (not installed, not exported, refused, failed, differs,
+    """What became of the model: its `status` (not installed, not exported, not valid, refused, failed, differs,
     unstable or agrees), and as much of the rest as there is.
 
     Args:
@@ -65,7 +65,7 @@ def record_of(name: str, exporter: str, speed: bool, folder: Path) -> Record:
             record["ratio"] = _ratio(plan, written)
     except ParaxError as error:
         status = "refused" if isinstance(error, parax.UnsupportedOp) else "failed"
-        record |= {"status": status, "problem": _short(error)}
+        record |= {"status": status if _is_loaded_by_theirs(written.path) else "not valid", "problem": _short(error)}
     return record
 
 
@@ -112,6 +112,15 @@ def _theirs(path: Path, optimised: bool = True) -> onnxruntime.InferenceSession:
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _is_loaded_by_theirs(path: Path) -> bool:
+    """Whether ONNX Runtime takes the file: not what an exporter has made wrong."""
+    try:
+        _theirs(path)
+    except Exception:  # its own kinds, which it does not name
+        return False
+    return True
 
 
 def _compared(plan: parax.Plan, written: Written) -> str:
