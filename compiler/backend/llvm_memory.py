@@ -72,6 +72,42 @@ def shuffle(e: FunctionEmitter, o: KOp) -> str:
     return e.assign(f"shufflevector {e.typed(a)}, {e.typed(b)}, <{len(lanes)} x i32> <{mask}>")
 
 
+# VPERMI2 by floats and by integers: kind and bits of an element, lanes of a vector
+_PERMUTES = {(True, 32, 16): "ps.512", (False, 32, 16): "d.512", (True, 64, 8): "pd.512", (False, 64, 8): "q.512"}
+
+
+def permute(e: FunctionEmitter, o: KOp) -> str:
+    """Lanes of two vectors by numbers that are computed: one instruction of AVX-512, elsewhere through memory."""
+    a, b, index = o.operands
+    t, n, bits = a.type, a.lanes, a.dtype.bits
+    name = _PERMUTES.get((a.dtype.is_float, bits, n))
+    if name and e.module.has("avx512f"):
+        numbers, of = e.ref(index), f"<{n} x i{bits}>"
+        if bits > index.dtype.bits:
+            numbers = e.assign(f"zext {e.typed(index)} to {of}")
+        kind = llvm_type(t)
+        name = e.module.declare(f"llvm.x86.avx512.vpermi2var.{name}", kind, f"{kind}, {of}, {kind}")
+        return e.assign(f"call {kind} @{name}({e.typed(a)}, {of} {numbers}, {e.typed(b)})")
+    scalar = scalar_type(t.dtype)
+    slot = e.stack(2 * n, scalar, 64)
+    for v, at in ((a, 0), (b, n)):
+        place = e.assign(f"getelementptr {scalar}, ptr {slot}, i64 {at}")
+        e.out(f"store {e.typed(v)}, ptr {place}, align {bits // 8}")
+    return _permuted_in_memory(e, o, slot)
+
+
+def _permuted_in_memory(e: FunctionEmitter, o: KOp, slot: str) -> str:
+    """The lanes of both vectors, which lie in a slot of the stack."""
+    t, index = o.results[0].type, o.operands[2]
+    scalar, it = scalar_type(t.dtype), llvm_type(index.type)
+    numbers = e.assign(f"and {e.typed(index)}, {constant(2 * t.lanes - 1, index.type)}")
+    if t.lanes == 1:
+        address = e.assign(f"getelementptr {scalar}, ptr {slot}, i32 {numbers}")
+        return e.assign(f"load {scalar}, ptr {address}, align {t.dtype.bits // 8}")
+    pointers = e.assign(f"getelementptr {scalar}, ptr {slot}, {it} {numbers}")
+    return gathered(e, t, pointers, t.dtype.bits // 8, f"{mask_type(t)} {constant(True, KType(BOOL, t.lanes))}")
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 def _align(o: KOp, dtype: DType) -> int:
     return o.attrs.get("align") or max(1, dtype.bits // 8)
@@ -176,12 +212,16 @@ def gather(e: FunctionEmitter, o: KOp) -> str:
     t, n = o.results[0].type, o.results[0].lanes
     if n == 1:
         return load(e, o)
-    mt, align = memory_type(t), _align(o, t.dtype)
-    name = f"llvm.masked.gather.{memory_suffix(t)}.v{n}p0"
-    e.module.declare(name, mt, f"<{n} x ptr>, i32, <{n} x i1>, {mt}")
-    pointers, on = _pointers(e, ptr, index), _mask(e, mask, n)
-    raw = e.assign(f"call {mt} @{name}(<{n} x ptr> {pointers}, i32 {align}, {on}, {mt} zeroinitializer)")
+    raw = gathered(e, t, _pointers(e, ptr, index), _align(o, t.dtype), _mask(e, mask, n))
     return _from_memory(e, raw, t)
+
+
+def gathered(e: FunctionEmitter, t: KType, pointers: str, align: int, on: str) -> str:
+    """What lies at a vector of addresses, where a mask is on, as it is in memory."""
+    mt = memory_type(t)
+    name = f"llvm.masked.gather.{memory_suffix(t)}.v{t.lanes}p0"
+    e.module.declare(name, mt, f"<{t.lanes} x ptr>, i32, <{t.lanes} x i1>, {mt}")
+    return e.assign(f"call {mt} @{name}(<{t.lanes} x ptr> {pointers}, i32 {align}, {on}, {mt} zeroinitializer)")
 
 
 def scatter(e: FunctionEmitter, o: KOp) -> None:

@@ -155,6 +155,15 @@ def dot_u8i8(a: Lanes, b: Lanes, sums: Lanes, pairs_in_i16: bool = False) -> Lan
     return (exact & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
+def permute(a: Lanes, b: Lanes, index: Lanes) -> Lanes:
+    """The lanes of a and b, one behind the other, with these numbers modulo how many they are.
+
+    VPERMI2PS and VPERMI2D (Intel's Software Developer's Manual, volume 2).
+    """
+    both = np.concatenate([a, b])
+    return np.asarray(both[index & (both.size - 1)])
+
+
 # -- functions --------------------------------------------------------------------------------------------------------
 _FUNCTIONS: dict[str, Callable[[Lanes], Lanes]] = {
     "erf": np.vectorize(math.erf, otypes=[np.float64]), "round_even": np.rint, "asin": np.arcsin, "acos": np.arccos,

@@ -30,6 +30,7 @@ from .interpreted_lanes import (
     dot_i16,
     dot_u8i8,
     function,
+    permute,
     register_type,
     round_to,
 )
@@ -308,6 +309,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     "reduce": lambda f, o: np.array([REDUCE[o.attrs["op"]](f.get(o.operands[0]))], _results_type(o)),
     "extract": lambda f, o: f.get(o.operands[0])[o.attrs["lane"] :][:1], "insert": _insert,
     "shuffle": lambda f, o: np.concatenate([f.get(v) for v in o.operands])[list(o.attrs["lanes"])],
+    "permute": lambda f, o: permute(*map(f.get, o.operands)),
     "load": _load, "store": _store, "gather": _gather, "scatter": _scatter, "gep": _gep, "alloca": _alloca,
     "load_pointer": _load_pointer,
     "prefetch": _nothing, "stamp": _nothing, "fail": _fail, "for": _for, "if": _if,

@@ -139,6 +139,13 @@ def shuffled_lanes_are_there(o: KOp) -> Iterator[Mismatch]:
         yield Mismatch("attribute lanes", f"some, below {both}", list(lanes))
 
 
+def permutes_lane_by_lane(o: KOp) -> Iterator[Mismatch]:
+    """A number for each lane, of as many lanes as numbers modulo their double are cut out of."""
+    n, index = o.operands[0].lanes, o.operands[2]
+    if index.lanes != n or n & (n - 1):
+        yield Mismatch("operand 2", f"{n} lanes, a power of two", index.type)
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 def mask_has_the_results_lanes(o: KOp) -> Iterator[Mismatch]:
     """A bit for each lane that is read."""

@@ -234,6 +234,7 @@ _ALL = (
            rules=(rules.lane_is_there, rules.inserts_an_element)),
     Opcode("shuffle", (REGISTER, REGISTER), lambda o: KType(o.operands[0].dtype, len(o.attrs["lanes"])), (0, 1),
            attributes={"lanes": LANE_LIST}, rules=(rules.shuffled_lanes_are_there,)),
+    Opcode("permute", (NUMBER, NUMBER, INTS), _same(0), (0, 1), rules=(rules.permutes_lane_by_lane,)),
     Opcode("load", (POINTER, INDEX_KIND), _elements, more=(MASK,), attributes={"align": ALIGN._replace(optional=True)},
            effect=Effect.READS, rules=(rules.mask_has_the_results_lanes,)),
     Opcode("store", (POINTER, INDEX_KIND, REGISTER), more=(MASK,), attributes={"align": ALIGN._replace(optional=True)},

@@ -71,6 +71,7 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "scale": lambda k: k.op("scale", (k["x"], k["y"]), k["x"].type), "splat": lambda k: k.splat(k["s"], 8),
     "ramp": lambda k: k.ramp(8), "reduce": lambda k: k.reduce("max", k["x"]), "extract": lambda k: k.extract(k["x"], 7),
     "insert": lambda k: k.insert(k["x"], k["s"], 1), "shuffle": lambda k: k.shuffle(k["x"], k["y"], (0, 8, 15)),
+    "permute": lambda k: k.op("permute", (k["x"], k["y"], k["z"]), k["x"].type),
     "load": lambda k: k.load(k["p"], k["n"], 8, k["m"], align=4),
     "store": lambda k: k.store(k["p"], 0, k["x"], align=4), "gather": lambda k: k.gather(k["p"], k["i"], k["m"]),
     "scatter": lambda k: k.scatter(k["p"], k["i"], k["x"]), "gep": lambda k: k.gep(k["p"], k["n"]),

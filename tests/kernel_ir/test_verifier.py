@@ -108,6 +108,8 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
     "shuffle beyond": (_shuffled((0, 16)), "expected some, below 16"),
     "shuffle of none": (lambda k: k.op("shuffle", (k["x"], k["y"]), KType(F32, 0), lanes=()), "some, below 16"),
     "shuffle by list": (_shuffled([0, 1]), "attribute lanes; expected numbers of lanes"),
+    "permute by few": (lambda k: k.op("permute", (k["x"], k["y"], k.splat(k.extract(k["z"], 0), 4)), k["x"].type),
+                       "operand 2; expected 8 lanes, a power of two; found 4xi32"),
     "load mask": (lambda k: k.load(k["p"], 0, 4, k["m"]), "operand 2; expected 4 lanes; found 8xbool"),
     "store mask": (lambda k: k.store(k["p"], 0, k["s"], k["m"]), "operand 3; expected 1 lanes; found 8xbool"),
     "load of another type": (lambda k: k.op("load", (k["q"], k["n"]), S), "the result; expected i64; found f32"),
