@@ -155,6 +155,33 @@ class Forest:
         return len(self.targets) == self.n_leaves and bool((np.diff(self.firsts) == 1).all())
 
 
+class Unpacked(NamedTuple):
+    """Nodes as `Forest` has them, back from their words: of leaves, features and bits are 0 and thresholds any."""
+
+    features: np.ndarray
+    bits: np.ndarray
+    thresholds: np.ndarray
+    steps: np.ndarray
+    leaves: np.ndarray
+
+
+def unpacked(packed: Packed, dtype: type[np.floating], test: int, missing: bool) -> Unpacked:
+    """The nodes that `Forest.packed` gave, whose `Forest.tests` were these."""
+    n_words = np.dtype(dtype).itemsize // 4
+    table = packed.words.reshape(-1, n_words + (1 if packed.short else 2))
+    thresholds = np.ascontiguousarray(table[:, :n_words]).view(dtype)[:, 0]
+    word = table[:, n_words].view(np.uint32).astype(np.int64)
+    steps = word >> STEP_AT if packed.short else table[:, -1].astype(np.int64)
+    own_bits = test == 0 or missing
+    bits_at = BITS_AT if packed.short else WIDE_BITS_AT
+    feature_bits = bits_at if own_bits or not packed.short else STEP_AT
+    bits = (word >> bits_at) & (LESS | EQUAL | MISSING) if own_bits else np.full_like(word, test)
+    leaf = steps == 0
+    numbers = table[:, 0].astype(np.int64) & ((1 << LEAF_BITS) - 1 if n_words == 1 else (1 << 32) - 1)
+    return Unpacked(np.where(leaf, 0, word & ((1 << feature_bits) - 1)), np.where(leaf, 0, bits), thresholds, steps,
+                    np.where(leaf, numbers, 0))  # fmt: skip
+
+
 def positions_of(trees: Sequence[int], nodes: Sequence[int], fail: Fail) -> Callable[..., np.ndarray]:
     """A function of trees and nodes that gives their positions in these lists, -1 for what is not there.
 
