@@ -106,12 +106,11 @@ def page(records: Sequence[Record]) -> str:
 Made by `python -m benchmarks.exporters`: models of real architectures, small and with random weights of a fixed seed,
 as exporters write them. Each is compiled, and its results are held against ONNX Runtime's by the rule of
 `parax verify`, on two random inputs and, where sizes are open, on another one of other sizes; what detectors find must
-agree in number and order. {agreeing}. "Not exported" is what the exporter itself refuses, "not valid"
-what it writes and ONNX Runtime refuses as well, "unstable" where ONNX Runtime with its optimisations and without them
+agree in number and order. {agreeing}. "Not exported" is what the exporter itself refuses, "not valid" what it
+writes and ONNX Runtime refuses as well, "unstable" where ONNX Runtime with its optimisations and without them
 differs from itself as well: of random weights many scores are the same but for 1e-7, and rounding decides which box
 comes first. The last column is ONNX Runtime's time by parax's, where it was measured (`--speed`), on both sides'
-defaults, in turns whose first calls do not count: above 1 parax is faster. {cpu_name()},
-{date.today()}.
+defaults: above 1 parax is faster. {cpu_name()}, {date.today()}.
 
 {table(records)}
 """
