@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "Kind(_relative, -(1 << bits), (1 << bits) + 4, 4,", ("tests/runtime/test_relocations.py -k reach",)),
     # -- several cores ------------------------------------------------------------------------------------------------
     Mutant("no-barrier", "cores do not wait for each other between kernels",
-           "compiler/backend/link.py", "        if i + 1 < len(calls):\n            barrier(k)",
+           "compiler/backend/link_parts.py", "        if i + 1 < len(calls):\n            barrier(k)",
            "        if i + 1 < len(calls) and i % 2:\n            barrier(k)", (f"{LINK} -k begins",)),
     Mutant("barrier-by-x86s-order", "the barrier opens without saying that what was written before it is to be seen",
            "compiler/kernel_ir/synchronisation.py", 'atomic_store(k, sync, generation, mine + 1, "release")',

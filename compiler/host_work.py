@@ -50,7 +50,9 @@ def host_work(block: Block) -> HostWork:
     names: Counter[str] = Counter()
     n_native, host, native = 0, 0.0, 0.0
     for step in (step for inner in all_blocks(block) for step in inner.steps):
-        if isinstance(step, HostStep):
+        if isinstance(step, HostStep) and step.is_native:
+            n_native += 1
+        elif isinstance(step, HostStep):
             names[step.node.op.name] += 1
             host += sum(map(Sizes({}).numel, step.node.outputs))
         else:

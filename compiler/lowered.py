@@ -19,6 +19,7 @@ from .backend.link import link_module
 from .backend.lower import Segment, lower_graph
 from .backend.lowering import LowerContext, WeightStore
 from .backend.microkernels.table import features_of
+from .backend.programs import Program
 from .backend.tuning import Tuner
 from .compilation import Compilation
 from .host_work import HostWork, host_work, refused_on_host
@@ -29,9 +30,11 @@ from .ir.schedule import Schedule, print_schedule
 from .ir.types import BF16, DType
 from .ir.views import MemoryPlan
 from .manifest import Place, input_symbols
+from .native_programs import native_programs
 from .options import HALF, CompileOptions
 from .passes.dataflow.batch_rows import BatchRows, batch_rows
 from .passes.dataflow.memory_planning import plan_memory
+from .passes.dataflow.native_control import choose_native
 from .passes.dataflow.overwrite_inputs import overwrites, overwritten_early
 from .passes.dataflow.separate_outputs import shared_outputs
 from .passes.dataflow.split_steps import Block, NativeStep, is_one_step, native_steps, split_steps
@@ -49,6 +52,7 @@ class Lowered:
         rows: the batch, if its rows are independent. not_split: else why not, symbol by symbol.
         expected_rows: how many rows a native call may bring.
         tuner: chooses among the kernels' candidates. errors: texts of the kernels' error sites.
+        programs: the native functions of operators with bodies, in the order of the steps.
     """
 
     targets: list[Target]
@@ -64,6 +68,7 @@ class Lowered:
     errors: list[str] = field(default_factory=list)
     segments: list[list[Segment]] = field(default_factory=list)
     modules: dict[str, tuple[str, Target]] = field(default_factory=dict)
+    programs: list[Program] = field(default_factory=list)
 
     @property
     def natives(self) -> list[Graph]:
@@ -87,14 +92,16 @@ def cut(graph: Graph, run: Compilation) -> Lowered:
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
     with run.phase("memory", 0.25):
         whole = is_one_step(graph)
-        block = split_steps(graph)
+        block, symbols = split_steps(graph), input_symbols(graph)
+        choose_native(block, {name for name, place in symbols.items() if place is not None})
         natives = [step.graph for step in native_steps(block.steps)]
         for native in natives if not whole else ():
             run.passes.run_on_step(native)
         _check_outputs(natives)
         _check_donated(graph, block)
         schedule = _schedule(block, run)
-        low = Lowered(targets, input_symbols(graph), block, [plan_memory(g) for g in natives], tuner, schedule)
+        low = Lowered(targets, symbols, block, [plan_memory(g) for g in natives], tuner, schedule)
+        low.programs = native_programs(block, low.weights, symbols)
         low.rows = _rows(graph, block, low.not_split)
         low.expected_rows = _expected_rows(low, options, run.decision)
     return low
@@ -134,7 +141,7 @@ def lower_for(target: Target, low: Lowered, run: Compilation, *, spend: bool = F
 def link_for(target: Target, low: Lowered, run: Compilation) -> None:
     """The phase that makes one module of the kernels that were made last, as LLVM text."""
     with run.phase("link", 0.4 + low.targets.index(target) * 0.1 / len(low.targets)):
-        text = link_module(low.segments[-1], target, tuple(low.symbols), run.trace)
+        text = link_module(low.segments[-1], target, tuple(low.symbols), run.trace, low.programs)
         low.modules[target.name] = text, target
     run.dump(f"{target.name}.ll", text)
     tell(CODE, text)
@@ -192,7 +199,8 @@ def _rows(graph: Graph, block: Block, misses: list[str]) -> BatchRows | None:
     """The batch along which requests may be cut; `misses` receives why there is none."""
     host = next((step for step in block.steps if not isinstance(step, NativeStep)), None)
     if host is not None or len(block.steps) != 1:
-        misses.append(f"{host.node.where}: runs on the host" if host is not None else "nothing is computed")
+        how = "runs bodies" if host is not None and host.is_native else "runs on the host"
+        misses.append(f"{host.node.where}: {how}" if host is not None else "nothing is computed")
         return None
     if graph.states:
         misses.append("the plan keeps state, whose rows stay together")

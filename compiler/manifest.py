@@ -10,6 +10,7 @@ from typing import Any
 from .. import __version__
 from .backend.lower import Segment
 from .backend.lowering import WeightStore
+from .backend.programs import Program
 from .backend.tuning import Choice
 from .ir.graph import Graph, nested_graphs
 from .ir.types import SymDim, TensorType, Type, dim_to_json, symbols_of
@@ -48,16 +49,16 @@ def _symbols(t: Type) -> list[str]:
 def build_manifest(block: Block, segments: list[list[Segment]], targets: list[Target],
                    symbols: Mapping[str, Place | None], errors: list[str], weights: WeightStore,
                    rows: BatchRows | None, decision: Decision, choices: Sequence[Choice],
-                   options: CompileOptions, indexing: Indexing) -> dict[str, Any]:
+                   options: CompileOptions, indexing: Indexing, programs: Sequence[Program] = ()) -> dict[str, Any]:
     """The manifest as JSON values.
 
     Args:
         segments: per target, the segments of the native steps in order. rows: the batch, if its rows are independent.
         decision: the planner's. choices: which of several kernels each node got, and why.
-        indexing: which inputs are indices.
+        indexing: which inputs are indices. programs: native functions of operators with bodies.
     """
     graph = block.graph
-    writer = StepWriter(segments, symbols, weights)
+    writer = StepWriter(segments, symbols, weights, programs)
     batch = {"symbol": rows.symbol, "axis": rows.axes, "min_rows": decision.least_rows} if rows is not None else None
     return {
         "name": graph.name,
@@ -121,7 +122,7 @@ def _crossing_values(block: Block) -> dict[str, Any]:
     """Types of the values between steps that are neither inputs nor outputs of the plan."""
     public = {*block.inputs, *block.outputs}
     found: dict[str, Any] = {}
-    for inner in all_blocks(block):
+    for inner in all_blocks(block, native=False):
         pairs = list(zip(inner.inputs, inner.graph.inputs))
         for step in inner.steps:
             values = step.graph.outputs if isinstance(step, NativeStep) else step.node.outputs

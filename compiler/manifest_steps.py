@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import InternalError
+from .backend.link_programs import program_memory
 from .backend.lower import ScheduledSegment, Segment
 from .backend.lowering import WeightStore
+from .backend.programs import Program
 from .ir.graph import Graph, Value
-from .ir.types import STR, DType, TensorType, Type, dim_max, dim_to_json, symbols_of
-from .passes.dataflow.split_steps import Block, HostStep, NativeStep, Step
+from .ir.types import STR, Dim, DType, TensorType, Type, dim_max, dim_to_json, symbols_of
+from .passes.dataflow.split_steps import Block, HostStep, NativeStep, Step, native_steps
 
 
 def constraints_of(graph: Graph, symbols: Collection[str]) -> list[dict[str, Any]]:
@@ -24,27 +26,32 @@ def constraints_of(graph: Graph, symbols: Collection[str]) -> list[dict[str, Any
             for (a, b), where in graph.constraints.items() if symbols_of((a, b)) <= set(symbols)]
 
 
-def all_blocks(block: Block) -> Iterator[Block]:
-    """The block and all bodies in it."""
+def all_blocks(block: Block, native: bool = True) -> Iterator[Block]:
+    """The block and all bodies in it; `native`: those of native functions, too."""
     pending = [block]
     while pending:
         current = pending.pop()
         yield current
-        pending += [body for step in current.steps if isinstance(step, HostStep) for body in step.bodies.values()]
+        hosts = [step for step in current.steps if isinstance(step, HostStep) and (native or not step.is_native)]
+        pending += [body for step in hosts for body in step.bodies.values()]
 
 
 class StepWriter:
     """Writes the steps of a plan and collects the constants that they read."""
 
     def __init__(
-        self, segments: Sequence[Sequence[Segment]], symbols: Mapping[str, object], weights: WeightStore
-    ) -> None:
-        """`segments`: per target, those of the native steps. `symbols`: name → None where no input tells it."""
+        self, segments: Sequence[Sequence[Segment]], symbols: Mapping[str, object], weights: WeightStore,
+        programs: Sequence[Program] = (),
+    ) -> None:  # fmt: skip
+        """`segments`: per target, those of the native steps. `symbols`: name → None where no input tells it.
+
+        `programs`: those of operators with bodies, in the order of the steps.
+        """
         self.constants: dict[str, Any] = {}
         self._segments, self._weights = segments, weights
         self._known = frozenset(name for name, place in symbols.items() if place is not None)
-        self._names = frozenset(symbols)
-        self._number = 0
+        self._names, self._symbols = frozenset(symbols), tuple(symbols)
+        self._number, self._programs = 0, iter(programs)
         self._natives: list[dict[str, Any]] = []
 
     def defaults(self, graph: Graph) -> dict[str, Any]:
@@ -61,6 +68,9 @@ class StepWriter:
         for step in steps:
             if isinstance(step, NativeStep):
                 out.append(self._native(step))
+            elif step.is_native:
+                out.append(self._program(step, next(self._programs), bound))
+                bound |= {bind["symbol"] for bind in out[-1].get("binds", ())}
             else:
                 out.append(self._host(step, bound))
                 bound |= {bind["symbol"] for bind in out[-1]["binds"]}
@@ -78,6 +88,15 @@ class StepWriter:
         self._natives.append(written)
         return written
 
+    def _program(self, step: HostStep, program: Program, bound: frozenset[str]) -> dict[str, Any]:
+        """An operator with bodies that is a native function: a native step, unless the runtime leads it."""
+        self._number += sum(1 for _ in native_steps([step]))
+        memory = _largest([program_memory(program, of_target, tuple(self._symbols)) for of_target in self._segments])
+        own = {"segment": program.number, **memory}
+        if program.is_led:
+            return self._host(step, bound, own)
+        return {"kind": "native", "inputs": list(program.inputs), "outputs": list(program.outputs), **own}
+
     def schedule(self) -> dict[str, Any] | None:
         """The scheduled program of the only step, after `write`; None if there is none."""
         programs = [s.scheduled for of_target in self._segments for s in of_target if s.scheduled is not None]
@@ -90,12 +109,17 @@ class StepWriter:
                 "micro_rows": schedule.micro_rows,
                 "stages": stages, "step": {**self._natives[0], "segment": self._number, **_memory(programs)}}
 
-    def _host(self, step: HostStep, bound: frozenset[str]) -> dict[str, Any]:
+    def _host(
+        self, step: HostStep, bound: frozenset[str], native: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """`native`: the function that runs the bodies."""
         op = step.node.op
         self._add_constants(step.inputs, step.node.inputs)
         written = {"kind": "control" if step.bodies else "host", "op": op.name, "domain": op.domain,
                    "attrs": {k: _plain(value) for k, value in op.attributes().items()}, "inputs": step.inputs}
-        if step.bodies:
+        if native is not None:
+            written["native"] = native
+        elif step.bodies:
             written["bodies"] = {name: self._body(body, bound) for name, body in step.bodies.items()}
         used = [v if name is not None else None for name, v in zip(step.outputs, step.node.outputs)]
         return {**written, "outputs": step.outputs, "binds": self._binds(used, bound)}
@@ -134,9 +158,14 @@ class StepWriter:
 
 def _memory(segments: Sequence[Segment] | Sequence[ScheduledSegment]) -> dict[str, Any]:
     """What a native step needs with any target's code."""
-    arena, scratch = segments[0].arena, segments[0].scratch
-    for other in segments[1:]:
-        arena, scratch = dim_max(arena, other.arena), dim_max(scratch, other.scratch)
+    return _largest([(segment.arena, segment.scratch) for segment in segments])
+
+
+def _largest(needs: Sequence[tuple[Dim, Dim]]) -> dict[str, Any]:
+    """Bytes of the arena and of each core's scratch that are enough for any of the needs."""
+    arena, scratch = needs[0]
+    for other in needs[1:]:
+        arena, scratch = dim_max(arena, other[0]), dim_max(scratch, other[1])
     return {"arena": dim_to_json(arena), "scratch": dim_to_json(scratch)}
 
 

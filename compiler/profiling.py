@@ -64,7 +64,8 @@ def notes(
 
 
 def _host_steps(block: Block) -> Iterator[HostStep]:
-    return (step for inner in all_blocks(block) for step in inner.steps if isinstance(step, HostStep))
+    return (step for inner in all_blocks(block) for step in inner.steps
+            if isinstance(step, HostStep) and not (step.is_native and not step.is_led))
 
 
 def _key(step: HostStep) -> str:

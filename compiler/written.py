@@ -52,7 +52,7 @@ def manifest_of(low: Lowered, run: Compilation) -> dict[str, Any]:
     """The plan's manifest, without what depends on object code."""
     assert run.decision is not None
     raw = build_manifest(low.block, low.segments, low.targets, low.symbols, low.errors, low.weights, low.rows,
-                         run.decision, low.tuner.choices, run.options, run.indexing)  # fmt: skip
+                         run.decision, low.tuner.choices, run.options, run.indexing, low.programs)  # fmt: skip
     if low.rows is None and low.not_split:
         raw["provenance"]["not_split"] = low.not_split
     if run.trace:  # whose kernel each recorded call is

@@ -78,7 +78,7 @@ def _targets(plan: Manifest) -> str:
 
 def _steps(plan: Manifest) -> str:
     steps = plan.steps
-    host = Counter(step.op for step in steps if isinstance(step, HostStep))
+    host = Counter(step.op for step in steps if isinstance(step, HostStep) and step.native is None)
     n_native = len(steps) - host.total()
     text = f"{n_native} native step{'' if n_native == 1 else 's'}"
     if not host:

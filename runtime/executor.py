@@ -70,7 +70,7 @@ class Executor:
         self.code = code
         self.micro_batch = micro_batch
         self.signature = Signature(manifest)
-        n_io = max((len(s.inputs) + len(s.outputs) for s in manifest.native_steps()), default=0)
+        n_io = manifest.most_pointers()
         self.instances = [Instance(code, weights, cores, n_io, self.hand_over) for cores in core_groups] if code else []
         self.n_instances, self.n_cores_each = len(core_groups), len(core_groups[0])
         self.free: list[Instance] = list(reversed(self.instances))

@@ -108,6 +108,8 @@ class HostStep(NamedTuple):
 
     Attributes:
         bodies: of If, Loop and Scan, which run them; operands and body inputs end with what the bodies capture.
+        native: of a Loop, in their place: the function that runs iterations, as native_loops.py calls it. Its inputs
+            are the states and what is captured, its outputs the states and the scan outputs that are used.
     """
 
     op: str
@@ -117,6 +119,12 @@ class HostStep(NamedTuple):
     outputs: tuple[str | None, ...]
     binds: tuple[Bind, ...]
     bodies: Mapping[str, Block] = MappingProxyType({})
+    native: NativeStep | None = None
+
+    @property
+    def n_states(self) -> int:
+        """Of a Loop: values that each iteration hands to the next."""
+        return max(0, len(self.inputs) - 2 - int(self.attrs.get("captures", 0)))
 
 
 class Block(NamedTuple):
@@ -326,9 +334,15 @@ class Manifest(NamedTuple):
             step = pending.pop()
             if isinstance(step, NativeStep):
                 found.append(step)
+            elif step.native is not None:
+                found.append(step.native)
             else:
                 pending += [inner for block in step.bodies.values() for inner in block.steps]
         return found
+
+    def most_pointers(self) -> int:
+        """Of inputs and outputs that a native function takes; a loop's takes one more, see native_loops.py."""
+        return max((len(step.inputs) + len(step.outputs) + 1 for step in self.native_steps()), default=0)
 
     def segments(self) -> list[int]:
         """The numbers of all native functions that the code must have."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import CorruptPlan
 from .dims import Dim, symbols_of
 from .host_values import is_tensor
-from .manifest import Block, HostStep, Manifest, NativeStep, Scheduled
+from .manifest import Block, HostStep, Manifest, NativeStep, Scheduled, TensorSpec
 
 
 def _unique(names: list[str], what: str) -> None:
@@ -129,6 +131,8 @@ def _check_block(manifest: Manifest, block: Block, constants: set[str], bound: s
         if missing:
             raise CorruptPlan("a step reads a value that nothing has written", where=at, found=missing[0])
         if isinstance(step, HostStep):
+            if step.native is not None:
+                _check_loop(manifest, step, bound, at)
             for name, body in step.bodies.items():
                 _check_block(manifest, body, constants, bound, f"{at}.bodies.{name}")
             bound |= {bind.symbol for bind in step.binds}
@@ -141,6 +145,29 @@ def _check_block(manifest: Manifest, block: Block, constants: set[str], bound: s
     lost = [name for name in block.outputs if name not in defined]
     if lost:
         raise CorruptPlan("no step writes an output", where=f"{where}.outputs", found=lost[0])
+
+
+def _check_loop(manifest: Manifest, step: HostStep, bound: set[str], where: str) -> None:
+    """A native loop: as a native step, but for how many rows its scan outputs have."""
+    assert step.native is not None
+    specs = {**manifest.values, **{t.name: t for t in (*manifest.outputs, *manifest.inputs)}}
+    stacked = [name for name in step.outputs[step.n_states :] if name is not None]
+    for name in stacked:  # how many rows these have, the run finds
+        dims = specs[name].dims if name in specs else None
+        if not dims or not symbols_of(("+", *dims[1:], 0)) <= bound or not is_tensor(specs[name].dtype):
+            raise CorruptPlan("a native loop needs the shape of what it stacks", where=where, found=name)
+    states = tuple(name for name in step.outputs[: step.n_states] if name is not None)
+    _check_native(manifest, step.native._replace(outputs=states), bound, where)
+    types = [_type_of(manifest, specs, name) for name in step.native.inputs]
+    for state, given in zip(step.outputs[: step.n_states], types, strict=False):
+        if state is not None and _type_of(manifest, specs, state) != given:
+            raise CorruptPlan("a native loop's state changes its type", where=where, expected=given, found=state)
+
+
+def _type_of(manifest: Manifest, specs: Mapping[str, TensorSpec], name: str) -> tuple[str, tuple[Dim, ...] | None]:
+    if name in manifest.constants:
+        return manifest.constants[name].dtype, manifest.constants[name].shape
+    return specs[name].dtype, specs[name].dims
 
 
 def _check_native(manifest: Manifest, step: NativeStep, bound: set[str], where: str) -> None:

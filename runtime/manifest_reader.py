@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from ..errors import CorruptPlan, IncompatiblePlan
 from .dims import MAX_INT, Dim, checked_dim
@@ -34,6 +32,7 @@ from .manifest import (
     Weights,
 )
 from .manifest_checks import check_references
+from .manifest_fields import Fields
 
 MAX_NBYTES = 1 << 46
 MAX_RANK = 64
@@ -43,80 +42,6 @@ MAX_DELAY_SECONDS = 3600
 _HINTS = ("throughput", "latency")
 _SCHEDULED_MODES = ("layered", "pipelined")
 _COMPARISONS = ("==", "<=", "<", ">=", ">")
-T = TypeVar("T")
-
-
-class Fields:
-    """One JSON object being read: every access is typed and says where it failed."""
-
-    def __init__(self, raw: object, where: str) -> None:
-        if not isinstance(raw, dict):
-            raise CorruptPlan("malformed manifest", where=where, expected="an object", found=type(raw).__name__)
-        self.raw: dict[str, Any] = raw
-        self.where = where
-
-    def at(self, key: str) -> str:
-        """The place of a field, for messages."""
-        return f"{self.where}.{key}"
-
-    def bad(self, key: str, expected: str) -> CorruptPlan:
-        """The error for a field that is not as expected."""
-        found = repr(self.raw.get(key))[:80]
-        return CorruptPlan("malformed manifest", where=self.at(key), expected=expected, found=found)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """A string; the default where absent."""
-        value = self.raw.get(key, default)
-        if not isinstance(value, str):
-            raise self.bad(key, "text")
-        return value
-
-    def choice(self, key: str, choices: tuple[str, ...] | frozenset[str], default: str | None = None) -> str:
-        """One of some strings."""
-        value = self.text(key, default)
-        if value not in choices:
-            raise self.bad(key, f"one of {', '.join(sorted(choices))}")
-        return value
-
-    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        """An integer in [low, high]; a field absent or null takes the default if there is one."""
-        value = self.raw.get(key)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.bad(key, f"an integer in [{low}, {high}]")
-        return value
-
-    def optional_integer(self, key: str, low: int, high: int) -> int | None:
-        """An integer in [low, high] or null."""
-        return None if self.raw.get(key) is None else self.integer(key, low, high)
-
-    def digest(self, key: str) -> str:
-        """64 lower-case hexadecimal digits."""
-        value = self.text(key)
-        if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-            raise self.bad(key, "a SHA-256 in hexadecimal")
-        return value
-
-    def items(self, key: str, read: Callable[[Any, str], T], optional: bool = False) -> tuple[T, ...]:
-        """A list, each element read by `read(raw, where)`."""
-        value = self.raw.get(key, [] if optional else None)
-        if not isinstance(value, list):
-            raise self.bad(key, "a list")
-        return tuple(read(raw, f"{self.at(key)}[{i}]") for i, raw in enumerate(value))
-
-    def mapping(self, key: str, read: Callable[[Any, str], T]) -> dict[str, T]:
-        """An object, each value read by `read(raw, where)`; absent is empty."""
-        value = self.raw.get(key, {})
-        if not isinstance(value, dict):
-            raise self.bad(key, "an object")
-        return {name: read(raw, f"{self.at(key)}.{name}") for name, raw in value.items()}
-
-    def get_object(self, key: str) -> dict[str, Any]:
-        """A free-form object; absent is empty."""
-        value = self.raw.get(key, {})
-        if not isinstance(value, dict):
-            raise self.bad(key, "an object")
-        return value
 
 
 def _name(raw: object, where: str) -> str:
@@ -223,17 +148,31 @@ class ManifestReader:
         fields = Fields(raw, where)
         kind = fields.choice("kind", ("native", "host", "control"))
         if kind == "native":
-            inputs, outputs = fields.items("inputs", _name), fields.items("outputs", _name)
-            arena = self.dim(fields.raw.get("arena", 0), fields.at("arena"))
-            scratch = self.dim(fields.raw.get("scratch", 0), fields.at("scratch"))
-            return NativeStep(fields.integer("segment", 0, 1 << 20), inputs, outputs, arena, scratch)
+            return self.native(fields, fields.items("inputs", _name), fields.items("outputs", _name))
         results = fields.items("outputs", _optional_name)
         binds = fields.items("binds", lambda r, w: self.bind(r, w, len(results)), optional=True)
-        attrs = fields.get_object("attrs")
-        operands = fields.items("inputs", _optional_name)
+        attrs, operands = fields.get_object("attrs"), fields.items("inputs", _optional_name)
         op, domain = fields.text("op"), fields.text("domain", "")
         bodies = self.bodies(fields) if kind == "control" else {}
-        return HostStep(op, domain, attrs, operands, results, binds, bodies)
+        native = self.native_loop(fields, operands, results) if "native" in fields.raw else None
+        return HostStep(op, domain, attrs, operands, results, binds, bodies, native)
+
+    def native(self, fields: Fields, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> NativeStep:
+        """A native function of these values."""
+        arena, scratch = (self.dim(fields.raw.get(key, 0), fields.at(key)) for key in ("arena", "scratch"))
+        return NativeStep(fields.integer("segment", 0, 1 << 20), inputs, outputs, arena, scratch)
+
+    def native_loop(
+        self, fields: Fields, operands: tuple[str | None, ...], results: tuple[str | None, ...]
+    ) -> NativeStep:
+        """The function of a native loop; a state that nobody reads goes by the name of what it begins with."""
+        given = tuple(name for name in operands[2:] if name is not None)
+        captures = Fields(fields.get_object("attrs"), fields.at("attrs")).integer("captures", 0, len(given), 0)
+        n_states = len(given) - captures
+        if len(given) < len(operands) - 2 or len(results) < n_states:
+            raise fields.bad("inputs", "states, with a result for each, and captured values")
+        written = [name or given[i] for i, name in enumerate(results) if name is not None or i < n_states]
+        return self.native(Fields(fields.raw["native"], fields.at("native")), given, tuple(written))
 
     def bodies(self, fields: Fields) -> dict[str, Block]:
         """The bodies of a control step."""

@@ -21,7 +21,8 @@ class PreparedStep(NamedTuple):
     """A step with what it needs to run.
 
     Attributes:
-        host: for an operator that Python executes. control, bodies: for one that runs bodies.
+        host: for an operator that Python executes. control, bodies: for one that runs bodies; of a native loop, which
+            native_loops.py runs, all are absent.
         dead: values that nothing needs afterwards. constraints: what can be checked afterwards, and not before.
         bound: symbols that have a value before.
     """
@@ -69,7 +70,7 @@ def _prepared(block: Block, bound: set[str], constants: Collection[str]) -> Prep
         if isinstance(step, HostStep):
             if step.bodies:
                 control = _control_op(step)
-            else:
+            elif step.native is None:
                 host = _host_op(step)
             bodies = {name: _prepared(body, bound, constants) for name, body in step.bodies.items()}
             bound |= {bind.symbol for bind in step.binds}

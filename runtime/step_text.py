@@ -23,6 +23,7 @@ from .instance import Instance
 from .limits import Allowance, afford_tensor
 from .manifest import Bind, Constraint, HostStep, Manifest, NativeStep, TensorSpec
 from .memory import ADDRESS_NAMES, address_text
+from .native_loops import NativeLoop
 from .step_blocks import PreparedBlock, PreparedStep
 from .step_flow import control_step
 from .step_names import FIT, Names, Operand, Unwritten, are_apart, tuple_text
@@ -305,12 +306,29 @@ class _Writer:
 
     # Operators that Python executes
 
+    def native_loop(self, step: HostStep, prepared: PreparedStep, given: Sequence[Operand | None]) -> list[Operand]:
+        """Write a Loop that native code runs."""
+        names = self.names
+        loop = NativeLoop(step, self.specs, self.signature, self.executor.failure)
+        operands = ", ".join("None" if operand is None else operand.var for operand in given)
+        results = [Operand(names.new("v")) for _ in step.outputs]
+        self.emit(f"found = {names.constant(loop.run)}(instance, [{operands}], {names.values})")
+        for i, (result, name) in enumerate(zip(results, step.outputs, strict=True)):
+            self.emit(f"{result.var} = found[{i}]")
+            if name is not None and i >= step.n_states:
+                spec, bound = self.spec(self.specs[name]), names.constant(prepared.bound)
+                self.emit(f"if {result.var} is None: {result.var} = empty_scan({spec}, {names.values}, {bound})")
+        self.emit("found = None")
+        return results
+
     def host(self, block: Block, prepared: PreparedStep) -> None:
         """Write an operator that Python executes, or one that runs bodies."""
         step = prepared.step
         assert isinstance(step, HostStep)
         given = [None if name is None else block.values[name] for name in step.inputs]
-        if prepared.host is None:
+        if step.native is not None:
+            results = self.native_loop(step, prepared, given)
+        elif prepared.host is None:
             results = control_step(self, prepared, step, given)
         else:
             operands = ", ".join("None" if operand is None else operand.var for operand in given)

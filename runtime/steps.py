@@ -22,6 +22,7 @@ from .instance import Instance
 from .limits import Allowance, afford, afford_tensor, exchanged, within
 from .manifest import Bind, Constant, Constraint, HostStep, NativeStep, TensorSpec
 from .memory import address_of, owner_of
+from .native_loops import NativeLoop
 from .plan_contents import PlanContents
 from .profiling.watch import NO_CORE, Watch
 from .step_blocks import PreparedBlock, PreparedStep, prepared
@@ -244,8 +245,11 @@ class _Run:
         if prepared.host is not None:
             results = prepared.host(operands)
         else:
-            assert prepared.control is not None
-            results = prepared.control(step.attrs, operands, self._bodies(prepared))
+            if step.native is not None:
+                results = self._native_loop(step, operands)
+            else:
+                assert prepared.control is not None
+                results = prepared.control(step.attrs, operands, self._bodies(prepared))
             results = [*results, *[None] * (len(step.outputs) - len(results))]
             named = zip(step.outputs, results, strict=True)
             results = [self._empty(name, prepared) if r is None else r for name, r in named]
@@ -256,6 +260,14 @@ class _Run:
         for name, result in zip(step.outputs, results, strict=False):
             if name is not None:
                 self.env[name] = fitted(self.signature, self.specs.get(name), step.op, result, self.values)
+
+    def _native_loop(self, step: HostStep, operands: Sequence[Any]) -> list[Any]:
+        instance = self.instance
+        assert instance is not None
+        assert step.native is not None
+        instance.point(step.native.segment, ctypes.addressof(self.dims))
+        loop = NativeLoop(step, self.specs, self.signature, self.executor.failure)
+        return loop.run(instance, operands, self.values)
 
     def _watched(self, prepared: PreparedStep, step: HostStep) -> None:
         """The same while somebody makes a profile."""

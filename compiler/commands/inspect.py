@@ -141,12 +141,12 @@ def _steps(plan: Plan) -> Table:
 
     rows = []
     for step in plan.manifest.steps:
-        native = isinstance(step, NativeStep)
+        native = step if isinstance(step, NativeStep) else step.native
         what = f"segment {step.segment}" if isinstance(step, NativeStep) else step.op
-        arena = dim_text(step.arena) if isinstance(step, NativeStep) else ""
+        arena = dim_text(native.arena) if native is not None else ""
         if arena.isdigit():
             arena = size(int(arena))
-        rows.append(["native" if native else "host", what, len(step.inputs), len(step.outputs), arena])
+        rows.append(["native" if native is not None else "host", what, len(step.inputs), len(step.outputs), arena])
     return Table("steps", ("kind", "what", "inputs", "outputs", "arena"), rows)
 
 

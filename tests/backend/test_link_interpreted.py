@@ -10,8 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from parax.compiler.backend import link_schedule, link_waves
-from parax.compiler.backend.link import entry, segment_parts
+from parax.compiler.backend import link_programs, link_schedule, link_waves
+from parax.compiler.backend.link import entry
+from parax.compiler.backend.link_parts import segment_parts
 from parax.compiler.backend.link_schedule import scheduled_entry
 from parax.compiler.backend.lower import (
     Arena,
@@ -26,7 +27,10 @@ from parax.compiler.backend.lower import (
     Segment,
 )
 from parax.compiler.backend.lowering import KernelCall
+from parax.compiler.backend.programs import Body, Kernels, Program, Repetition
+from parax.compiler.ir.ops.iterations import Iterations, Slices
 from parax.compiler.ir.schedule import Schedule
+from parax.compiler.ir.types import F32, TensorType
 from parax.compiler.kernel_ir import synchronisation
 from parax.compiler.kernel_ir.builder import F32PTR, kernel
 from parax.compiler.kernel_ir.interpreter import Pointer, interpret_cores
@@ -210,6 +214,38 @@ def test_kernels_one_after_the_other_on_all_cores(n_cores: int) -> None:
     for seed in SEEDS:
         (result,) = stepped(segment, f, n_cores, seed)
         np.testing.assert_array_equal(result, doubled(np.arange(N, dtype=np.float32), 2))
+
+
+def repeated(n_trips: int, n_cores: int, seed: int, is_alone: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """A loop whose state is doubled twice in each iteration, and stacked."""
+    whole = TensorType(F32, (n_trips, N))
+    body = Body(("i", "c", "s"), ("c", "t", "t"), (Kernels(0, ("s",), ("t",)),))
+    loop = Repetition(Iterations(True, 1, (), (Slices(),)), None, None, ("x",), ("y", "rows"), body, is_led=True)
+    types = {**dict.fromkeys("xsty", TensorType(F32, (N,))), "rows": whole}
+    program = Program(1, loop, ("x",), ("y", "rows"), types, {}, 0, is_alone)
+    f = entry([link_programs.program_part(program, {0: segment_parts(row(), 0, ())}, ())], 1)
+    memory, words = Memory(n_cores), np.array([3, 3 + n_trips, 0, 0])
+    x, y, rows = np.arange(N, dtype=np.float32), np.zeros(N, np.float32), np.zeros(n_trips * N, np.float32)
+    io = np.array([memory.known(array, "io") for array in (words, x, y, rows)])
+    assert memory.run(f, io, seed) == [0] * n_cores
+    assert words.tolist() == [3, 3 + n_trips, 3 + n_trips, 1]
+    return y, rows.reshape(n_trips, N)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("n_cores", [1, 2, 3])
+@pytest.mark.parametrize("n_trips", [0, 1, 4])
+def test_kernels_that_are_repeated(n_trips: int, n_cores: int, is_alone: bool) -> None:
+    x = np.arange(N, dtype=np.float32)
+    for seed in SEEDS:
+        y, rows = repeated(n_trips, n_cores, seed, is_alone)
+        np.testing.assert_array_equal(y, doubled(x, 2 * n_trips))
+        np.testing.assert_array_equal(rows, [doubled(x, 2 * (i + 1)) for i in range(n_trips)] or np.zeros((0, N)))
+
+
+def test_iterations_whose_cores_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_programs, "barrier", lambda k, *_: None)
+    fails(lambda seed: repeated(4, 2, seed))
 
 
 def test_an_address_of_memory_that_is_not_the_segments() -> None:

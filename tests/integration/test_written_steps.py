@@ -9,6 +9,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from onnx import parser
 import parax
 from control_models import GROWING, IF, NESTED, NON_ZERO, RAGGED, SCAN, SWAPPING, TWICE
 from inside import has_function
+from parax.compiler import lowered
 from parax.errors import InvalidInput, ParaxError, ResourceLimit
 from parax.runtime.dims import dim_code, evaluate
 from parax.runtime.steps import PLAIN_REQUESTS
@@ -27,6 +29,12 @@ TRIPS = st.integers(-1, 5)
 
 
 def plan_of(text: str) -> parax.Plan:
+    """Of steps, also where operators with bodies could be native functions."""
+    with mock.patch.object(lowered, "choose_native", lambda *_: None):
+        return compiled(text)
+
+
+def compiled(text: str) -> parax.Plan:
     return parax.compile(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{text}'))
 
 

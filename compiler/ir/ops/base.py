@@ -18,6 +18,7 @@ from ..types import DType, SymDim, TensorType, Type
 from . import layout_policies, row_rules, work_rules
 from .attributes import Floats, Ints, Strs
 from .context import KNOWN_LIMIT, InferContext
+from .iterations import Iterations
 from .operator import CATALOGUE, Operator, lookup, op
 from .row_rules import Rows
 from .signature import (
@@ -270,6 +271,15 @@ class Control(Operator):
     """
 
     captures: Attr[int] = 0
+
+    def iterations(self, n_operands: int, results: Sequence[Type]) -> Iterations | None:
+        """How the body is repeated; None where the first operand chooses which of two bodies runs, once.
+
+        Args:
+            n_operands: of the node, captured values included. results: their types.
+        """
+        return None
+
     row_axis = row_rules.unknown
     layout_policy = layout_policies.PLAIN
     work = work_rules.in_python

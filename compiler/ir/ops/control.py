@@ -1,4 +1,5 @@
-"""If, Loop and Scan: operators that own bodies. Types only; the runtime walks the bodies step by step.
+"""If, Loop and Scan: operators that own bodies. Types, and how often bodies run; the runtime walks them step by step,
+or native code where all of their steps are (`passes/dataflow/native_control.py`).
 
 Operands and body inputs both end with the captured values (see `Control`).
 """
@@ -20,6 +21,7 @@ from ..types import (
     symbols_of,
 )
 from .base import Attr, Body, Bool, Control, Host, In, InferContext, Ints, Mixed, Opt, Strs, Variadic, VariadicOut, op
+from .iterations import Iterations, Slices
 
 
 def _body_outputs(ctx: InferContext, name: str) -> list[Type]:
@@ -176,6 +178,10 @@ class Loop(Control):
         scanned = _outside(ctx, results[1 + n_states :], opened, "Loop_scan")
         return [*_outside(ctx, carried, opened, "Loop_"), *_stacked(ctx, scanned, ctx.fresh("Loop"), ())]
 
+    def iterations(self, n_operands: int, results: Sequence[Type]) -> Iterations:
+        n_states = max(n_operands - 2 - self.captures, 0)
+        return Iterations(True, n_states, stacked=tuple(Slices() for _ in results[n_states:]))
+
 
 @op(since=9)
 class Scan(Control):
@@ -222,6 +228,20 @@ class Scan(Control):
         opened = _opened(carried, ctx.types[:n_states])
         scanned = _outside(ctx, results[n_states:], opened, "Scan_scan")
         return [*_outside(ctx, carried, opened, "Scan_"), *_stacked(ctx, scanned, length, self.scan_output_axes)]
+
+    def iterations(self, n_operands: int, results: Sequence[Type]) -> Iterations:
+        n_states = n_operands - self.captures - self.num_scan_inputs
+        n_stacked = len(results) - n_states
+        return Iterations(
+            False, n_states, _slices(self.num_scan_inputs, self.scan_input_axes, self.scan_input_directions),
+            _slices(n_stacked, self.scan_output_axes, self.scan_output_directions),
+        )  # fmt: skip
+
+
+def _slices(count: int, axes: Sequence[int], directions: Sequence[int]) -> tuple[Slices, ...]:
+    """Of so many tensors; what is left out is 0. Negative axes count from a tensor's last."""
+    pairs = zip(axes or (0,) * count, directions or (0,) * count, strict=True)
+    return tuple(Slices(axis, bool(is_backward)) for axis, is_backward in pairs)
 
 
 def _check_scalar(ctx: InferContext, type_: Type | None, what: str, dtype: object = BOOL) -> None:

@@ -29,13 +29,21 @@ class NativeStep:
 class HostStep:
     """One operator that the runtime executes in Python; None stands for an omitted operand or an unused result.
 
-    If, Loop and Scan have their bodies in `bodies`.
+    If, Loop and Scan have their bodies in `bodies`; where `is_native`, one native function runs them all.
     """
 
     node: Node
     inputs: list[str | None]
     outputs: list[str | None]
     bodies: dict[str, Block] = field(default_factory=dict)
+    is_native: bool = False
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the runtime leads the native function: only a run knows how often a body runs."""
+        op = self.node.op
+        how = op.iterations(len(self.inputs), [v.type for v in self.node.outputs]) if isinstance(op, Control) else None
+        return self.is_native and how is not None and how.is_counted
 
 
 @dataclass
@@ -119,6 +127,17 @@ def native_steps(steps: Sequence[Step]) -> Iterator[NativeStep]:
             yield step
         else:
             pending += [inner for block in reversed(step.bodies.values()) for inner in reversed(block.steps)]
+
+
+def native_controls(steps: Sequence[Step]) -> Iterator[HostStep]:
+    """Operators with bodies that are one native function each, in order; not those inside of one."""
+    for step in steps:
+        if isinstance(step, HostStep):
+            if step.is_native:
+                yield step
+            else:
+                for block in step.bodies.values():
+                    yield from native_controls(block.steps)
 
 
 def nameless_outputs(graph: Graph) -> Iterator[int]:
