@@ -58,6 +58,11 @@ class Program:
         self._n_plain, self._is_tried = PLAIN_REQUESTS, False
         self._constant_objects = {name for value in self.constants.values() for name in objects_in(value)}
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether requests run by now as later ones will: by the function, where one can be written."""
+        return self._n_plain <= 0
+
     def run(
         self,
         executor: Executor,
