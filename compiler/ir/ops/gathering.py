@@ -50,6 +50,7 @@ class Gather(Operator):
     layout_policy = layout_policies.AnyOrder(picks=True)
     work = work_rules.looks_up
     fusion_root = False
+    picks_elements = True
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         shape = ctx.shape(0)

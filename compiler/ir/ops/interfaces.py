@@ -44,6 +44,8 @@ class Interfaces:
         zeros_by_default: optional operands that, omitted, are zeros.
         keeps_order: whether each element of its one result is one of its one operand, which their order alone chooses,
             so that an increasing function of each may as well be taken of the result.
+        picks_elements: whether each element of its one result is one of its first operand, where the others say, so
+            that any function of each may as well be taken of the result.
     """
 
     row_axis: ClassVar[RowRule]
@@ -54,6 +56,7 @@ class Interfaces:
     repeats_elements: ClassVar[bool] = False
     zeros_by_default: ClassVar[tuple[int, ...]] = ()
     keeps_order: ClassVar[bool] = False
+    picks_elements: ClassVar[bool] = False
 
     def index_range(self, ctx: InferContext) -> IndexRange | None:
         """Which operand is an index into another one's axis, None if none is; ranks are known."""

@@ -1,4 +1,4 @@
-"""Pools of dequantised bytes choose among the bytes: an increasing function of each element may as well come behind."""
+"""What chooses among dequantised bytes chooses among the bytes: a function of each element may as well come behind."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class SinkDequantization(BlockPass):
     before: %1 = DequantizeLinear(%q, %s, %z); %2 = MaxPool(%1); %y = QuantizeLinear(%2, %s, %z)
     after:  %y = MaxPool(%q)
 
+    Of a table of constants, as of embeddings, what an index picks is dequantised alone, whatever its index says:
+
+    before: %1 = DequantizeLinear(%table, %s, %z); %2 = Gather(%1, %i)
+    after:  %1 = Gather(%table, %i); %2 = DequantizeLinear(%1, %s, %z)
+
     (q - z)·s grows with q, and ((q - z)·s) / s is within 2^-22 (q - z) of the whole number q - z: it rounds to it.
     """
 
@@ -29,21 +34,27 @@ class SinkDequantization(BlockPass):
         """See the class."""
         changed = False
         for node in graph.nodes_in_order():
-            if node.op.keeps_order:
+            if node.op.keeps_order or (node.op.picks_elements and _picks_constants(node)):
                 changed |= _sunk(node, rw)
             elif isinstance(node.op, QuantizeLinear):
                 changed |= _dropped(node, rw)
         return changed
 
 
+def _picks_constants(node: Node) -> bool:
+    """Whether the first operand is dequantised constants: others may be fewer than what is picked of them."""
+    made = node.operands[0].producer
+    return made is not None and isinstance(made.op, DequantizeLinear) and made.operands[0].data is not None
+
+
 def _sunk(node: Node, rw: Rewriter) -> bool:
     found = _bytes(node)
-    if found is None or len(node.outputs) > 1 or len(node.operands) > 1:
+    if found is None or len(node.outputs) > 1 or (node.op.keeps_order and len(node.operands) > 1):
         return rw.no_match("not of bytes that one scale dequantises", node)
     made = node.operands[0].producer
     assert made is not None and isinstance(made.op, DequantizeLinear)
     g = rw.before(node)
-    rw.replace(node, g.add(made.op, [g.add(node.op, [found.q]), *made.inputs[1:]]))
+    rw.replace(node, g.add(made.op, [g.add(node.op, [found.q, *node.inputs[1:]]), *made.inputs[1:]]))
     return True
 
 

@@ -50,6 +50,28 @@ def test_other_pools_stay(body: str) -> None:
     check_pass(SinkDequantization(), graph(body), None, evaluate=False)
 
 
+TABLE = f"%table = const u8[6,6] {list(range(220, 256))}\n"
+
+
+def picked(body: str) -> str:
+    return f"graph @g(%i: i64[N,2], %x: u8[6,6]) {{\n{CONSTANTS}{TABLE}{body}\nreturn %y\n}}"
+
+
+@pytest.mark.parametrize(("axis", "dims"), [(0, "N,2,6"), (1, "6,N,2")])
+def test_what_is_looked_up_is_dequantised_alone(axis: int, dims: str) -> None:
+    before = f"%1 = DequantizeLinear(%table, %s, %z)\n%y = Gather(%1, %i) {{axis={axis}}}"
+    after = f"%1 = Gather(%table, %i) {{axis={axis}}} : u8[{dims}]\n%y = DequantizeLinear(%1, %s, %z)"
+    check_pass(SinkDequantization(), picked(before), picked(after), symbols={"N": 3})
+
+
+@pytest.mark.parametrize("body", [
+    "%1 = DequantizeLinear(%x, %s, %z)\n%y = Gather(%1, %i)",
+    "%six = const f32[6] [0.5, 0.25, 1.0, 2.0, 3.0, 4.0]\n%1 = DequantizeLinear(%table, %six)\n%y = Gather(%1, %i)",
+], ids=["no constants", "a scale a column"])  # fmt: skip
+def test_other_lookups_stay(body: str) -> None:
+    check_pass(SinkDequantization(), picked(body), None, evaluate=False)
+
+
 @pytest.mark.parametrize("scale", [1e-6, 0.1, 1 / 3, 0.37, 7.0, 1e6])
 @pytest.mark.parametrize("zero", [0, 1, 114, 255])
 def test_every_byte_comes_back(scale: float, zero: int) -> None:
