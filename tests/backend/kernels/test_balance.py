@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from parax.compiler.backend.kernels.matmul.balance import Shape, best_cut
 from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
-from parax.compiler.ir.types import ceil_div, symbol
-from parax.compiler.targets.target import TARGETS
+from parax.compiler.ir.types import U8, ceil_div, symbol
+from parax.compiler.targets.target import TARGETS, named_target
 
 
 def context(name: str = "x86-64-v4") -> LowerContext:
@@ -103,3 +103,13 @@ def test_a_cut_is_never_worse_than_the_usual_one(
 def test_every_target_has_a_cut(name: str) -> None:
     p = plan_product(context(name), 1, 49 * symbol("N"), 960, 1, 160, segment=49)
     assert 1 <= int(p.row_block) <= 49 and 1 <= int(p.panels_per_item) <= int(p.n_panels)
+
+
+@pytest.mark.parametrize("depth", [192, 768])
+@pytest.mark.parametrize("columns", [768, 832, 3072])
+def test_groups_of_columns_of_unknown_rows_are_alike(columns: int, depth: int) -> None:
+    """BERT's products of bytes: of 12 panels, ten and two were items of two cores."""
+    ctx = LowerContext(named_target("x86-64-v4+avx512vnni"), ("N",), WeightStore())
+    p = plan_product(ctx, 1, symbol("N") * 128, columns, 1, depth, input_type=U8)
+    panels, together = int(p.n_panels), int(p.panels_per_item)
+    assert together - panels % together < int(p.n_column_groups) or panels % together == 0

@@ -227,6 +227,7 @@ def plan_product(
         n_blocks = max(n_blocks, min(ceil_div(MIN_ITEMS, others), hint // (4 * m)))
     if n_blocks * others < MIN_ITEMS:
         together = max(1, together * n_blocks * others // MIN_ITEMS)
+    together = ceil_div(n_panels, ceil_div(n_panels, together))  # one large item and one small one keep a core waiting
     block = ceil_div(ceil_div(hint, n_blocks), m) * m
     p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment,
                 input_type=input_type, emitter=emitter)  # fmt: skip
