@@ -12,7 +12,7 @@ from functools import cached_property
 from ..errors import UnsupportedOp, UsageError, joined
 from ..log import CODE, EVERYTHING_DONE, tell
 from ..runtime.topology import choose_cores
-from .backend.byte_products import byte_features, has_byte_products
+from .backend.byte_products import features_for
 from .backend.host import resolve_target
 from .backend.jit import compile_assembly
 from .backend.link import link_module
@@ -86,8 +86,7 @@ def cut(graph: Graph, run: Compilation) -> Lowered:
     options = run.options
     assert run.decision is not None
     more = features_of(BF16 if options.precision == HALF else _rounded(options)).intersection(EXTENSIONS)
-    if has_byte_products(graph):
-        more |= byte_features()
+    more |= features_for(graph)
     targets = list({t.name: t for t in (resolve_target(name, more) for name in options.targets)}.values())
     tuner = Tuner(options.cache_dir if options.cache else None, options.tune_seconds if options.opt_level == 3 else 0.0)
     with run.phase("memory", 0.25):

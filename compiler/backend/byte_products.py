@@ -1,10 +1,13 @@
-"""Which products of whole numbers multiply bytes: what passes and the choice of targets ask of the tiles of quads."""
+"""Which products of whole numbers multiply bytes: what passes and the choice of targets ask of the tiles of quads; and
+what else targets have for bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from ..ir.graph import Graph, Node
+from ..ir.ops.byte_tables import ByteTable
 from ..ir.ops.contraction import Conv
 from ..ir.ops.quantised_products import is_depthwise, takes_quads
 from ..ir.ops.widening import ByteConv, ByteMatMul, WideningConv, WideningMatMul
@@ -12,6 +15,7 @@ from ..ir.types import U8
 from ..targets.target import EXTENSIONS, Target
 from .kernels.conv.winograd.whole import is_filtered
 from .kernels.matmul.widening import multiplies
+from .llvm_memory import LOOKUP_FEATURE
 from .microkernels.table import emitter_of, features_of, tiles
 
 
@@ -72,7 +76,13 @@ def prefers_light(targets: Iterable[Target]) -> Callable[[Node], bool]:
     return prefers
 
 
-def has_byte_products(graph: Graph) -> bool:
-    """Whether any operator of the graph, or of a body in it, multiplies bytes."""
-    return any(isinstance(node.op, (ByteConv, ByteMatMul)) or any(map(has_byte_products, node.bodies.values()))
-               for node in graph)  # fmt: skip
+def features_for(graph: Graph) -> frozenset[str]:
+    """What targets may have beyond their names for what operators of a graph, or of bodies in it, do with bytes."""
+    found: frozenset[str] = frozenset()
+    for node in graph:
+        if isinstance(node.op, (ByteConv, ByteMatMul)):
+            found |= byte_features()
+        elif isinstance(node.op, ByteTable):
+            found |= {LOOKUP_FEATURE}
+        found = found.union(*map(features_for, node.bodies.values()))
+    return found

@@ -272,7 +272,7 @@ HANDLERS: dict[str, Handler] = {
     "dot_bf16": dots.dot_bf16, "dot_i16": dots.dot_i16, "dot_u8i8": dots.dot_u8i8,
     "bitcast": arith.bitcast, "math": arith.math_call, "scale": arith.scale,
     "splat": memory.splat, "ramp": memory.ramp, "reduce": memory.reduce, "extract": memory.extract,
-    "insert": memory.insert, "shuffle": memory.shuffle, "permute": memory.permute,
+    "insert": memory.insert, "shuffle": memory.shuffle, "permute": memory.permute, "lookup": memory.lookup,
     "load": memory.load, "store": memory.store, "gather": memory.gather, "scatter": memory.scatter,
     "gep": memory.gep, "alloca": memory.alloca, "load_pointer": memory.load_pointer,
     "prefetch": memory.prefetch, "fail": memory.fail, "for": _for, "if": _if, "call": _call, "stamp": _stamp,

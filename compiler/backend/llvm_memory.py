@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...errors import InternalError
 from ...runtime.sync import ERROR_OFFSET
 from ..ir.types import BOOL, F16, DType
 from ..kernel_ir.loops import KOp, KType
@@ -14,6 +15,9 @@ from .llvm_types import suffix as mangled
 
 if TYPE_CHECKING:
     from .emit_llvm import FunctionEmitter
+
+LOOKUP_LANES = 64  # bytes that one instruction looks up in a table of 256
+LOOKUP_FEATURE = "avx512vbmi"  # what has it
 
 
 # -- lanes ------------------------------------------------------------------------------------------------------------
@@ -106,6 +110,25 @@ def _permuted_in_memory(e: FunctionEmitter, o: KOp, slot: str) -> str:
         return e.assign(f"load {scalar}, ptr {address}, align {t.dtype.bits // 8}")
     pointers = e.assign(f"getelementptr {scalar}, ptr {slot}, {it} {numbers}")
     return gathered(e, t, pointers, t.dtype.bits // 8, f"{mask_type(t)} {constant(True, KType(BOOL, t.lanes))}")
+
+
+def lookup(e: FunctionEmitter, o: KOp) -> str:
+    """VPERMI2B looks up in a half of the table by seven bits of an index; the eighth chooses the half."""
+    index, table = o.operands
+    if index.lanes != LOOKUP_LANES or not e.module.has(LOOKUP_FEATURE):
+        raise InternalError(f"no instruction that looks up {index.lanes} bytes", where=f"kernel {e.func.name}",
+                            expected=f"{LOOKUP_FEATURE}, of {LOOKUP_LANES} lanes")  # fmt: skip
+    t = llvm_type(index.type)
+    quarters = []
+    for first in range(0, table.lanes, LOOKUP_LANES):
+        lanes = ", ".join(f"i32 {i}" for i in range(first, first + LOOKUP_LANES))
+        quarters.append(e.assign(f"shufflevector {e.typed(table)}, {llvm_type(table.type)} poison, "
+                                 f"<{LOOKUP_LANES} x i32> <{lanes}>"))  # fmt: skip
+    name = e.module.declare("llvm.x86.avx512.vpermi2var.qi.512", t, f"{t}, {t}, {t}")
+    low, high = (e.assign(f"call {t} @{name}({t} {a}, {e.typed(index)}, {t} {b})")
+                 for a, b in (quarters[:2], quarters[2:]))  # fmt: skip
+    above = e.assign(f"icmp slt {t} {e.ref(index)}, zeroinitializer")
+    return e.assign(f"select <{LOOKUP_LANES} x i1> {above}, {t} {high}, {t} {low}")
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

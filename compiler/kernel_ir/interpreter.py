@@ -316,6 +316,7 @@ OPERATIONS: dict[str, Callable[[Frame, KOp], Any]] = {
     "call": _call, "dot_bf16": lambda f, o: dot_bf16(*map(f.get, o.operands)),
     "dot_i16": lambda f, o: dot_i16(*map(f.get, o.operands)),
     "dot_u8i8": lambda f, o: dot_u8i8(*map(f.get, o.operands), **o.attrs),
+    "lookup": lambda f, o: f.get(o.operands[1])[f.get(o.operands[0])],
     "while": _while, "pause": atomics.pause, "yield_core": atomics.pause, "atomic_load": atomics.load,
     "atomic_store": atomics.store, "atomic_add": atomics.add,
     "matrix_shapes": matrices.shapes, "matrix_release": matrices.release, "matrix_zero": matrices.zero,

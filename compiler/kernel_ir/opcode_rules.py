@@ -64,6 +64,12 @@ def four_times_as_many_lanes(o: KOp) -> Iterator[Mismatch]:
             yield Mismatch(f"operand {i}", f"{4 * sums.lanes} lanes", v.type)
 
 
+def has_an_entry_for_each_byte(o: KOp) -> Iterator[Mismatch]:
+    """256 lanes of the table."""
+    if o.operands[1].lanes != 256:
+        yield Mismatch("operand 1", "256 lanes", o.operands[1].type)
+
+
 def selects_by_lane_or_once(o: KOp) -> Iterator[Mismatch]:
     """A condition for each lane or one for all; one for pointers."""
     condition, chosen = o.operands[0], o.operands[1]

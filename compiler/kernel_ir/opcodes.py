@@ -216,6 +216,7 @@ _ALL = (
     Opcode("dot_i16", (SHORTS, SHORTS, INTS), _same(2), (0, 1), rules=(rules.twice_as_many_lanes,)),
     Opcode("dot_u8i8", (UNSIGNED_BYTES, SIGNED_BYTES, INTS), _same(2), attributes={"pairs_in_i16": FLAG},
            rules=(rules.four_times_as_many_lanes,)),
+    Opcode("lookup", (UNSIGNED_BYTES, UNSIGNED_BYTES), _same(0), rules=(rules.has_an_entry_for_each_byte,)),
     Opcode("select", (MASK, ANY, ANY), _same(1), (1, 2), rules=(rules.selects_by_lane_or_once,)),
     Opcode("cast", (REGISTER,), lambda o: KType(o.results[0].dtype, o.operands[0].lanes),
            attributes={"in_range": FLAG, "flushes": FLAG}, rules=(rules.casts_within_range, rules.flushes_bf16)),

@@ -92,7 +92,7 @@ TARGETS = {
 
 _WIDE = frozenset({"avx512bw", "avx512vl"})
 EXTENSIONS = {
-    "avx512bf16": _WIDE, "avx512vnni": _WIDE, "avxvnni": frozenset({"avx2"}),
+    "avx512bf16": _WIDE, "avx512vbmi": _WIDE, "avx512vnni": _WIDE, "avxvnni": frozenset({"avx2"}),
     "amx-tile": _WIDE, "amx-bf16": _WIDE, "amx-int8": _WIDE,
 }  # fmt: skip
 """Features that no portable target has, but kernels have instructions of: name → what a target must have for it."""

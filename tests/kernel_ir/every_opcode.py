@@ -65,6 +65,7 @@ _MADE: dict[str, Callable[[Builder], object]] = {
     "dot_bf16": lambda k: k.op("dot_bf16", (k["w"], k["w"], k["x"]), k["x"].type),
     "dot_i16": lambda k: k.op("dot_i16", (k["h"], k["h"], k["z"]), k["z"].type),
     "dot_u8i8": lambda k: k.op("dot_u8i8", (k["ub"], k["sb"], k["z"]), k["z"].type, pairs_in_i16=True),
+    "lookup": lambda k: k.op("lookup", (k.load(k["sync"], 0, 64), k.load(k["sync"], 0, 256)), KType(U8, 64)),
     "select": lambda k: k.select(k["m"], k["x"], float("-inf")), "cast": lambda k: k.cast(k["x"], I32),
     "round_to": lambda k: k.round_to(k["x"], I8, -3),
     "bitcast": lambda k: k.bitcast(k["x"], U32), "math": lambda k: k.math("tanh", k["x"]),

@@ -24,7 +24,7 @@ def test_the_builder_makes_what_the_table_says(opcode: str) -> None:
     f = made(opcode)
     assert opcode in [o.opcode for o in f.walk()]
     verify_function(f)
-    emitter = ModuleEmitter(resolve_target("x86-64-v4+amx-bf16+amx-int8+amx-tile+avx512bf16"))
+    emitter = ModuleEmitter(resolve_target("x86-64-v4+amx-bf16+amx-int8+amx-tile+avx512bf16+avx512vbmi"))
     emitter.add([f])
     assert f"@{f.name}" in emitter.functions[f.name]
 

@@ -93,6 +93,7 @@ OPERATIONS: dict[str, tuple[Break, str]] = {
                "operand 0; expected 8 lanes; found 16xi16"),
     "quads": (lambda k: k.op("dot_u8i8", (k["ub"], k["sb"], k.splat(k.extract(k["z"], 0), 4)), KType(I32, 4)),
               "operand 0; expected 16 lanes; found 32xu8"),
+    "a short table": (lambda k: k.op("lookup", (k["ub"], k["ub"]), k["ub"].type), "operand 1; expected 256 lanes"),
     "select lanes": (lambda k: k.op("select", (k["m"], k["s"], k["s"]), S), "expected 1 or 1 lanes; found 8xbool"),
     "select pointers": (lambda k: k.op("select", (k["m"], k["p"], k["p"]), k["p"].type), "expected 1 or 1 lanes"),
     "cast that flushes": (lambda k: k.op("cast", (k["x"],), k["i"].type, flushes=True), "expected f32 to bf16"),

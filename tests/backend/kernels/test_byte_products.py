@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from backend.harness import op
 from backend.kernels import naive
 from backend.kernels.test_widening import BLOCKS, CONVOLUTIONS, LAST, found, graph_of, modulo, whole
-from parax.compiler.backend.byte_products import multiplies_bytes, prefers_light
+from parax.compiler.backend.byte_products import byte_features, multiplies_bytes, prefers_light
 from parax.compiler.backend.host import resolve_target
 from parax.compiler.backend.microkernels.whole import pair_weight, quads_of_columns
 from parax.compiler.ir.graph import Graph
+from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, TensorType
+from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
+from parax.compiler.passes.rewrite import Rewriter
 from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
@@ -182,3 +185,50 @@ def test_where_light_weights_are_worth_their_rounding(targets: list[str], shape:
     w = graph.add_constant(np.ones((*shape, kernel, kernel), np.float32))
     node = graph.add_node(op("Conv"), [x, w])
     assert prefers_light([resolve_target(name) for name in targets])(node) == prefers
+
+
+# -- results that are bytes again --------------------------------------------------------------------------------------
+def rounded(m: int, k: int, n: int, to: str, zero: int, division: bool) -> tuple[Graph, dict[str, np.ndarray], Any]:
+    """Sums that a factor for each column scales, with bytes added and rounded to bytes; operands; what comes out."""
+    a, w = activations(m, k), weights(k, n)
+    z = whole(m, n, low=0, high=255, seed=3).astype(np.uint8)
+    factor = (np.float32(0.004) * (1 + np.arange(n, dtype=np.float32) / n)).astype(np.float32)
+    text = f"""graph @g(%x: u8[{m},{k}], %z: u8[{m},{n}]) {{
+        %w = const i8[{k},{n}] {w.reshape(-1).tolist()}
+        %f = const f32[{n}] {factor.tolist()}
+        %s = const f32[] [{0.37 if division else 2.7}]
+        %p = const {to}[] [{zero}]
+        %1 = parax::ByteMatMul(%x, %w)
+        %2 = Cast(%1) {{to=f32}}
+        %3 = Mul(%2, %f)
+        %4 = Cast(%z) {{to=f32}}
+        %5 = Add(%3, %4)
+        %6 = {"Div" if division else "Mul"}(%5, %s)
+        %y = parax::RoundTo(%6, %p) {{to={to}}}
+        return %y
+        }}"""
+    graph = parse_graph(text, {})
+    assert FuseElementwise().run(graph, Rewriter(graph))
+    scaled = (a.astype(np.int64) @ w.astype(np.int64)).astype(np.float32) * factor + z.astype(np.float32)
+    steps = scaled / np.float32(0.37) if division else scaled * np.float32(2.7)
+    limits = np.iinfo(np.dtype("uint8" if to == "u8" else "int8"))
+    return graph, {"x": a, "z": z}, np.clip(np.rint(steps) + zero, limits.min, limits.max).astype(limits.dtype)
+
+
+@pytest.mark.parametrize("division", [False, True])
+@pytest.mark.parametrize(("to", "zero"), [("u8", 0), ("u8", 131), ("i8", -7)])
+@pytest.mark.parametrize("target", [resolve_target("native"), *VNNI], ids=lambda target: target.name)
+def test_sums_become_bytes(target: Target, to: str, zero: int, division: bool) -> None:
+    """Panels of four registers of columns, and narrower ones beside them."""
+    for m, k, n in ((13, 8, 64), (7, 20, 128), (6, 5, 150)):
+        graph, feeds, wanted = rounded(m, k, n, to, zero, division)
+        for y in found(graph, feeds, {}, [target]):
+            np.testing.assert_array_equal(y, wanted)
+
+
+@thorough(20)
+@given(m=st.integers(1, 30), k=st.integers(1, 20), n=st.integers(1, 200), to=st.sampled_from(["u8", "i8"]))
+def test_bytes_of_any_size(m: int, k: int, n: int, to: str) -> None:
+    graph, feeds, wanted = rounded(m, k, n, to, 3, True)
+    for y in found(graph, feeds, {}, [resolve_target("native", byte_features())]):
+        np.testing.assert_array_equal(y, wanted)
