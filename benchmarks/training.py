@@ -9,6 +9,10 @@ slower than the fastest one by then is timed there and left alone. `peak` is the
 steps beyond what the process held before it had a model. A peer that cannot take part is left out, in a line that says
 why. Owns the procedure.
 
+`--precision bf16` has parax multiply bf16. PyTorch does so under autocast (`torch-bf16`); `parax-fp32` is as ever:
+
+    python -m benchmarks.training --models resnet18 --precision bf16 --peers parax-fp32 torch torch-bf16
+
     pip install '.[bench-training]' && python -m benchmarks.training --models resnet18 mobilenet-v1
 
 MXNet needs numpy 1.23.5, so it is named by its interpreter:
@@ -54,12 +58,14 @@ def main(argv: list[str] | None = None) -> int:
                         help=f"which of {', '.join(sorted(CASES))} (default all)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=8, metavar="N", help="timed steps of each side (default 8)")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=["torch", "jax", "mxnet"], metavar="NAME",
-                        help=f"of {', '.join(PEERS)} (default: all but torch-compile)")  # fmt: skip
+                        help=f"of {', '.join(PEERS)} (default torch, jax and mxnet)")  # fmt: skip
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32",
+                        help="of parax's products (default fp32)")  # fmt: skip
     parser.add_argument("--mxnet", metavar="PYTHON", help="the interpreter that has MXNet 1.9.1")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there")
     args = parser.parse_args(argv)
     peers = present(args.peers, args.mxnet)
-    rows = [measured(name, peers, args.steps) for name in args.models]
+    rows = [measured(name, peers, args.steps, args.precision) for name in args.models]
     show(rows)
     print(f"{cpu_name()}, {rows[0]['cores']} cores; medians of {args.steps} steps")
     if args.json:
@@ -67,8 +73,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if all(row["agrees"] for row in rows) else 1
 
 
-def measured(name: str, peers: Sequence[Peer], steps: int) -> Record:
-    """The figures of one model.
+def measured(name: str, peers: Sequence[Peer], steps: int, precision: str = "fp32") -> Record:
+    """The figures of one model. precision: of parax's products.
 
     Raises:
         UsageError: none of the peers can run it.
@@ -77,7 +83,7 @@ def measured(name: str, peers: Sequence[Peer], steps: int) -> Record:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "model.onnx"
         write_whole(path, CASES[name].model(name).SerializeToString())
-        children = _started(name, path, peers, stack)
+        children = _started(name, path, peers, stack, precision)
         first = [{side: child.ask("step") for side, child in children.items()} for _ in range(COMPARED)]
         agrees = all([_agree(name, number, found) for number, found in enumerate(first)])
         warm = {side: found["seconds"] for side, found in first[-1].items()}
@@ -131,7 +137,9 @@ class Child:
         raise InternalError("ended", where=f"side {self._side}", found=f"exit code {self._process.wait()}")
 
 
-def _started(name: str, path: Path, peers: Sequence[Peer], stack: ExitStack) -> dict[str, Child]:
+def _started(
+    name: str, path: Path, peers: Sequence[Peer], stack: ExitStack, precision: str
+) -> dict[str, Child]:  # fmt: skip
     """Every side's process, parax's last; a peer that cannot run the model is left out with a line."""
     children = {}
     for peer in peers:
@@ -141,7 +149,7 @@ def _started(name: str, path: Path, peers: Sequence[Peer], stack: ExitStack) -> 
             print(f"{name}: without {peer.name}: {why}", file=sys.stderr)
     if not children:
         raise UsageError("no peer is left to compare with", where=name, hint="see --peers, and what each needs")
-    task = json.dumps({"side": OWN, "name": name, "model": str(path)})
+    task = json.dumps({"side": f"{OWN}-{precision}", "name": name, "model": str(path)})
     children[OWN] = stack.enter_context(started(OWN, own_side(task)))
     return children
 

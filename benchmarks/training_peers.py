@@ -20,7 +20,8 @@ from parax.runtime.topology import choose_cores
 from .training_portable import write_portable
 
 OWN = "parax"
-PEERS = {"torch": "PyTorch", "torch-compile": "PyTorch compiled", "jax": "JAX", "mxnet": "MXNet"}
+PEERS = {"torch": "PyTorch", "torch-compile": "PyTorch compiled", "torch-bf16": "PyTorch autocast", "jax": "JAX",
+         "mxnet": "MXNet", "parax-fp32": "parax fp32"}
 """By the name of the side: as tables say it."""
 OTHERS_OF_MXNET = ("gnmt", "bert-base")
 """Models that training_mxnet_models does not have."""

@@ -30,21 +30,22 @@ def main() -> None:
     serve(lambda: made(Path(task["model"]), task["name"]), len(choose_cores(None)))
 
 
-def _parax() -> Maker:
+def _parax(precision: str) -> Maker:
     import parax
     import parax.compiler.trainer  # loads on first use, which is no memory of the model's
 
     def made(model: Path, name: str) -> Step:
         case = CASES[name]
         optimizer = parax.SGD(lr=RATE, momentum=MOMENTUM)
-        trainer = parax.Trainer(model, loss=case.loss, optimizer=optimizer, batch=case.batch)
+        trainer = parax.Trainer(model, loss=case.loss, optimizer=optimizer, batch=case.batch, precision=precision)
         data = case.data(name)
         return lambda: trainer.step(data)["loss"]
 
     return made
 
 
-def _torch(compiled: bool) -> Maker:
+def _torch(compiled: bool = False, halves: bool = False) -> Maker:
+    """`halves`: under autocast, which multiplies bf16, with the loss outside of it, in f32."""
     import torch
 
     from .training_torch import module_of
@@ -59,7 +60,9 @@ def _torch(compiled: bool) -> Maker:
 
         def step() -> float:
             optimizer.zero_grad()
-            loss = loss_of(run(*values.values()), labels)
+            with torch.autocast("cpu", torch.bfloat16, enabled=halves):
+                result = run(*values.values())
+            loss = loss_of(result.float(), labels)
             loss.backward()
             optimizer.step()
             return loss.item()
@@ -76,7 +79,9 @@ def _jax() -> Maker:
 
 
 PARTS: dict[str, Callable[[], Maker]] = {
-    "parax": _parax, "torch": lambda: _torch(False), "torch-compile": lambda: _torch(True), "jax": _jax,
+    "parax-fp32": lambda: _parax("fp32"), "parax-bf16": lambda: _parax("bf16"),
+    "torch": _torch, "torch-compile": lambda: _torch(compiled=True), "torch-bf16": lambda: _torch(halves=True),
+    "jax": _jax,
 }  # fmt: skip
 """Each side: loads its libraries and returns what makes its step."""
 

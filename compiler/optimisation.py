@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
 from .backend.byte_products import adds_quads, byte_features, multiplies_bytes, prefers_light
+from .backend.half_products import gains_by_halves
 from .backend.host import resolve_target
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
@@ -100,6 +101,7 @@ def _surroundings(run: Compilation) -> Surroundings:
     targets = [resolve_target(name, byte_features()) for name in run.options.targets]
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
                         multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp,
+                        run.options.rounds_computed, gains_by_halves(targets),
                         call_rows(run.options.dims, run.options.hint != "latency"))  # fmt: skip
 
 

@@ -135,6 +135,11 @@ class CompileOptions:
         metadata=_hidden("what both operands of products by constant f32 matrices are rounded to, where the target has "
                          "tiles for it: f32 (not at all), bf16; see backend/microkernels/bf16.py for the error"),
     )  # fmt: skip
+    rounds_computed: bool = field(
+        default=False,
+        metadata=_hidden("whether precision bf16 is of products by what is computed, too, as a training step's are: "
+                         "see compiler/passes/block/round_products.py"),
+    )  # fmt: skip
     strict_fp: bool = field(
         default=False, metadata=_doc("sum only the model's own products: no Winograd, no Strassen; slower")
     )

@@ -37,8 +37,8 @@ from .frontend.initializers import with_initializers, write_model
 from .frontend.parse import settled
 from .ir.graph import Graph
 from .memory_limit import MemoryLimit
-from .options import CompileOptions
-from .trainer_arguments import checked_rate, require_kinds, require_metric
+from .options import FULL, CompileOptions
+from .trainer_arguments import checked_precision, checked_rate, require_kinds, require_metric
 from .training.compiled import Recipe
 from .training.groups import ParameterGroup
 from .training.losses import Loss, loss_named
@@ -87,6 +87,7 @@ class Trainer:
         groups: Sequence[ParameterGroup] = (),
         ema: float | None = None,
         rate: Rate | None = None,
+        precision: str = FULL,
         options: CompileOptions | None = None,
         max_memory: int | str | None = None,
         progress: Callable[[str, float], None] | None = None,
@@ -112,12 +113,15 @@ class Trainer:
             clip: of gradients. rate: from the number of a step (the first is 0) to the learning rate; default the
                 optimiser's lr. options: of the compiler; `dump` gets a folder per graph. progress: called with (phase,
                 fraction done).
+            precision: of products and convolutions of a step, forward and backward: fp32, or bf16, with sums in f32.
+                Parameters, gradients, what the optimiser keeps and evaluations are of f32 in both.
 
         Raises:
             as parax.compile; UnsupportedOp where an operator has no gradient, or no new head fits; InvalidInput where
             the weights do not; ResourceLimit: max_memory is too little.
         """
         require_kinds(weights=weights, head=head, clip=clip, groups=groups, rate=rate, options=options)
+        precision = checked_precision(precision, options or CompileOptions())
         limit = MemoryLimit.of(max_memory)
         usable = choose_cores(cores)
         self.optimizer = _optimizer(optimizer)
@@ -131,7 +135,7 @@ class Trainer:
         recipe = Recipe(loss_named(loss), self.optimizer, Wanted(trained, frozen), division.rows, division.n_shards,
                         division.n_gradients, division.n_pieces, result, clip or Clip(), tuple(groups),
                         _share("ema", ema))  # fmt: skip
-        setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None))
+        setting = Setting(self._options, division, limit, progress or (lambda phase, fraction: None), precision)
         self.program, initial, self.left_out = training_program(self._read, recipe, setting)
         self._start.require(set(initial))
         self._begin(initial, division, usable)

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..runtime.train.arguments import require_kind
 from ..runtime.train.program import LOSS
 from .frontend.head import Head
-from .options import CompileOptions
+from .options import FULL, HALF, PRECISIONS, CompileOptions
 from .training.groups import ParameterGroup
 from .training.update_graph import Clip
 
@@ -72,3 +72,25 @@ def require_metric(metric: Any, known: Collection[str]) -> None:
         hint = f"did you mean {near[0]}?" if near else None if known else "metrics are those of an evaluation: test"
         raise UsageError("no such metric", where="metric", expected=", ".join(names), found=repr(metric)[:60],
                          hint=hint)  # fmt: skip
+
+
+def checked_precision(precision: Any, options: CompileOptions) -> str:
+    """Of a step's products.
+
+    Raises:
+        UsageError: it is none that a step has, or the options say another one, or passes that leave it out.
+    """
+    if precision not in (FULL, HALF):
+        hint = "train so, export, and have paraxc decide on a lower one" if precision in PRECISIONS else None
+        raise UsageError("no precision of a training", where="precision", expected=f"{FULL} or {HALF}",
+                         found=repr(precision)[:60], hint=hint)  # fmt: skip
+    if options.precision != FULL:
+        raise UsageError("the compiler's, not the training's", where="options.precision", expected=FULL,
+                         found=options.precision, hint=f"parax.Trainer(precision={HALF!r})")  # fmt: skip
+    if precision == HALF and options.strict_fp:
+        raise UsageError("rounds the model's own products", where="precision and strict_fp",
+                         expected=f"precision {FULL}, or not strict", found=HALF)  # fmt: skip
+    if precision == HALF and options.passes is not None:
+        raise UsageError("passes are given, which decide on it", where="precision and passes", found=HALF,
+                         expected=f"precision {FULL}, or the passes of a level")  # fmt: skip
+    return str(precision)

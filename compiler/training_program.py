@@ -18,8 +18,10 @@ from ..runtime.train.program import CompactGradient, Part, TrainingProgram
 from .driver import compile_graph, step_nbytes
 from .ir.graph import Graph
 from .memory_limit import Fitting, MemoryLimit
-from .options import CompileOptions
+from .options import FULL, CompileOptions
 from .training.compiled import LABELS, ReadModel, Recipe, training_graphs
+
+STEP = "step"
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,15 @@ class Setting:
     """Where a training runs, and how it is compiled.
 
     Attributes:
-        limit: of memory. progress: called with (phase, fraction done).
+        limit: of memory. progress: called with (phase, fraction done). precision: of the step's products; the update
+            and an evaluation, whose numbers are the exported model's, are of f32.
     """
 
     options: CompileOptions
     division: Division
     limit: MemoryLimit
     progress: Callable[[str, float], None]
+    precision: str = FULL
 
     def compiled(self, name: str, cores: Sequence[int], done: int, graph: Graph, arena: int | None = None) -> Plan:
         """The plan of one of the three graphs, which is used up.
@@ -41,10 +45,16 @@ class Setting:
         Args:
             done: of the three before. arena: bytes of its arena at most.
         """
-        options = replace(self.options, cores=tuple(cores), mode="sequential" if arena else self.options.mode)
+        options = self.options_for(name, cores)
+        options = replace(options, mode="sequential" if arena else options.mode)
         if options.dump is not None:
             options = replace(options, dump=options.dump / name)
         return compile_graph(graph, options, lambda p, f: self.progress(f"{name}: {p}", (done + f) / 3), arena)
+
+    def options_for(self, name: str, cores: Sequence[int]) -> CompileOptions:
+        """Those of one of the three graphs."""
+        own = replace(self.options, cores=tuple(cores))
+        return replace(own, precision=self.precision, rounds_computed=True) if name == STEP else own
 
 
 def training_program(
@@ -77,8 +87,8 @@ def training_program(
 
     stand_in = len(place.instances) * arena_nbytes(evaluation, len(own)) + len(evaluation.weights)
     fitting = Fitting(
-        partial(step_nbytes, options=replace(setting.options, cores=own, mode="sequential")),
-        partial(setting.compiled, "step", own, 2), total, total(evaluation) - stand_in, len(place.instances), len(own),
+        partial(step_nbytes, options=replace(setting.options_for(STEP, own), mode="sequential")),
+        partial(setting.compiled, STEP, own, 2), total, total(evaluation) - stand_in, len(place.instances), len(own),
     )  # fmt: skip
     plan = setting.limit.met(step.graph, fitting)
     return program(step=plan), {**step.parameters, **step.statistics}, tuple(step.left_out)

@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init", action="store_true", help="write a job file with comments there instead, and stop")
     parser.add_argument("--dump", type=Path, metavar="DIR",
                         help="write the graphs of a step, its update and an evaluation there, and all kernels")
+    parser.add_argument("--precision", metavar="NAME",
+                        help="of products and convolutions: fp32 or bf16, in the place of the job's")  # fmt: skip
     parser.add_argument("--resume", choices=("auto", "never"), default="auto",
                         help="go on from the last checkpoint, if there is one, or begin again (auto)")  # fmt: skip
 
@@ -53,7 +55,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     train = open_dataset(job.data.train, job.folder)
     test = None if job.data.test is None else open_dataset(job.data.test, job.folder)
     with console.progress("compile") as progress:
-        trainer = made(job, train, progress, args.dump)
+        trainer = made(job, train, progress, args.dump, args.precision)
     began = time.perf_counter()
     resume = args.resume == "auto" and job.checkpoints is not None
     with trainer, logged(job, resume) as log:
@@ -68,8 +70,10 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None) -> Trainer:
-    """The trainer of a job. `dump`: a folder for its graphs and kernels."""
+def made(
+    job: Job, train: Dataset, progress: Progress, dump: Path | None = None, precision: str | None = None
+) -> Trainer:  # fmt: skip
+    """The trainer of a job. `dump`: a folder for its graphs and kernels. `precision`: in the place of the job's."""
     from ...runtime.train.exchange.settings import Exchange
     from ...runtime.train.schedules import Schedule
     from ..options import CompileOptions
@@ -83,7 +87,7 @@ def made(job: Job, train: Dataset, progress: Progress, dump: Path | None = None)
         instances=job.train.instances, trained=job.model.trained, frozen=job.model.frozen, result=job.model.result,
         weights=None if job.model.weights is None else job.place(job.model.weights), head=job.head,
         clip=Clip(job.clip_value, job.clip_norm), groups=job.groups, ema=job.train.ema, rate=rate,
-        max_memory=job.train.max_memory, progress=progress,
+        max_memory=job.train.max_memory, precision=precision or job.train.precision, progress=progress,
         options=CompileOptions(dump=dump),
         accumulate=job.train.accumulate, exchange=Exchange(**vars(job.exchange)),
     )  # fmt: skip

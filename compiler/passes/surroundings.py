@@ -14,6 +14,7 @@ from ..ir.graph import Node
 from ..ir.ops.base import Operator
 from .base import Pass
 from .block.byte_products import never
+from .block.round_products import always as worth_it
 from .dataflow.write_in_place import Takes, always
 from .node.constant_folding import Evaluate
 
@@ -31,6 +32,7 @@ class Surroundings:
         adds_quads: whether they all add four products of bytes in one instruction.
         cache_nbytes: of the last-level cache, a core's share.
         rounds_halves: whether each operator's result is rounded to f16 where the model says so.
+        rounds_computed, gains_by_halves: see `RoundProducts`.
         calls: the bounds of open dimensions.
     """
 
@@ -41,6 +43,8 @@ class Surroundings:
     adds_quads: bool = False
     cache_nbytes: float = 0.0
     rounds_halves: bool = False
+    rounds_computed: bool = False
+    gains_by_halves: Callable[[Node], bool] = worth_it
     calls: CallRows = ANY
 
     def given(self, kind: type[Pass]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ batch = 64
 # metric = "loss"               # that is compared; or accuracy
 # ema = 0.999                   # moving average of the weights, which is evaluated and exported in their place; none
 # accumulate = 4                # micro-batches that a batch is worked off in: less memory, the same gradient; 1
+# precision = "bf16"            # of products and convolutions, forward and backward, summed in f32; fp32
 
 [exchange]                      # of gradients between the instances
 name = "fixed"                  # the same bits in every run; or gradient-server, parameter-server, ring, asynchronous
@@ -158,6 +159,7 @@ class TrainTable:
     metric: str = "loss"
     ema: float | None = None
     accumulate: int = 1
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,13 @@ def _pairs(k: Builder, vectors: list[KValue]) -> KValue:
     return k.round_to_bf16(k.shuffle(front, back, range(2 * front.lanes)))
 
 
+def _woven(k: Builder, vectors: list[KValue]) -> KValue:
+    """Two vectors of f32 of neighbouring k, rounded: each lane's pair side by side."""
+    n, width = vectors[0].lanes, max(2, vectors[0].lanes)
+    even, odd = (k.splat(v, width) if n == 1 else v for v in vectors)
+    return k.round_to_bf16(k.shuffle(even, odd, [i for lane in range(n) for i in (lane, width + lane)]))
+
+
 def pairs_of_columns(columns: np.ndarray) -> np.ndarray:
     """[..., K, N] → the bits of bf16, [..., ceil(K/2), 2·N]: each column's pair side by side."""
     *lead, depth, n = columns.shape
@@ -90,7 +97,7 @@ def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
     return steps_of(pairs_of_columns(columns).view(np.uint32), _STEP)
 
 
-PAIRS = Emitter(BF16, 2, _dot, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns)
+PAIRS = Emitter(BF16, 2, _dot, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns, weave=_woven)
 """In vectors, by the instruction."""
 CONVERTED = Emitter(BF16, 2, _converted, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns)
 """In vectors, by multiply-adds of f32."""

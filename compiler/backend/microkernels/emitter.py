@@ -47,6 +47,8 @@ class Emitter:
         heaviest_pair: the most that `pair_weight` may be of B for sums to be exact; None: any B's are.
         begin: (builder, a vector of sums) → what is accumulated from them. end: (builder, that) → the sums.
         column_nbytes: of B, for a column in what a product counts as a step of k.
+        weave: (builder, vectors of f32 of the inputs of a step, as they follow each other in k) → a vector of elements,
+            each lane's step side by side: how operands are packed that only a run knows; None: they are not.
     """
 
     element: DType
@@ -65,6 +67,7 @@ class Emitter:
     begin: Callable[[Builder, KValue], KValue] = _same
     end: Callable[[Builder, KValue], KValue] = _same
     column_nbytes: int = 4
+    weave: Callable[[Builder, list[KValue]], KValue] | None = None
 
 
 def steps_of(elements: np.ndarray, step: int) -> np.ndarray:

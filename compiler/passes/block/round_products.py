@@ -1,5 +1,5 @@
-"""Products of f32 by constants, and those of attention, become products of bf16, summed in f32; tables that rows are
-looked up in are of bf16.
+"""Products of f32, and those of attention, become products of bf16, summed in f32; tables that rows are looked up in
+are of bf16.
 
 Owns which products those are, and in which type the tensors that they read are kept. Everything else is computed in
 f32 as before: biases, activations and residual additions from the f32 sums, normalisations, softmax and reductions.
@@ -7,6 +7,7 @@ f32 as before: biases, activations and residual additions from the f32 sums, nor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,19 +26,33 @@ from ...ir.ops.shape import Concat
 from ...ir.types import BF16, F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
+from .byte_products import never
 from .integer_products import is_view
 
 LEAST_DEPTH = 2  # a product of one number a sum is element-wise
 FEWEST_ROWS = 64  # of a table: smaller ones are no memory to speak of
 
 
+def always(node: Node) -> bool:
+    """Of whoever knows no targets."""
+    return True
+
+
 @dataclass(frozen=True)
 class RoundProducts(BlockPass):
-    """Conv, MatMul, Gemm by constants and attention multiply bf16; what they read is kept so, and others read it so.
+    """Conv, MatMul, Gemm and attention multiply bf16; what they read is kept so, and others read it so.
 
     before: %1 = Relu(%x); %2 = Conv(%1, %w); %3 = Add(%2, %1)
     after:  %4 = parax::RoundToBf16(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
+
+    Attributes:
+        rounds_computed: products whose second operand is computed or given, as all of a training step, are rounded as
+            well, both operands when they run; else those by constants alone. gains_by_halves: whether one of those is
+            faster so.
     """
+
+    rounds_computed: bool = False
+    gains_by_halves: Callable[[Node], bool] = always
 
     def run(self, graph: Graph, rw: Rewriter) -> bool:
         """See the class."""
@@ -47,7 +62,7 @@ class RoundProducts(BlockPass):
             assert table.data is not None
             g = rw.before(node)
             rw.replace(node, g.Cast(g.add(node.op, [g.const(_half(table.data)), indices]), to=F32))
-        products = rounded_products(graph, rw)
+        products = [node for node in graph.nodes_in_order() if _is_product(node, self._serves, rw)]
         attention = [node for node in graph.nodes_in_order() if _is_attention(node, rw)]
         halves = _Halves(graph, rw)
         for node in attention:  # before the products that read what it makes
@@ -55,36 +70,56 @@ class RoundProducts(BlockPass):
             g = rw.before(node)
             rw.replace(node, g.Cast(g.Bf16Attention(*operands, *node.operands[3:], **node.op.attributes()), to=F32))
         for node in products:
-            x = halves.of(node.operands[0])
-            rw.replace(node, _product(rw.before(node), node, x))
+            left, right = (None if _is_known(v) else halves.of(v) for v in node.operands[:2])
+            rw.replace(node, _product(rw.before(node), node, left, right))
         for x, y in halves.made.items():
             _share(x, y, rw)
         return bool(products or attention or tables)
 
-
-def rounded_products(graph: Graph, rw: Rewriter | None = None) -> list[Node]:
-    """The products that the pass makes of bf16; `rw` is told why others are not."""
-    rw = rw or Rewriter(graph)
-    return [node for node in graph.nodes_in_order() if _is_product(node, rw)]
+    def _serves(self, node: Node) -> bool:
+        """Whether a product may be by what is computed."""
+        return self.rounds_computed and self.gains_by_halves(node)
 
 
-def _is_product(node: Node, rw: Rewriter) -> bool:
-    """Whether it is one that the kernels of bf16 serve."""
+def rounded_products(graph: Graph) -> list[Node]:
+    """The products by constants that the pass makes of bf16."""
+    rw = Rewriter(graph)
+    return [node for node in graph.nodes_in_order() if _is_product(node, never, rw)]
+
+
+def _is_product(node: Node, computed: Callable[[Node], bool], rw: Rewriter) -> bool:
+    """Whether it is one that the kernels of bf16 serve; `computed`: whether one's second operand may be."""
     op = node.op
     if type(op) not in (Conv, MatMul, Gemm):
         return False
     x, w = node.operands[:2]
-    if x.tensor.dtype != F32 or x.is_constant or w.data is None or w.producer is not None or not w.data.size:
+    known = _is_known(w)
+    if x.tensor.dtype != F32 or w.tensor.dtype != F32 or x.is_constant:
         return rw.no_match("not f32, or without constant weights", node)
+    if isinstance(op, Conv) and not (takes_pairs(op.group, w.tensor) or (known and _is_depthwise(op, x, w))):
+        return rw.no_match("its channels are no whole pairs of one group", node)
+    if not (known or computed(node)):
+        return rw.no_match("not f32, or without constant weights, or faster in f32", node)
+    if known and w.data is not None and not w.data.size:
+        return rw.no_match("no weights", node)
     if isinstance(op, Conv):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if not takes_pairs(op.group, w.tensor) and not (is_depthwise(op.group, w.tensor) and _is_computed(x)):
-            return rw.no_match("its channels are no whole pairs of one group", node)
-        return bias is None or bias.data is not None or rw.no_match("its bias is computed", node)
-    if w.tensor.rank != 2 or x.tensor.rank < 2 or (isinstance(op, Gemm) and op.transA):
+        return not known or bias is None or bias.data is not None or rw.no_match("its bias is computed", node)
+    transposed = isinstance(op, Gemm) and op.transB
+    if min(x.tensor.rank, w.tensor.rank) < 2 or (known and (w.tensor.rank > 2 or (isinstance(op, Gemm) and op.transA))):
         return rw.no_match("not rows by one matrix", node)
-    depth = w.tensor.static_shape[1 if isinstance(op, Gemm) and op.transB else 0]
-    return depth >= LEAST_DEPTH or rw.no_match("no sum", node)
+    depth = w.tensor.dims[-1 if transposed else -2]
+    return (isinstance(depth, int) and depth >= LEAST_DEPTH) or rw.no_match("no sum", node)
+
+
+def _is_known(w: Value) -> bool:
+    """Whether it is a constant of the graph."""
+    return w.data is not None and w.producer is None
+
+
+def _is_depthwise(op: Conv, x: Value, w: Value) -> bool:
+    """Whether it has a filter for each channel of what a kernel makes, which rounds it as it is stored."""
+    return is_depthwise(op.group, w.tensor) and _is_computed(x)
 
 
 def _is_attention(node: Node, rw: Rewriter) -> bool:
@@ -158,21 +193,32 @@ def _share(x: Value, half: Value, rw: Rewriter) -> None:
         rw.replace_op(node, node.op, [wide if v is x else v for v in node.inputs])
 
 
-def _product(g: GraphBuilder, node: Node, half: Value) -> Value:
-    """The node's result by a product of bf16."""
-    op, w = node.op, node.operands[1].data
+def _product(g: GraphBuilder, node: Node, left: Value | None, right: Value | None) -> Value:
+    """The node's result by a product of bf16, of operands that are rounded; the second one, unless it is constant."""
+    op, w = node.op, node.operands[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    assert w is not None
     if isinstance(op, Conv):
-        return g.Bf16Conv(half, g.const(_half(w)), bias, **op.attributes())
+        return g.Bf16Conv(left, _constant(g, w) if right is None else right, bias, **op.attributes())
     if not isinstance(op, Gemm):
-        return g.Bf16MatMul(half, g.const(_half(w)))
-    y: Value = g.Bf16MatMul(half, g.const(np.ascontiguousarray(_half(w).T) if op.transB else _half(w)))
+        return g.Bf16MatMul(left, _constant(g, w) if right is None else right)
+    if op.transA:
+        left = g.Transpose(left, perm=[1, 0])
+    if right is None:
+        right = _constant(g, w, bool(op.transB))
+    elif op.transB:
+        right = g.Transpose(right, perm=[1, 0])
+    y: Value = g.Bf16MatMul(left, right)
     if op.alpha != 1:
         y = g.Mul(y, op.alpha)
     if bias is None or not op.beta:
         return y
     return g.Add(y, bias if op.beta == 1 else g.Mul(bias, op.beta))
+
+
+def _constant(g: GraphBuilder, w: Value, transposed: bool = False) -> Value:
+    """Constant weights, rounded."""
+    assert w.data is not None
+    return g.const(np.ascontiguousarray(_half(w.data).T) if transposed else _half(w.data))
 
 
 def _half(w: np.ndarray) -> np.ndarray:

@@ -131,15 +131,6 @@ def test_infinities_and_nan_are_where_they_belong(k: int, target: Target) -> Non
     np.testing.assert_allclose(y[finite], wanted[finite], rtol=0, atol=1e-5 * np.abs(wanted[finite]).max())
 
 
-def test_a_matrix_that_is_not_constant_is_widened() -> None:
-    a, b = half(2, 9, 17), half(2, 17, 20, seed=1)
-    graph = Graph("two inputs")
-    inputs = [graph.add_input(n, TensorType(BF16, v.shape)) for n, v in (("a", a), ("b", b))]
-    graph.set_outputs(graph.add_node(op("Bf16MatMul", domain="parax"), inputs).outputs)
-    (y,) = Program(graph, HOST).run_all([({"a": a, "b": b}, {})], USUAL)[0]
-    np.testing.assert_allclose(y, a.astype(np.float64) @ b.astype(np.float64), rtol=0, atol=1e-4)
-
-
 CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = [
     ((2, 8, 9, 7), (13, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
     ((1, 34, 9, 9), (70, 34, 1, 1), {}),

@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from parax.compiler.backend.half_products import gains_by_halves
+from parax.compiler.backend.host import resolve_target
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.verify import verify
@@ -184,10 +186,87 @@ def test_a_depthwise_convolution_of_what_is_computed_reads_bf16() -> None:
 
 def test_what_is_joined_and_pooled_is_rounded_where_it_is_made() -> None:
     text = image(f"""%1 = Relu(%x)\n%2 = Neg(%x)\n%3 = Concat(%2, %1) {{axis=1}}\n%4 = Conv(%3, %w)
-    %5 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%8 = MaxPool(%2) {{kernel_shape=[2,2]}}\n%6 = Concat(%5, %8) {{axis=1}}\n%7 = {CONV.format(6)}
+    %5 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%8 = MaxPool(%2) {{kernel_shape=[2,2]}}
+    %6 = Concat(%5, %8) {{axis=1}}\n%7 = {CONV.format(6)}
     %y = ReduceSum(%4)\n%z = ReduceSum(%7)""", "8,16,3,3").replace("return %y", "return %y, %z")
     filters = np.random.default_rng(4).standard_normal((8, 16, 3, 3)).astype(np.float32)
     graph = rounded(text, w=filters)
     rounds = [node for node in graph if node.op.name == "RoundToBf16"]
     assert sorted(node.inputs[0].producer.op.name for node in rounds) == ["Neg", "Relu"]  # type: ignore[union-attr]
     assert all(t == "bf16" for name, t in kept(graph).items() if name in ("Concat", "MaxPool"))
+
+
+def of_a_step(text: str) -> Graph:
+    """The graph behind the pass as a training step has it, which a second run leaves alone."""
+    graph = parse_graph(text, {})
+    assert RoundProducts(rounds_computed=True).run(graph, Rewriter(graph))
+    verify(graph)
+    DeadCode().run(graph, Rewriter(graph))
+    before = len(graph)
+    assert not RoundProducts(rounds_computed=True).run(graph, Rewriter(graph)) and len(graph) == before
+    return graph
+
+
+STEP = """graph @g(%x: f32[N,6], %w: f32[4,6], %dy: f32[N,4]) {
+  %r = Relu(%x)
+  %y = Gemm(%r, %w) {transB=1}
+  %dx = Gemm(%dy, %w)
+  %dw = Gemm(%dy, %r) {transA=1, alpha=0.5}
+  return %y, %dx, %dw
+}"""
+
+
+def test_products_by_what_is_computed_round_both_operands_once() -> None:
+    graph = of_a_step(STEP.replace("N", "9"))
+    assert sorted(names(graph)) == sorted(["Relu", *["RoundToBf16"] * 3, "Transpose", "Bf16MatMul", "Bf16MatMul", "Transpose",
+                                           "Bf16MatMul", "Mul"])  # fmt: skip
+    assert [v.tensor.dtype.name for v in graph.outputs] == ["f32"] * 3
+
+
+def test_sums_over_open_rows_stay_in_f32() -> None:
+    assert names(of_a_step(STEP)).count("Bf16MatMul") == 2 and "Gemm" in names(of_a_step(STEP))
+
+
+def test_a_weight_is_rounded_once_in_whichever_order_it_is_read() -> None:
+    text = """graph @g(%x: f32[9,6], %w: f32[6,6]) {{
+      %t = Transpose(%w) {{perm=[1,0]}}
+      %y = MatMul(%x, %{})
+      %z = MatMul(%y, %{})
+      return %z
+    }}"""
+    for order in (("w", "t"), ("t", "w")):
+        graph = of_a_step(text.format(*order))
+        rounded_w = [n for n in graph if n.op.name == "RoundToBf16" and n.inputs[0] is graph.inputs[1]]
+        assert len(rounded_w) == 1 and names(graph).count("Bf16MatMul") == 2
+
+
+def test_a_convolution_by_computed_filters_keeps_its_computed_bias() -> None:
+    text = """graph @g(%x: f32[2,8,6,6], %w: f32[8,8,3,3], %b: f32[8]) {
+      %c = Relu(%b)
+      %y = Conv(%x, %w, %c) {pads=[1,1,1,1]}
+      return %y
+    }"""
+    graph = of_a_step(text)
+    conv = next(node for node in graph if node.op.name == "Bf16Conv")
+    assert conv.operands[2].tensor.dtype.name == "f32" and conv.operands[1].tensor.dtype.name == "bf16"
+
+
+def test_batches_of_products_are_rounded_in_a_step_alone() -> None:
+    text = "graph @g(%q: f32[2,9,6], %k: f32[2,6,9]) {\n%y = MatMul(%q, %k)\nreturn %y\n}"
+    assert names(of_a_step(text)) == ["RoundToBf16", "RoundToBf16", "Bf16MatMul"]
+    refused(text, "without constant weights")
+
+
+@pytest.mark.parametrize(("filters", "attributes", "rounds"), [
+    ("16,16,3,3", "pads=[1,1,1,1]", False), ("16,16,3,3", "strides=[2,2]", True), ("16,16,1,1", "", True),
+    ("40,16,3,3", "", True), ("16,16,3,3", "dilations=[2,2]", True),
+])  # fmt: skip
+def test_filters_that_winograds_algorithm_serves_stay_in_f32(filters: str, attributes: str, rounds: bool) -> None:
+    text = f"graph @g(%x: f32[2,16,9,9], %w: f32[{filters}]) {{\n%y = Conv(%x, %w) {{{attributes}}}\nreturn %y\n}}"
+    graph, others = parse_graph(text, {}), [resolve_target("x86-64-v3")]
+    targets = [resolve_target("x86-64-v4+avx512bf16")]
+    made = RoundProducts(rounds_computed=True, gains_by_halves=gains_by_halves(targets))
+    assert made.run(graph, Rewriter(graph)) == rounds
+    graph = parse_graph(text, {})
+    on_others = RoundProducts(rounds_computed=True, gains_by_halves=gains_by_halves(others))
+    assert not on_others.run(graph, Rewriter(graph))

@@ -35,16 +35,19 @@ class ConvLayer:
         return s.tiled and s.group_inputs * s.taps > 0 and not s.is_depthwise
 
     def has_pairs(self, ctx: LowerContext) -> bool:
-        """Whether it is for tiles of vectors of pairs of bf16: constant filters, whole pairs of channels side by side.
+        """Whether it is for tiles of vectors of pairs of bf16: whole pairs of channels side by side, filters that are
+        constant or that the tiles weave.
 
         Where a target has none but by conversion, a model's own convolutions of bf16 are faster by copies of f32.
         """
         s = self.shape
-        narrow = s.x.tensor.dtype == s.w.tensor.dtype == BF16
-        if not narrow or not self.is_multiplied or not s.constant or s.groups > 1 or s.group_inputs % 2:
+        narrow, emitter = s.x.tensor.dtype == s.w.tensor.dtype == BF16, emitter_of(ctx.target, BF16)
+        if not narrow or not self.is_multiplied or s.groups > 1 or s.group_inputs % 2:
             return False
-        if not s.channels_last_input or emitter_of(ctx.target, BF16).matrices:
+        if not s.channels_last_input or emitter.matrices:
             return False
+        if not s.constant:
+            return emitter.weave is not None
         return isinstance(self.fusion.root.op, Bf16Conv) or has_instruction(ctx.target, BF16)
 
     def is_single(self, ctx: LowerContext) -> bool:

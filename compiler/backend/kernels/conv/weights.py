@@ -16,6 +16,7 @@ from ...fusion import Fusion
 from ...lowering import LowerContext, Operand, Scratch
 from ..matmul.blocking import PanelKind, Product, padded_columns, static
 from ..matmul.pack import copy_function, packed_panels
+from ..matmul.woven import Columns, rows_scratch, weave_panel
 from .tables import Walk
 
 NamedOperand = tuple[str, PtrType, Operand]
@@ -174,7 +175,11 @@ def weight_operands(ctx: LowerContext, s: ConvShape, p: Product, taps_outside: b
         packed = packed_panels(ctx, weights, p.kinds, p.lanes, emitter=emitter)
         return [("w", PtrType(emitter.b_element), packed)]
     width = max(kind.vectors for kind in p.kinds) * p.lanes
-    return [("w", PtrType(s.w.tensor.dtype), s.w), ("wpack", F32PTR, Scratch(s.taps * s.group_inputs * width * 4))]
+    room = Scratch(s.taps * (s.group_inputs // p.emitter.k_step) * width * 4)
+    found: list[NamedOperand] = [("w", PtrType(s.w.tensor.dtype), s.w), ("wpack", PtrType(p.emitter.b_element), room)]
+    if p.emitter.weave is not None:
+        found.append(("rows", F32PTR, rows_scratch(s.taps, width, p.emitter)))
+    return found
 
 
 def constant_operands(s: ConvShape) -> bool:
@@ -219,6 +224,8 @@ def emit_panel(
     tap_step = tap_steps[-1] if tap_steps else 1
     base = (group * s.group_outputs + column) * k.index(n_step)
     valid = k.min(s.group_outputs - column, width)
+    if p.emitter.weave is not None:
+        return _woven_panel(k, ctx, s, p, Columns(k.gep(k["w"], base), valid, 1, n_step, "transposed"), width)
     one = k.const(1.0, F32)
     if taps_outside:
         copy = copy_function(ctx, s.w.tensor.dtype, "transposed" if c_step == 1 else "strided", p.lanes)
@@ -257,3 +264,11 @@ def emit_panel(
             ],
         )
     return k["wpack"]
+
+
+def _woven_panel(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, columns: Columns, width: int) -> KValue:
+    """A panel of computed weights for tiles that take several channels in a step."""
+    depth = k.index(s.group_inputs)
+    weave_panel(k, ctx, columns, depth, s.taps, width, p.lanes, p.emitter, k["rows"], k["wpack"])
+    return k["wpack"]
+

@@ -22,7 +22,9 @@ BESIDE = 8
 
 def is_interleaved(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bool:
     """Whether tiles read a copy of A in their order: where its columns are contiguous, or enough of B's meet a row."""
-    if len(rows.a_runs) != 1 or p.emitter.k_step != 1:
+    if len(rows.a_runs) != 1:
+        return False
+    if p.emitter.k_step != 1 and (p.emitter.weave is None or m.a_k == 1):
         return False
     if m.a_k != 1:
         return rows.a_runs[0][1] == 1
@@ -36,6 +38,6 @@ def is_interleaved(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bo
 
 def goes_along_rows(ctx: LowerContext, m: Matrices, rows: Rows, p: Product) -> bool:
     """Whether tiles go along the rows of the result, where it takes longer than its sums, by a B to be packed."""
-    if is_packed(m) or not is_interleaved(ctx, m, rows, p) or not p.one_k_block:
+    if p.emitter.k_step != 1 or is_packed(m) or not is_interleaved(ctx, m, rows, p) or not p.one_k_block:
         return False
     return static(p.kc) <= FEW_STEPS and isinstance(p.panels_per_item, int) and p.panels_per_item >= BESIDE

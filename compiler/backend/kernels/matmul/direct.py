@@ -30,6 +30,7 @@ from .interleave import InterleavedEmitter, Source
 from .pack import copy_function, packed_panels, pad_vector
 from .shapes import Matrices, Rows, is_packed, plan_rows
 from .tile import LINE
+from .woven import Columns, rows_scratch, weave_panel
 
 FLOATS = (F32, F16, BF16)
 SET_FLOATS = 512  # rows of B a multiple of that apart crowd a few sets of the caches:
@@ -73,13 +74,16 @@ def is_rounded(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
 
 
 def has_pairs(ctx: LowerContext, fusion: Fusion, m: Matrices) -> bool:
-    """Whether a product of bf16 by a constant matrix is for tiles of vectors of pairs.
+    """Whether a product of bf16 is for tiles of vectors of pairs; of a matrix that is not constant, where they weave.
 
     Where a target has none but by conversion, a model's own products of bf16 are faster by copies of f32.
     """
+    emitter = emitter_of(ctx.target, BF16)
     narrow = m.a.tensor.dtype == m.b.tensor.dtype == BF16
-    if not narrow or not is_packed(m) or not is_tiled(fusion, m) or emitter_of(ctx.target, BF16).matrices:
+    if not narrow or not is_tiled(fusion, m) or emitter.matrices:
         return False
+    if not is_packed(m):
+        return emitter.weave is not None
     return isinstance(fusion.root.op, Bf16MatMul) or has_instruction(ctx.target, BF16)
 
 
@@ -131,7 +135,7 @@ def constant_matrix(m: Matrices) -> np.ndarray | None:
 def lower_direct(
     ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32, emitter: Emitter | None = None
 ) -> KernelCall:
-    """By the register tile of an element type; any other than the operands' own needs a constant B.
+    """By the register tile of an element type; of a B that is not constant, its own type's or one that weaves.
 
     Args:
         emitter: how its tiles multiply; None: the usual one of the type.
@@ -165,7 +169,9 @@ def lower_direct(
     else:
         operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
         panels = p.panels_per_item if p.along_rows else 1
-        operands.append(("bpack", F32PTR, Scratch(64 if in_place else m.depth * panels * (width * 4))))
+        operands.append(("bpack", packed, Scratch(64 if in_place else p.kc * panels * (width * 4))))
+        if emitter.weave is not None:
+            operands.append(("rows", F32PTR, rows_scratch(1, width, emitter)))
     if addend is not None:
         assert m.c is not None
         operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
@@ -253,7 +259,7 @@ class MatMulEmitter:
             return ProductEmitter(*given)
         a_strides = dict(enumerate(self.m.a_strides))
         source = Source(self.k["a"], lambda outer: self.outer_offset(outer, a_strides),
-                        self.rows.a_runs[0][1], self.m.a_k)  # fmt: skip
+                        self.rows.a_runs[0][1], self.m.a_k, self.m.depth)  # fmt: skip
         return InterleavedEmitter(*given, source=source)
 
     def outer_offset(self, outer: KValue, strides: Mapping[int, Dim]) -> KValue:
@@ -320,9 +326,13 @@ class MatMulEmitter:
         if self.b_pitch is not None:
             return k.gep(k["b"], at)
         mode = "panel" if n_step == 1 else "transposed" if m.b_k == 1 else "strided"
-        copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
         width = kind.vectors * p.lanes
         valid = k.min(k.index(p.columns) - column, width)
+        if p.emitter.weave is not None:
+            columns = Columns(k.gep(k["b"], at), valid, m.b_k, n_step, mode)
+            weave_panel(k, self.ctx, columns, k.index(m.depth), 1, width, p.lanes, p.emitter, k["rows"], k["bpack"])
+            return k["bpack"]
+        copy = copy_function(self.ctx, m.b.tensor.dtype, mode, p.lanes)
         k.call(
             copy,
             [

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.types import Dim, DType, ceil_div
-from ....kernel_ir.builder import F32PTR, Builder, KValue
+from ....kernel_ir.builder import F32, F32PTR, Builder, KValue
 from ....kernel_ir.loops import INDEX, KFunc, KType, PtrType
 from ...fusion import load
 from ...lowering import LowerContext
+from ...microkernels.emitter import Emitter
 from .blocking import PanelKind
 from .gemm import ProductEmitter, RowRange, Step
 from .pack import ROWS_AHEAD, transpose_square
@@ -37,13 +38,15 @@ class Source:
 
     Attributes:
         base: of all its elements. start: outer item → elements from there to the item's first row.
-        row, step: elements from a row to the next one, and from a step of k to the next one; one of them is 1.
+        row, step: elements from a row to the next one, and from an input to the next one; one of them is 1.
+        depth: inputs of each row.
     """
 
     base: KValue
     start: Callable[[KValue], KValue]
     row: Dim
     step: Dim
+    depth: Dim
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,21 @@ class InterleavedEmitter(ProductEmitter):
         size = k.index(p.kc if p.one_k_block else self.steps_of_block())
         n = k.index(1 if p.one_k_block else ceil_div(p.kc, self.steps_of_block()))
         row, step = k.index(source.row), k.index(source.step)
-        by_columns = source.row == 1
+        by_columns, inputs = source.row == 1, p.emitter.k_step
 
         def block(i: KValue, _: list[KValue]) -> None:
             first = i * size
             steps = k.min(k.index(p.kc) - first, size)
             for height, low, tiles in self.heights(rows.count, known, self.height(0)):
-                at = source.start(rows.outer) + (rows.first + low) * row + first * step
-                place = k.gep(self.block_of_a(first, rows.count), low * steps)
-                function = interleave_function(self.ctx, source.base.dtype, height, by_columns)
-                k.call(function, [k.gep(source.base, at), place, tiles, steps, step if by_columns else row])
+                at = source.start(rows.outer) + (rows.first + low) * row + first * (step * inputs)
+                place = k.gep(self.block_of_a(first, rows.count), low * steps * p.emitter.width)
+                given = [k.gep(source.base, at), place, tiles, steps, step if by_columns else row]
+                if inputs > 1:
+                    function = weave_rows_function(self.ctx, source.base.dtype, height, p.emitter)
+                    given.append(k.index(source.depth) - first * inputs)
+                else:
+                    function = interleave_function(self.ctx, source.base.dtype, height, by_columns)
+                k.call(function, given)
 
         k.for_(0, n, 1, [], block)
 
@@ -139,10 +147,10 @@ class InterleavedEmitter(ProductEmitter):
         return super().height(max(kind.vectors for kind in self.p.kinds))
 
     def block_of_a(self, first: KValue, count: KValue) -> KValue:
-        return self.k.gep(self.o.a, first * count)
+        return self.k.gep(self.o.a, first * count * self.p.emitter.width)
 
     def tile_of_a(self, step: Step, row: KValue) -> KValue:
-        return self.k.gep(step.a, row * step.kc)
+        return self.k.gep(step.a, row * step.kc * self.p.emitter.width)
 
 
 def interleave_function(ctx: LowerContext, dtype: DType, rows: int, by_columns: bool) -> KFunc:
@@ -180,6 +188,46 @@ def _from_columns(k: Builder, first: KValue, together: int, rows: int) -> None:
                 k.store(place, s * rows + i, load(k, source, at + (t * rows + i), lanes))
 
     k.for_(0, steps, 1, [], step)
+
+
+def weave_rows_function(ctx: LowerContext, dtype: DType, rows: int, emitter: Emitter) -> KFunc:
+    """As `interleave_function` by columns, of tiles that take several inputs in a step: an element holds a row's step.
+
+    `inputs` are there from the first step on; a zero fills up the last pair.
+    """
+    key = ("weave rows", dtype, rows, emitter)
+    if key not in ctx.functions:
+        params: list[tuple[str, KType | PtrType]] = [("src", PtrType(dtype)), ("dst", PtrType(emitter.element))]
+        k = Builder(f"weave{rows}_{dtype}_{len(ctx.functions)}",
+                    params + [(n, INDEX) for n in ("tiles", "steps", "stride", "inputs")], inline="never")  # fmt: skip
+        whole = k.udiv(k["tiles"], TOGETHER) * TOGETHER
+        k.for_(0, whole, TOGETHER, [], lambda t, _: _woven_columns(k, t, TOGETHER, rows, emitter))
+        k.for_(whole, k["tiles"], 1, [], lambda t, _: _woven_columns(k, t, 1, rows, emitter))
+        ctx.functions[key] = k.func
+    return ctx.functions[key]
+
+
+def _woven_columns(k: Builder, first: KValue, together: int, rows: int, emitter: Emitter) -> None:
+    """All steps of `together` tiles."""
+    weave, n = emitter.weave, emitter.k_step
+    assert weave is not None and n == 2
+    source, steps = k.gep(k["src"], first * rows), k["steps"]
+    places = [k.gep(k["dst"], (first + t) * steps * (rows * emitter.width)) for t in range(together)]
+
+    def step(s: KValue, there: int) -> None:
+        at = s * n * k["stride"]
+        for line in range(0, together * rows, LINE):
+            for i in range(n):
+                k.prefetch(source, at + k["stride"] * (ROWS_AHEAD + i) + line)
+        for t, place in enumerate(places):
+            for i, lanes in _pieces(rows):
+                inputs = [load(k, source, at + k["stride"] * j + (t * rows + i), lanes) for j in range(there)]
+                zeros = [k.splat(k.const(0.0, F32), lanes)] * (n - there)
+                k.store(place, (s * rows + i) * emitter.width, weave(k, [*inputs, *zeros]))
+
+    whole = k.min(k.udiv(k["inputs"], n), steps)
+    k.for_(0, whole, 1, [], lambda s, _: step(s, n))
+    k.if_(whole < steps, lambda: step(whole, 1))
 
 
 def _from_rows(k: Builder, tile: KValue, rows: int) -> None:

@@ -187,7 +187,7 @@ def one_tap(
             columns = [load(k, b, place, lanes, None, 4 * lanes) for place in places]
         else:
             columns = [load(k, b, place, lanes, mask, None) for place, mask in zip(places, masks, strict=True)]
-        at = k.load(k["koff"], kk) if shape.indexed else kk * shape.rows if shape.interleaved else kk * each
+        at = k.load(k["koff"], kk) if shape.indexed else kk * ((shape.rows if shape.interleaved else 1) * each)
         out = []
         for i in range(shape.rows):
             value = shape.emitter.splat(k, a[i], at, lanes)
@@ -224,8 +224,9 @@ def one_tap(
 def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[KValue]:
     """Where each row of a tile starts."""
     if shape.interleaved:
-        first = k.gep(k["a"], tile * shape.rows * k["kc"])
-        return [k.gep(first, i) for i in range(shape.rows)]
+        each = shape.emitter.width
+        first = k.gep(k["a"], tile * (shape.rows * each) * k["kc"])
+        return [k.gep(first, i * each) for i in range(shape.rows)]
     entry = tap * k["table_stride"] + tile * shape.rows
     a = []
     for i in range(shape.rows):
