@@ -22,12 +22,15 @@ class DotProductAttention(Composite):
     layout_policy = layout_policies.KeepsInner()
 
     def expand(self, g: PyAny, q: PyAny, kt: PyAny, v: PyAny, mask: PyAny = None) -> PyAny:
-        scores = g.MatMul(q, kt)
+        return g.MatMul(self.weights(g, g.MatMul(q, kt), mask), v)
+
+    def weights(self, g: PyAny, scores: PyAny, mask: PyAny) -> PyAny:
+        """What v's rows are multiplied by."""
         if self.scale != 1.0:
             scores = g.Mul(scores, self.scale)
         if mask is not None:
             scores = g.Add(scores, mask)
-        return g.MatMul(g.Softmax(scores, axis=-1), v)
+        return g.Softmax(scores, axis=-1)
 
     def row_axis(self, rows: Rows) -> int:
         """Rows count heads, or batches of them, in queries, keys, values and, where it has them, the mask."""

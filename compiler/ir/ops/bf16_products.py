@@ -76,9 +76,5 @@ class Bf16Attention(DotProductAttention):
     mask: Opt[Single]  # type: ignore[assignment]
 
     def expand(self, g: PyAny, q: PyAny, kt: PyAny, v: PyAny, mask: PyAny = None) -> PyAny:
-        scores = g.Bf16MatMul(q, kt)
-        if self.scale != 1.0:
-            scores = g.Mul(scores, self.scale)
-        if mask is not None:
-            scores = g.Add(scores, mask)
-        return g.RoundToBf16(g.Bf16MatMul(g.RoundToBf16(g.Softmax(scores, axis=-1)), v))
+        weights = self.weights(g, g.Bf16MatMul(q, kt), mask)
+        return g.RoundToBf16(g.Bf16MatMul(g.RoundToBf16(weights), v))

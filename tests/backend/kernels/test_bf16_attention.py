@@ -14,6 +14,7 @@ from backend.harness import Program, op, run_graph, run_node
 from backend.interpreted import interpreted
 from backend.ways import EVERY
 from parax.compiler.backend.host import host_features, resolve_target
+from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import BF16, F32, TensorType
@@ -128,3 +129,15 @@ def test_every_way_of_sharing_gives_the_same_bits() -> None:
     feeds = dict(zip("qkv", operands(1, 9, 70, 37, 8, 8), strict=True))
     found = [program.run_all([(feeds, {"S": 37})], [way])[0][0] for way in EVERY]
     assert len({y.tobytes() for y in found}) == 1
+
+
+def test_the_plain_form_is_within_the_bound_too() -> None:
+    arrays, mask = operands(1, 2, 9, 21, 10, 12), np.random.default_rng(3).standard_normal((9, 21)).astype(np.float32)
+    graph = Graph("plain")
+    inputs = [graph.add_input(name, TensorType(BF16 if x.dtype == HALF else F32, x.shape))
+              for name, x in zip("qkvm", [*arrays, mask], strict=True)]  # fmt: skip
+    attention = op("Bf16Attention", "parax", scale=0.25)
+    graph.set_outputs([attention.expand(GraphBuilder(graph), *inputs)])  # type: ignore[attr-defined]
+    assert {"Bf16MatMul", "Softmax", "RoundToBf16"} <= {node.op.name for node in graph}
+    (y,) = run_graph(graph, dict(zip("qkvm", [*arrays, mask], strict=True)), {})
+    within_bound(y, arrays, mask, 0.25)
