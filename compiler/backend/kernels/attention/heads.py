@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.types import BF16, F32, Dim, TensorType, ceil_div, prod
+from ....ir.types import Dim, TensorType, ceil_div, prod
 from ...lowering import LowerContext
-from ...microkernels.bf16 import PAIRS
 from ...microkernels.emitter import Emitter
 from ...microkernels.table import tallest_tile, widest_tile
 from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
@@ -92,9 +91,8 @@ class Heads:
 def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
     """Whole heads where there are enough of them for a few cores, else groups of queries."""
     rank, target, emitter = q.rank, ctx.target, emitter_for(ctx.target, q.dtype)
-    kind = BF16 if emitter is PAIRS else F32
-    vectors = widest_tile(target, 64, kind)
-    tile, width = tallest_tile(target, vectors, kind), vectors * ctx.lanes
+    vectors = widest_tile(target, 64, emitter.element)
+    tile, width = tallest_tile(target, vectors, emitter.element), vectors * ctx.lanes
     depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
     outer = tuple(range(rank - 2))
     n_outer = prod(q.dims[:-2])
