@@ -63,7 +63,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         margin: what padding consists of.
     """
     p, own = blocks(ctx, s, input_type, *tiles_of(ctx.target, s, input_type), by_rows=s.constant)
-    p, emitter = _with_blocks(ctx, p, row_share), p.emitter
+    p, emitter = _with_blocks(ctx, p.spaced(s.x.tensor.pitch) if _has_spaced_rows(s) else p, row_share), p.emitter
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
     element = PtrType(emitter.element)
@@ -133,6 +133,11 @@ def blocks(
     return p, None
 
 
+def _has_spaced_rows(s: ConvShape) -> bool:
+    """Whether rows of A are an input's pixels in their order, so that all neighbouring ones are equally far apart."""
+    return s.pointwise and s.x.tensor.has_rows
+
+
 def _with_blocks(ctx: LowerContext, p: Product, row_share: float) -> Product:
     """The product with work items of `row_share` times the rows: whole tiles, within an image where blocks are."""
     if row_share == 1 or not isinstance(p.row_block, int):
@@ -153,7 +158,7 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
 
     def fill(group: KValue, row0: KValue, count: KValue) -> None:
         base = group * s.group_inputs
-        if s.pointwise and s.x.tensor.has_rows:
+        if _has_spaced_rows(s):
             step = s.x.tensor.pitch
             k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * k.index(step)))
         else:

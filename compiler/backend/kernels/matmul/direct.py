@@ -155,6 +155,10 @@ def lower_direct(
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
     pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element or is_interleaved(ctx, m, rows, p)
     pack_a = pack_a or (emitter.width > 1 and m.depth % emitter.width != 0)
+    if pack_a:
+        p = p.spaced(row_pitch(p) * emitter.width)
+    elif len(rows.a_runs) == 1:
+        p = p.spaced(rows.a_runs[0][1])
     packed, sums = PtrType(emitter.b_element), PtrType(emitter.sums)
     width = max(kind.vectors for kind in p.kinds) * ctx.lanes
     operands: list[tuple[str, PtrType, Operand]] = [

@@ -24,6 +24,7 @@ from .blocking import PanelKind, Product, static
 from .matrix_tile import matrix_tile_function
 from .tile import TileShape, tile_function, tile_params
 
+MANY_ROWS = 7  # of a tile, from which on their addresses outnumber the integer registers
 BRIEF_STEPS = 32  # of k: a tile so short ends before the memory that it asks for arrives, so it asks for the next one's
 
 
@@ -303,9 +304,9 @@ class ProductEmitter:
         half = (m // 2,) if isinstance(self.p.row_block, SymDim) and m // 2 > 2 else ()
         return [m, *(s for s in (*half, 2, 1) if s < m)]
 
-    def spacing(self) -> tuple[int, int]:
-        """Rows that are evenly spaced, and elements between them; see `matrix_tile`."""
-        return 0, 0
+    def spacing(self, rows: int) -> tuple[int, int]:
+        """Of a tile's rows those that are evenly spaced, and elements between them; see TileShape."""
+        return 0, self.p.row_pitch if rows >= MANY_ROWS else 0
 
     def shared(self, height: int) -> int:
         """Tiles of a height that together prefetch a panel of B."""
@@ -331,7 +332,7 @@ class ProductEmitter:
             o.b_pitch,
             self.interleaved,
             p.along_rows,
-            *self.spacing(),
+            *self.spacing(size),
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)

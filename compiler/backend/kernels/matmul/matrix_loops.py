@@ -58,7 +58,7 @@ class SpacedEmitter(ProductEmitter):
         return [(size, low, tiles) for size, low, tiles in ((two, k.index(0), n), (self.segment, n * two, rest))
                 if tiles.const != 0]  # fmt: skip
 
-    def spacing(self) -> tuple[int, int]:
+    def spacing(self, rows: int) -> tuple[int, int]:
         return self.segment, self.row_pitch
 
 

@@ -51,7 +51,8 @@ class TileShape:
         b_pitch: elements from a step's columns of B to the next one's, where B is read as it lies; None: it is packed.
         interleaved: A is a copy, [tile][k][rows] (`interleave`): no table, and one tap.
         beside: tiles lie beside one another, of the same rows and bias, each with a panel of B behind the last one's.
-        segment, row_pitch: see `matrix_tile`.
+        row_pitch: elements of A from a row to the next one, where the table need not say; 0: it does. segment: rows
+            that are so far apart, where not all of the tile are; see `matrix_tile`.
     """
 
     rows: int
@@ -228,6 +229,9 @@ def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[K
         first = k.gep(k["a"], tile * (shape.rows * each) * k["kc"])
         return [k.gep(first, i * each) for i in range(shape.rows)]
     entry = tap * k["table_stride"] + tile * shape.rows
+    if shape.row_pitch:
+        first = k.gep(k["a"], k.load(k["table"], entry))
+        return [k.gep(first, i * shape.row_pitch) for i in range(shape.rows)]
     a = []
     for i in range(shape.rows):
         offset = k.load(k["table"], entry + i)
