@@ -18,7 +18,8 @@ HINTS = ("throughput", "latency")
 MODES = ("auto", "sequential", "layered", "pipelined")
 FULL = "fp32"
 HALF, BYTES, AUTO = "bf16", "int8", "auto"
-WEIGHTS_ONLY = {"int8-weights": 8, "int4-weights": 4}  # bits of a weight
+ROUNDED_WEIGHTS = "fp16"
+WEIGHTS_ONLY = {ROUNDED_WEIGHTS: 16, "int8-weights": 8, "int4-weights": 4}  # bits of a weight
 PRECISIONS = (FULL, HALF, BYTES, *WEIGHTS_ONLY, AUTO)
 WEIGHT_BLOCKS = (16, 32, 64, 128, 256)
 RANGES = ("minmax", "percentile", "entropy", "best")
@@ -106,8 +107,8 @@ class CompileOptions:
         default="fp32",
         metadata=_doc("number format of products with constant weights: fp32; bf16: all of them, with calibration data "
                       "if that does not lose too much; int8: all of them in 8 bits, or an error where that loses too "
-                      "much; int8-weights, int4-weights: the weights alone, of MatMul and Gemm; auto: what keeps the "
-                      "accuracy, if the plan is faster for it"),
+                      "much; fp16, int8-weights, int4-weights: the weights alone, of MatMul and Gemm; auto: what keeps "
+                      "the accuracy, if the plan is faster for it"),
     )  # fmt: skip
     calibration: Path | Mapping[str, Any] | None = field(
         default=None,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptPlan
-from ..options import FULL, HALF, WEIGHTS_ONLY
+from ..options import FULL, HALF, ROUNDED_WEIGHTS, WEIGHTS_ONLY
 
 if TYPE_CHECKING:
     from .search import LayerDrop
@@ -69,9 +69,9 @@ class PrecisionRecord:
         """For people, a line each."""
         kind = "of bf16" if self.taken == HALF else f"in {WEIGHTS_ONLY.get(self.taken, 8)} bits"
         layers = f"{self.n_quantized} of {self.n_layers} layers {kind}"
-        if self.block_size:
+        if self.taken in WEIGHTS_ONLY:
             way = "" if self.rounding == "nearest" else f", rounded by {self.rounding}"
-            layers = f"the weights of {layers}, a scale for each {self.block_size}{way}"
+            layers = f"the weights of {layers}" + f", a scale for each {self.block_size}{way}" * (self.block_size > 0)
         yield f"precision {self.taken}: {layers if self.taken != FULL else self.reason}"
         if self.drop is not None:
             ranges = f"; ranges by {self.ranges} of {self.n_observed} others" if self.ranges else ""
@@ -89,7 +89,9 @@ class PrecisionRecord:
         if self.in_f32:
             yield f"in {other} for accuracy: {blamed(self.in_f32)}"
         rest = self.n_layers - self.n_quantized - len(self.in_f32) - self.n_slower
-        if self.taken not in (FULL, HALF) and rest:
+        if self.taken == ROUNDED_WEIGHTS and rest:
+            yield f"in {FULL}: {rest} layers with weights that fp16 has no numbers near"
+        elif self.taken not in (FULL, HALF) and rest:
             yield f"in {other} for want of a range: {rest} layers whose activations never changed"
         if self.gain is not None:
             yield f"speed: {self.gain}"

@@ -12,12 +12,14 @@ import numpy as np
 
 from ..ir.graph import Graph
 from ..ir.types import noting_positive
-from ..options import WEIGHTS_ONLY, CompileOptions
+from ..options import ROUNDED_WEIGHTS, WEIGHTS_ONLY, CompileOptions
 from ..passes.base import Pass, Pipeline
 from ..passes.dataflow.dead_code import DeadCode
 from ..passes.quantize.compensated import GREATEST_DEPTH
 from ..passes.quantize.equalise_channels import EqualiseChannels
+from ..passes.quantize.layers import Layer
 from ..passes.quantize.quantize_weights import QuantizeWeights, weight_layers
+from ..passes.quantize.round_weights import RoundWeights, fp16_layers
 from .metrics import Metric
 from .observing import Observing
 from .samples import Request
@@ -41,8 +43,15 @@ class Rounding:
 
     def rounded(self, options: CompileOptions, left_out: Collection[str] = ()) -> Graph:
         """A copy of the graph with the weights of all layers but some rounded as the options ask for."""
+        if options.precision == ROUNDED_WEIGHTS:
+            return _changed(self.graph, RoundWeights(frozenset(left_out)))
         bits = WEIGHTS_ONLY[options.precision]
         return _changed(self.graph, QuantizeWeights(bits, options.weight_block, frozenset(left_out), self.moments))
+
+
+def rounds(graph: Graph, options: CompileOptions) -> list[Layer]:
+    """The products whose weights are rounded as the options ask for."""
+    return fp16_layers(graph) if options.precision == ROUNDED_WEIGHTS else weight_layers(graph)
 
 
 def best_rounding(
@@ -91,4 +100,4 @@ def _changed(graph: Graph, change: Pass) -> Graph:
     return copy
 
 
-__all__ = ["AWQ", "GPTQ", "NEAREST", "Rounding", "best_rounding"]
+__all__ = ["AWQ", "GPTQ", "NEAREST", "Rounding", "best_rounding", "rounds"]

@@ -1,4 +1,4 @@
-"""A model whose products keep their weights in 4 or 8 bits, judged where there is data.
+"""A model whose products keep their weights in 4, 8 or 16 bits, judged where there is data.
 
 No ranges are needed, so calibration data is not either; where it is given, the accuracy that is lost on its held-back
 part is measured and must keep the budget, and the plan's speed is measured beside f32's. Weights go to the nearest
@@ -19,7 +19,7 @@ from ..driver import compile_graph, compile_model, quiet
 from ..frontend.parse import Source
 from ..ir.graph import Graph
 from ..optimisation import prepared
-from ..options import FULL, WEIGHTS_ONLY, CompileOptions
+from ..options import FULL, ROUNDED_WEIGHTS, WEIGHTS_ONLY, CompileOptions
 from ..passes.quantize.layers import Layer
 from ..passes.quantize.quantize_weights import rounded_blocks, weight_layers
 from .decision import Decided, too_much
@@ -30,7 +30,7 @@ from .samples import Samples, count, read_samples
 from .search import LayerDrop
 from .speed import Gain, measured_gain
 from .trials import NATIVE, results, trial_plan
-from .weight_rounding import NEAREST, Rounding, best_rounding
+from .weight_rounding import NEAREST, Rounding, best_rounding, rounds
 
 Progress = Callable[[str, float], None]
 MOST_BLAMED = 8  # layers that are tried alone: those whose weights are rounded most
@@ -65,24 +65,25 @@ def decided_weights(model: Source, options: CompileOptions, progress: Progress) 
     progress("import", 0.0)
     graph = prepared(model, Compilation(plain, quiet))
     refuse_quantized(graph)
-    layers = weight_layers(graph)
+    layers, n_layers = rounds(graph, options), len(weight_layers(graph))
     if not layers:
         raise UsageError("nothing to quantise", where="--precision", expected="MatMul or Gemm of f32 with constant "
-                         "weights", found="none", hint="compile it at fp32")  # fmt: skip
+                         "weights" + " below 65,520" * (options.precision == ROUNDED_WEIGHTS), found="none",
+                         hint="compile it at fp32")  # fmt: skip
     progress(f"compile {options.precision}", 0.2)
     rounded = Rounding(NEAREST, graph).rounded(options)
     plan = compile_graph(rounded.clone(), plain)
     judged = None
     if options.calibration is not None:
         judged = _judged(graph, rounded, plan, options, progress)
-        if judged.drop > options.max_accuracy_drop:
+        if judged.drop > options.max_accuracy_drop and options.precision != ROUNDED_WEIGHTS:
             judged = _rounded_better(judged, options, progress)
         if judged.drop > options.max_accuracy_drop:
             raise _too_much(layers, judged, options)
         rounded, plan = judged.graph, judged.plan
         progress("compare speed", 0.8)
         judged = replace(judged, gain=_gain(model, judged, plain))
-    record = _record(options, len(layers), judged)
+    record = _record(options, n_layers, len(layers), judged)
     return Decided(plan.with_provenance(**{KEY: record.to_json()}), rounded, record)
 
 
@@ -128,8 +129,8 @@ def _gain(model: Source, judged: _Judged, plain: CompileOptions) -> Gain | None:
 
 def _too_much(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) -> AccuracyMismatch:
     drops = tuple(sorted(_alone(layers, judged, options), key=lambda each: -each.noise))
-    hint = (f"most lose, each alone: {blamed(drops)}; a smaller --weight-block, int8-weights or a larger "
-            "--max-accuracy-drop may do")  # fmt: skip
+    finer = "" if options.precision == ROUNDED_WEIGHTS else "a smaller --weight-block, int8-weights, fp16 or "
+    hint = f"most lose, each alone: {blamed(drops)}; {finer}a larger --max-accuracy-drop may do"
     return too_much(f"{options.precision} loses", judged.metric.name, count(judged.samples.held_back),
                     options.max_accuracy_drop, judged.drop, hint)  # fmt: skip
 
@@ -147,20 +148,23 @@ def _alone(layers: Sequence[Layer], judged: _Judged, options: CompileOptions) ->
 
 
 def _change(layer: Layer, options: CompileOptions) -> float:
-    """A bound on how far weights move, by their mean size: half a step of the scales."""
-    columns = layer.weights if layer.channels == 0 else layer.weights.T
-    scales = rounded_blocks(columns, WEIGHTS_ONLY[options.precision], options.weight_block)[1]
-    return float(np.abs(scales).mean() / max(np.abs(columns).mean(), np.finfo(np.float32).tiny))
+    """How far weights move, or the steps between numbers, by their mean size."""
+    columns, tiny = layer.weights if layer.channels == 0 else layer.weights.T, np.finfo(np.float32).tiny
+    if options.precision == ROUNDED_WEIGHTS:
+        moved = np.abs(columns - columns.astype(np.float16).astype(np.float32))
+    else:
+        moved = np.abs(rounded_blocks(columns, WEIGHTS_ONLY[options.precision], options.weight_block)[1])
+    return float(moved.mean() / max(np.abs(columns).mean(), tiny))
 
 
-def _record(options: CompileOptions, n_layers: int, judged: _Judged | None) -> PrecisionRecord:
+def _record(options: CompileOptions, n_layers: int, n_rounded: int, judged: _Judged | None) -> PrecisionRecord:
     precision, budget = options.precision, options.max_accuracy_drop
+    block = 0 if precision == ROUNDED_WEIGHTS else options.weight_block
     if judged is None:
-        return PrecisionRecord(precision, precision, "", "", budget, None, "", 0, 0, n_layers, n_layers,
-                               block_size=options.weight_block, rounding=NEAREST)  # fmt: skip
+        return PrecisionRecord(precision, precision, "", "", budget, None, "", 0, 0, n_layers, n_rounded,
+                               block_size=block, rounding=NEAREST)  # fmt: skip
     samples = judged.samples
     return PrecisionRecord(
         precision, precision, "", judged.metric.name, budget, judged.drop, "", count(samples.observed),
-        count(samples.held_back), n_layers, n_layers, gain=judged.gain, block_size=options.weight_block,
-        rounding=judged.way.how,
+        count(samples.held_back), n_layers, n_rounded, gain=judged.gain, block_size=block, rounding=judged.way.how,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from parax.compiler.passes.pipelines import known_passes, pipeline
 from parax.compiler.passes.quantize.equalise_channels import EqualiseChannels
 from parax.compiler.passes.quantize.quantize import Quantize
 from parax.compiler.passes.quantize.quantize_weights import QuantizeWeights
+from parax.compiler.passes.quantize.round_weights import RoundWeights
 from parax.compiler.passes.surroundings import Surroundings
 from parax.compiler.passes.text import option_kinds, parse_passes, print_passes
 from parax.errors import UsageError
@@ -116,7 +117,7 @@ def test_every_pass_can_be_named_but_those_that_follow_a_schedule_or_measured_ra
         importlib.import_module(module.name)
     kinds = {kind for base in (NodePass, BlockPass, DataflowPass, StepPass) for kind in base.__subclasses__()}
     ours = {kind for kind in kinds if kind.__module__.startswith(room.__name__)}
-    assert ours - {StepPass, EqualiseChannels, Quantize, QuantizeWeights} == set(KNOWN.values()) and ResultNodes not in ours and len(KNOWN) > 30
+    assert ours - {StepPass, EqualiseChannels, Quantize, QuantizeWeights, RoundWeights} == set(KNOWN.values()) and ResultNodes not in ours and len(KNOWN) > 30
 
 
 def test_every_field_is_an_option_or_handed_in() -> None:

@@ -230,7 +230,7 @@ def test_a_model_with_nothing_to_quantise_and_one_that_is_quantised() -> None:
     ({"max_accuracy_drop": float("nan")}, "not a share"),
     ({"metric": 3}, "no text"),
     ({"ranges": "guess"}, "minmax or percentile or entropy or best"),
-    ({"precision": "bf8"}, "fp32 or bf16 or int8 or int8-weights or int4-weights or auto"),
+    ({"precision": "bf8"}, "fp32 or bf16 or int8 or fp16 or int8-weights or int4-weights or auto"),
     ({"precision": "bf16", "strict_fp": True}, "rounds the model's own products"),
     ({"check": 1}, "differs from the reference by design"),
 ])  # fmt: skip
