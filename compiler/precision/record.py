@@ -67,7 +67,8 @@ class PrecisionRecord:
 
     def lines(self) -> Iterator[str]:
         """For people, a line each."""
-        kind = "of bf16" if self.taken == HALF else f"in {WEIGHTS_ONLY.get(self.taken, 8)} bits"
+        kinds = {HALF: "of bf16", ROUNDED_WEIGHTS: "rounded to fp16"}
+        kind = kinds.get(self.taken, f"in {WEIGHTS_ONLY.get(self.taken, 8)} bits")
         layers = f"{self.n_quantized} of {self.n_layers} layers {kind}"
         if self.taken in WEIGHTS_ONLY:
             way = "" if self.rounding == "nearest" else f", rounded by {self.rounding}"

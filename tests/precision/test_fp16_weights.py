@@ -72,14 +72,14 @@ def test_the_plan_and_the_model_that_is_written() -> None:
         np.testing.assert_array_equal(y, exact.run({"x": x})["y"])
         np.testing.assert_array_equal(y, again.run({"x": x})["y"])
     assert found.record.drop is None and (found.record.n_quantized, found.record.n_layers) == (2, 2)
-    assert told({KEY: found.record.to_json()}) == ["precision fp16: the weights of 2 of 2 layers in 16 bits"]
+    assert told({KEY: found.record.to_json()}) == ["precision fp16: the weights of 2 of 2 layers rounded to fp16"]
 
 
 def test_weights_that_fp16_has_no_numbers_near_stay() -> None:
     model = weights_of(perceptron(), 1e6, ("w",))
     found = decided(model, CompileOptions(precision="fp16"))
     assert told({KEY: found.record.to_json()}) == [
-        "precision fp16: the weights of 1 of 2 layers in 16 bits",
+        "precision fp16: the weights of 1 of 2 layers rounded to fp16",
         "in fp32: 1 layers with weights that fp16 has no numbers near",
     ]
     y = found.plan.session().run({"x": vectors(3)})["y"]
