@@ -37,10 +37,6 @@ def _hidden(line: str) -> dict[str, str]:
     return {"hidden": line}
 
 
-def _targets() -> tuple[str, ...]:
-    return (env.read("PARAX_TARGET"),)
-
-
 @dataclass(frozen=True)
 class CompileOptions:
     """The choices of one compilation; immutable, checked when made.
@@ -100,7 +96,7 @@ class CompileOptions:
         default=None, metadata=_doc("how much later than the group before each of these begins, in seconds")
     )
     targets: tuple[str, ...] = field(
-        default_factory=_targets,
+        default=(env.NATIVE,),
         metadata=_doc("CPUs to make code for: native, x86-64-v2, -v3, -v4 or aarch64; several make one plan for all"),
     )
     precision: str = field(

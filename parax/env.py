@@ -63,6 +63,10 @@ def _nodes(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+NATIVE = "native"
+"""The target that PARAX_TARGET gives a meaning: where it is not set, the best one that this CPU runs."""
+
+
 class Variable(NamedTuple):
     """One environment variable.
 
@@ -89,7 +93,8 @@ VARIABLES: dict[str, Variable] = {
         Variable("PARAX_DUMP", "folder", None,
                  "Write the graph after every pass, the kernels, the LLVM IR and the assembly to it.", Path),
         Variable("PARAX_DEBUG", "0..5", 0, "How much the compiler tells on stderr; see the ladder below.", _level),
-        Variable("PARAX_TARGET", "target name", "native", "The target to compile for when none is given.", str),
+        Variable("PARAX_TARGET", "target name", NATIVE, "What the target `native` means, for which plans are "
+                 "made where none is named; plans run code of this target alone.", str),
         Variable("PARAX_CACHE_DIR", "folder", None, "Where measured machine facts, times of kernels and compiled "
                  "code are kept; unset: `$XDG_CACHE_HOME/parax` or `~/.cache/parax`.", Path),
         Variable("PARAX_CALIBRATE", "flag", True, "Measure this machine at its first compilation (a few "

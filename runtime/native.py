@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-from ..env import read
+from ..env import NATIVE, read
 from ..errors import IncompatiblePlan
 from . import matrix_registers
 from .cpu import cpu_flags, host_arch
@@ -57,16 +57,22 @@ def choose_target(manifest: Manifest) -> Target:
         IncompatiblePlan: none suits this CPU, or not the one that PARAX_TARGET names.
     """
     wanted = read("PARAX_TARGET")
-    candidates = [t for t in manifest.targets if wanted in ("native", t.name)]
+    candidates = [t for t in manifest.targets if wanted == NATIVE or _parts(wanted) == _parts(t.name)]
     if not candidates:
         names = ", ".join(t.name for t in manifest.targets)
-        raise IncompatiblePlan("the plan has not the target of PARAX_TARGET", expected=names, found=wanted)
+        raise IncompatiblePlan("the plan has not the target of PARAX_TARGET", expected=names, found=wanted,
+                               hint="unset it, or compile the model again for that target")  # fmt: skip
     able = [t for t in candidates if not missing_features(t)]
     if not able:
         lacks = "; ".join(f"{t.name} needs {' '.join(missing_features(t))}" for t in candidates)
         hint = "compile the model again with --target for this CPU"
         raise IncompatiblePlan("this CPU lacks features of every target of the plan", found=lacks, hint=hint)
     return max(able, key=lambda t: len(t.features))
+
+
+def _parts(name: str) -> frozenset[str]:
+    """A target's base and its further features, which may be named in any order."""
+    return frozenset(name.split("+"))
 
 
 class MachineCode:

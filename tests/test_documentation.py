@@ -44,7 +44,6 @@ def test_every_verb_is_documented() -> None:
     assert all(f"parax {verb.NAME}" in text for verb in cli.VERBS)
 
 
-@pytest.mark.usefixtures("any_target")
 def test_the_page_of_options_is_the_programs() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     assert text == reference.page(cli.parax_parser()), "write it anew: parax man --markdown > docs/cli.md"

@@ -36,9 +36,9 @@ from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..kernel_ir.loops import INDEX
 from ..kernel_ir.synchronisation import barrier
 from ..targets.machine import DEFAULT_EFFICIENCY, Machine, parse_machine, print_machine
-from ..targets.target import Target, extended
+from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
-from .host import host_features, resolve_target
+from .host import running_target
 from .jit import Loaded, compile_object, load_function
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .microkernels.table import features_of, has_instruction
@@ -98,7 +98,7 @@ def _key(cores: Sequence[int]) -> str:
     places = [sorted(getattr(core, kind) for core in used) for kind in ("node", "package", "physical")]
     shape = [[places_of.index(place) for place in places_of] for places_of in places]  # whatever the cores' numbers
     caches = [(c.level, c.nbytes, len(c.shared_by)) for c in found.caches]
-    target = resolve_target("native")
+    target = running_target()
     facts = [VERSION, __version__, llvmlite.__version__, cpu_identity(), target.name, target.tune, caches, shape,
              found.quota]  # fmt: skip
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -141,7 +141,7 @@ def _alone(folder: Path | None) -> Iterator[bool]:
 
 def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
     """Measure now, and whether others disturbed it. Sockets are the memory nodes that the cores belong to."""
-    target = resolve_target("native")
+    target = running_target()
     peak = measure_peak(cores[0])
     slowed = slowness(cores, peak)
     disturbed = slowed() > DISTURBED
@@ -177,7 +177,7 @@ def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
 def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str, float]:
     """Kind → share of the peak, from kernels whose data are in the caches; the mean where a kind has several."""
     bound = References(target, jobs=min(2, len(cores))).bound()
-    able = extended(target, features_of(BF16) & host_features())
+    able = running_target(features_of(BF16))
     if has_instruction(able, BF16):
         bound += References(able, BF16_REFERENCES).bound()
     seconds = _on_core(cores[0], lambda: _least_seconds([b.run for b in bound]))
@@ -213,7 +213,7 @@ def _least_seconds(calls: Sequence[Callable[[], None]]) -> list[float]:
 def _empty_call_seconds() -> float:
     """Seconds of a ctypes call of a few pointers that does nothing."""
     k = kernel("empty", [("x", F32PTR), ("y", F32PTR)])
-    function = load_function(k.func, resolve_target("native"))
+    function = load_function(k.func, running_target())
     x = np.zeros(64, np.float32)
     pointers = [ctypes.c_void_p(x.ctypes.data)] * 4
     best = float("inf")

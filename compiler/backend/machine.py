@@ -18,7 +18,7 @@ from ...runtime.cpu import cpu_name
 from ..kernel_ir.builder import F32PTR, kernel
 from ..kernel_ir.loops import KFunc
 from ..targets.target import Target
-from .host import resolve_target
+from .host import running_target
 from .jit import load_function
 
 CHAINS = 12  # independent multiply-adds in flight: latency 4 × 2 units, and some
@@ -50,7 +50,7 @@ class MachineFacts:
 
 def measure_facts(cores: Sequence[int]) -> MachineFacts:
     """Measure, in about two seconds."""
-    target = resolve_target("native")
+    target = running_target()
     run, flops = _multiply_adds(target)
     copies = [_copy() for _ in cores]
     return MachineFacts(
@@ -64,7 +64,7 @@ def measure_facts(cores: Sequence[int]) -> MachineFacts:
 
 def measure_peak(core: int) -> float:
     """f32 operations per second of one core at work alone, a multiply-add is two."""
-    run, flops = _multiply_adds(resolve_target("native"))
+    run, flops = _multiply_adds(running_target())
     return flops / seconds_side_by_side([run], [core])
 
 
@@ -89,7 +89,7 @@ def slowness(cores: Sequence[int], flops_per_core: float) -> Callable[[], float]
     Args:
         flops_per_core: of one core at work alone, as it was measured before; all together may be slower by SLOWED.
     """
-    run, flops = _multiply_adds(resolve_target("native"), BURST_STEPS)
+    run, flops = _multiply_adds(running_target(), BURST_STEPS)
     least = SLOWED * flops / flops_per_core
 
     def ask() -> float:

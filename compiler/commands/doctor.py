@@ -88,8 +88,9 @@ def native_target() -> str:
         from ...runtime.native import host_features
         from ..targets.target import best_target
 
-        best = best_target(host_features())
-        return f"{best.name if best else 'none'}; which CPU it is tuned for, the compiler knows"
+        chosen, best = env.read("PARAX_TARGET"), best_target(host_features())
+        name = chosen if chosen != env.NATIVE else best.name if best else "none"
+        return f"{name}; which CPU it is tuned for, the compiler knows"
     from ..backend.host import resolve_target
 
     native = resolve_target("native")

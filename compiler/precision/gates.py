@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...env import NATIVE
 from ...errors import AccuracyMismatch, IncompatiblePlan, UsageError
 from ...runtime.plan import Plan
 from ..compilation import Compilation
@@ -30,7 +31,7 @@ from .samples import Samples, count, read_samples
 from .schemes import Scheme, observed_scheme
 from .search import LayerDrop, Search
 from .speed import Gain, measured_gain
-from .trials import NATIVE, results, trial_plan
+from .trials import results, trial_plan
 from .weights_only import decided_weights
 
 Progress = Callable[[str, float], None]

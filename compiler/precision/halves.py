@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...env import NATIVE
 from ...runtime.plan import Plan
 from ..driver import compile_graph
 from ..ir.graph import Graph
@@ -16,7 +17,7 @@ from .metrics import Metric
 from .record import percent
 from .samples import Samples
 from .speed import LEAST_GAIN, Gain
-from .trials import NATIVE, results, trial_plan
+from .trials import results, trial_plan
 
 
 @dataclass(frozen=True)

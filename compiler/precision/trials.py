@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...env import NATIVE, read
 from ...errors import IncompatiblePlan, UsageError
 from ...runtime.plan import Plan
 from ..driver import compile_graph
@@ -14,7 +15,6 @@ from ..ir.graph import Graph
 from ..options import FULL, CompileOptions
 from .samples import Request
 
-NATIVE = "native"
 MOST_LEVEL = 2  # of optimisation: nothing is searched for a plan that is thrown away
 
 
@@ -41,8 +41,9 @@ def results(plan: Plan, requests: Sequence[Request]) -> Iterator[dict[str, np.nd
     try:
         session = plan.session()
     except IncompatiblePlan as error:
+        hint = f"add --target {NATIVE}" if read("PARAX_TARGET") == NATIVE else "unset PARAX_TARGET"
         raise UsageError("accuracy is measured on this machine, which cannot run the plan", where="--target",
-                         found=error, hint=f"add --target {NATIVE}") from error  # fmt: skip
+                         found=error, hint=hint) from error  # fmt: skip
     with session:
         for request in requests:
             yield session.run(request.inputs)

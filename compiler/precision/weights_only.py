@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...env import NATIVE
 from ...errors import AccuracyMismatch, IncompatiblePlan, UsageError
 from ...runtime.plan import Plan
 from ..compilation import Compilation
@@ -29,7 +30,7 @@ from .record import KEY, PrecisionRecord, blamed
 from .samples import Samples, count, read_samples
 from .search import LayerDrop
 from .speed import Gain, measured_gain
-from .trials import NATIVE, results, trial_plan
+from .trials import results, trial_plan
 from .weight_rounding import NEAREST, Rounding, best_rounding, rounds
 
 Progress = Callable[[str, float], None]

@@ -81,6 +81,7 @@ def test_models(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(alone[key], array, rtol=1e-4, atol=1e-4 * float(np.abs(array).max()))
 
 
+@pytest.mark.usefixtures("any_target")
 def test_a_plan_for_several_architectures_runs_here_and_one_for_another_alone_says_so() -> None:
     if host_arch() != "x86_64":
         pytest.skip("this machine may run the code")

@@ -18,13 +18,13 @@ import pytest
 import parax
 from parax.compiler.backend import calibration, machine
 from parax.compiler.backend.costs import KINDS
-from parax.compiler.backend.host import host_features, resolve_target
+from parax.compiler.backend.host import resolve_target, running_target
 from parax.compiler.backend.microkernels.table import features_of
 from parax.compiler.backend.reference_kernels import BF16_REFERENCES, FAR_REFERENCES, REFERENCES, References
 from parax.compiler.ir.types import BF16
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.machine import Machine
-from parax.compiler.targets.target import Target, extended
+from parax.compiler.targets.target import Target
 from parax.runtime.topology import Core, Topology, choose_cores
 from parax.runtime.topology import machine as topology
 
@@ -200,7 +200,7 @@ def test_every_reference_runs_and_is_of_its_kind() -> None:
     for bound, reference in zip(References(resolve_target("native"), jobs=2).bound(), REFERENCES, strict=True):
         bound.run()
         assert bound.cost.kind == bound.kind == reference.kind
-    able = extended(resolve_target("native"), features_of(BF16) & host_features())
+    able = running_target(features_of(BF16))
     for bound, reference in zip(References(able, BF16_REFERENCES).bound(), BF16_REFERENCES, strict=True):
         bound.run()
         assert bound.cost.kind == bound.kind == reference.kind

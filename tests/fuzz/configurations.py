@@ -7,6 +7,7 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parax import env
 from parax.compiler.backend.host import host_features
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.target import TARGETS
@@ -75,7 +76,9 @@ def configuration(data: dict[str, Any]) -> Configuration:
 
 
 def targets_here() -> list[str]:
-    """The portable targets that this machine runs."""
+    """The portable targets that this machine runs, and plans may be run of: of PARAX_TARGET alone."""
+    if env.read("PARAX_TARGET") != env.NATIVE:
+        return [env.NATIVE]
     return [name for name, t in TARGETS.items() if t.supported_by(host_features())]
 
 
@@ -86,7 +89,7 @@ def draw(rng: random.Random) -> list[Configuration]:
 
 
 def _one(rng: random.Random, level: int) -> Configuration:
-    target = rng.choice(["native", "native", "native", *targets_here()])
+    target = rng.choice([env.NATIVE, env.NATIVE, env.NATIVE, *targets_here()])
     mode = rng.choices(["auto", "sequential", "layered", "pipelined"], [4, 3, 3, 2])[0]
     first = Arrangement(1, 1, "sequential")
     others = [Arrangement(1, 2), Arrangement(2, 1), Arrangement(1, 2, "sequential")]

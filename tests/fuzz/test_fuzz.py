@@ -160,7 +160,6 @@ def test_a_power_may_overflow_where_its_root_does_not(p: int, overflows: bool) -
     assert (expected.problem({"y": np.array([[[np.inf, 3.0]]], np.float32)}) == "") == overflows
 
 
-@pytest.mark.usefixtures("any_target")
 def test_a_trial_runs_the_plan() -> None:
     assert try_case(_case(), [PLAIN]).status == "pass"
 

@@ -29,7 +29,6 @@ def _outcome(text: str, x: np.ndarray, said: np.ndarray) -> Outcome:
     return try_case(Case("t", parser.parse_model(HEAD + text), [{"x": x}], recorded={"y": said}), [PLAIN])
 
 
-@pytest.mark.usefixtures("any_target")
 def test_all_agree_but_for_rounding() -> None:
     text = "g (double[4] x) => (double[4] y) { a = Exp(x) y = Tanh(a) }"
     right = np.tanh(np.exp(X))
@@ -38,7 +37,6 @@ def test_all_agree_but_for_rounding() -> None:
     assert outcome.status == DISPUTED and "framework: output y at [0]" in outcome.problem
 
 
-@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("off, status", [(0.0, UNSTABLE), (1e-4, DISPUTED)])
 def test_a_cause_explains_what_it_can_move_a_result_by(off: float, status: str) -> None:
     """PyTorch multiplies by 0.01 in float64, the model by a float32 near it."""
@@ -47,7 +45,6 @@ def test_a_cause_explains_what_it_can_move_a_result_by(off: float, status: str) 
     assert outcome.status == status, outcome.problem
 
 
-@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("off, status", [(0.0, UNSTABLE), (1e-4, DISPUTED)])
 def test_an_exporter_may_narrow_numbers_without_axes(off: float, status: str) -> None:
     text = "g (double x) => (float y) { a = Cast<to = 1>(x) y = Sin(a) }"
@@ -55,13 +52,11 @@ def test_an_exporter_may_narrow_numbers_without_axes(off: float, status: str) ->
     assert outcome.status == status, outcome.problem
 
 
-@pytest.mark.usefixtures("any_target")
 def test_a_type_that_no_cause_explains_is_disputed() -> None:
     outcome = _outcome("g (float[4] x) => (float[4] y) { y = Neg(x) }", X.astype(np.float32), -X)
     assert outcome.status == DISPUTED and "is float64 [4], not float32 [4]" in outcome.problem
 
 
-@pytest.mark.usefixtures("any_target")
 def test_onnx_runtime_has_its_votes() -> None:
     """Its sigmoid of large negative numbers is off by units of 1."""
     text = "g (float[4] x) => (float[4] y) { y = Sigmoid(x) }"
@@ -118,7 +113,6 @@ def test_a_process_that_has_ended_does_not_stand_still() -> None:
     assert not _is_stopped(child.pid)
 
 
-@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("off, status", [(3e-5, UNSTABLE), (1e-2, DISPUTED)])
 def test_a_mean_of_many_may_be_of_one_after_the_other(off: float, status: str) -> None:
     text = "g (float[1,1,2000,2000] x) => (float[1,1,1,1] y) { y = AveragePool<kernel_shape = [2000, 2000]>(x) }"
@@ -127,7 +121,6 @@ def test_a_mean_of_many_may_be_of_one_after_the_other(off: float, status: str) -
     assert outcome.status == status, outcome.problem
 
 
-@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("extreme", [*(f"Reduce{way}<keepdims = 0>" for way in ("Max", "Min")),
                                      "MaxPool<kernel_shape = [4]>"])  # fmt: skip
 def test_onnx_runtime_may_leave_nan_out(extreme: str) -> None:

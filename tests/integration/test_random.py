@@ -77,6 +77,7 @@ def operand(x: Any) -> np.ndarray | None:
 
 
 @pytest.mark.parametrize(("op", "x", "attributes"), SEEDED, ids=[op for op, *_ in SEEDED])
+@pytest.mark.usefixtures("any_target")
 def test_a_seed_gives_the_same_numbers_however_it_is_run(op: str, x: Any, attributes: dict[str, Any]) -> None:
     made, given = model(op, x, seed=3.0, **attributes), operand(x)
     first, again = drawn(made, given, 2, instances=1, cores_per_instance=1)

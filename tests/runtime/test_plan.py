@@ -253,8 +253,15 @@ def test_best_target_and_parax_target(add_code: bytes, monkeypatch: pytest.Monke
     assert choose_target(plan.manifest).name == "middle"
     for wrong in ("alien", "nobody"):
         monkeypatch.setenv("PARAX_TARGET", wrong)
-        with pytest.raises(IncompatiblePlan):
+        with pytest.raises(IncompatiblePlan, match=wrong):
             choose_target(plan.manifest)
+
+
+def test_a_targets_features_may_be_named_in_any_order(add_code: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [{"name": "base+a+b", "arch": host_arch(), "features": []}]
+    plan = fake_plan({**add_manifest(), "targets": targets}, {"base+a+b": add_code}, bytes(64))
+    monkeypatch.setenv("PARAX_TARGET", "base+b+a")
+    assert choose_target(plan.manifest).name == "base+a+b"
 
 
 @pytest.mark.parametrize("code", [b"", b"garbage", b"\x7fELF" + bytes(60)])

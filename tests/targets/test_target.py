@@ -33,9 +33,24 @@ def test_native_code_uses_an_extension_only_where_it_is_asked_for_and_there(monk
     for has in (True, False):
         there = frozenset({*TARGETS["x86-64-v4"].features, *(EXTENSIONS if has else ())})
         monkeypatch.setattr(host, "host_features", lambda there=there: there)
-        host.resolve_target.cache_clear()
+        host._best_here.cache_clear()
         plain, asked = host.resolve_target("native"), host.resolve_target("native", frozenset(EXTENSIONS))
-        host.resolve_target.cache_clear()
+        host._best_here.cache_clear()
         assert plain.name == "x86-64-v4" and not set(EXTENSIONS) & set(plain.features)
         assert asked.name == "+".join(["x86-64-v4", *(sorted(EXTENSIONS) if has else ())])
         assert asked.tune == plain.tune
+
+
+def test_parax_target_says_what_native_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARAX_TARGET", "x86-64-v2")
+    everything = frozenset(EXTENSIONS)
+    assert host.resolve_target("native", everything) is TARGETS["x86-64-v2"], "with nothing besides"
+    assert host.resolve_target("x86-64-v3") is TARGETS["x86-64-v3"]
+    for here, found in (("x86-64-v4", "x86-64-v2"), ("aarch64", "aarch64")):
+        monkeypatch.setattr(host, "host_features", lambda here=here: frozenset(TARGETS[here].features))
+        host._best_here.cache_clear()
+        assert host.running_target(everything).name == found, "what runs here is measured, whatever is compiled for"
+    host._best_here.cache_clear()
+    monkeypatch.setenv("PARAX_TARGET", "x86-64-v9")
+    with pytest.raises(UsageError, match=r"PARAX_TARGET.*x86-64-v4.*x86-64-v9"):
+        host.resolve_target("native")

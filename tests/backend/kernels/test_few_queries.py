@@ -64,6 +64,7 @@ def feeds(rng: np.random.Generator, n: int, s: int, t: int, depth: int, columns:
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+@pytest.mark.usefixtures("any_target")
 @pytest.mark.parametrize("target", ["x86-64-v2", "native"])
 @pytest.mark.parametrize(("depth", "columns", "heads", "shared"), [
     (1, 3, 2, 1), (8, 8, 1, 3), (16, 64, 3, 2), (17, 90, 2, 4), (64, 31, 2, 1), (130, 128, 1, 2)])  # fmt: skip
