@@ -11,13 +11,14 @@ from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
 from ..ir.ops.affine_grid import affine_grid
 from ..ir.ops.mel import OPERANDS, check_datatype, mel_weights
+from ..ir.ops.shape import Concat
 from ..ir.types import F32, DType, SymDim, prod
 from .calls import Call
 from .upgrades import ALWAYS, Results, upgrade
 
 PARAMETERS: dict[str, Sequence[int]] = {
     "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Reshape": (1,), "Squeeze": (1,),
-    "Unsqueeze": (1,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Split": (1,), "Resize": (1, 2, 3),
+    "Unsqueeze": (1,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Split": (1,), "Resize": (2, 3),
     "Col2Im": (1, 2), "MaxUnpool": (2,), "DFT": (1, 2), "STFT": (1, 3),
 }  # fmt: skip
 """Operator → the operands that decide the result's shape."""
@@ -25,6 +26,44 @@ PARAMETERS: dict[str, Sequence[int]] = {
 
 def _is_open(value: Value | None) -> bool:
     return value is not None and value.known is None and value.data is None
+
+
+@upgrade("Resize", up_to=ALWAYS)
+def crop_of_few_axes(call: Call, g: GraphBuilder) -> None:
+    """Of a crop that is computed, the axes that it is known to leave alone need no samples."""
+    roi, sizes = call.input(1), call.input(3)
+    if str(call.attributes.get("coordinate_transformation_mode")) != "tf_crop_and_resize" or not _is_open(roi):
+        return
+    if sizes is None or sizes.known is None or str(call.attributes.get("keep_aspect_ratio_policy", "")) not in _FREE:
+        return
+    shape, lengths, ends = call.shape(0), list(sizes.known.flat), _elements(call.need(1))
+    axes = [int(a) % max(len(shape), 1) for a in call.attributes.get("axes") or range(len(shape))]
+    count = len(axes)
+    if len(lengths) != count or len(ends) != 2 * count or any(a >= len(shape) for a in axes):
+        return  # Resize says what is wrong
+    kept = [i for i, a in enumerate(axes) if shape[a] != lengths[i] or (ends[i], ends[i + count]) != (0, 1)]
+    if kept and len(kept) < count:
+        call.attributes["axes"] = [axes[i] for i in kept]
+        call.set_input(1, g.Gather(call.need(1), np.array([*kept, *(i + count for i in kept)], np.int64)))
+        call.set_input(3, g.Gather(sizes, np.array(kept, np.int64)))
+
+
+_FREE = ("", "stretch")
+"""Policies by which an axis is resized whatever the others are."""
+_DEEPEST = 8
+"""Joined parts of joined parts that are looked into."""
+
+
+def _elements(v: Value, depth: int = 0) -> list[float | None]:
+    """The elements of a vector that is joined of parts, None for those of parts that are computed."""
+    if v.data is not None:
+        return list(np.asarray(v.data, np.float64).flat)
+    shape = v.tensor.shape
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+        return []
+    if v.producer is not None and isinstance(v.producer.op, Concat) and depth < _DEEPEST:
+        return [element for part in v.producer.operands for element in _elements(part, depth + 1)]
+    return [None] * shape[0]
 
 
 @upgrade(*PARAMETERS, up_to=ALWAYS)

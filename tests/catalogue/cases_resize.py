@@ -61,5 +61,14 @@ CASES = [
     *(case("Resize", ["f32[1,1,4,6]", const([0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 1.2, 0.6]), None, const([1, 1, 5, 3])],
            {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": m, "extrapolation_value": 10.0},
            oracle="onnxruntime", opset=19) for m in ("linear", "nearest", "cubic")),
+    # roi that only a run knows; of f64, onnx.reference takes the roi's type for positions and blends what is outside
+    *(case("Resize", [x, roi, None, const([5, 3])],
+           {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": m, "extrapolation_value": 10.0,
+            "axes": [2, 3]}, oracle="reference", opset=19)
+      for x, roi in (("f32[1,2,4,6]", "f32[4]"), ("f32[N=2,1,H=4,W=6]", "f64[4]"), ("i32[1,2,4,6]", "f32[4]"),
+                     ("f64[1,1,5,7]", "f64[4]"))
+      for m in ("linear", "nearest", "cubic") if (x[:3], m) != ("f64", "cubic")),
+    case("Resize", ["f32[3,2,4]", "f32[6]", const([1.0, 1.0, 1.5])],
+         {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}, oracle="reference"),
     case("Resize", [np.zeros((2, 3), np.float32), None, const([1.0, 1.0])]),
 ]

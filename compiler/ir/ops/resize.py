@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -25,6 +25,14 @@ MOST_TRIED = 2**16  # sizes for which a fraction is compared with a scale
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the operand roi, which only the run knows, says where an axis starts and ends."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class ResizedAxis:
     """One axis. `scale`: output per input size, None = their ratio when running; `roi`: start and end, in [0, 1]."""
 
@@ -32,7 +40,7 @@ class ResizedAxis:
     size: Dim
     resized: Dim
     scale: float | None
-    roi: tuple[float, float] | None = None
+    roi: tuple[float, float] | Places | None = None
 
 
 def _scaled(ctx: InferContext, size: Dim, scale: float) -> Dim:
@@ -159,14 +167,17 @@ class Resize(Operator):
         return float(scale) if ctx.tensor(0).dtype == F64 else float(np.float32(float(scale)))
 
     def _cropped(self, ctx: InferContext, found: list[ResizedAxis]) -> list[ResizedAxis]:
-        roi = ctx.data(1)
-        if roi is None or roi.size != 2 * len(found):
-            ctx.fail("roi must be known at compile time and have a start and an end for each axis",
-                     expected=2 * len(found), found=ctx.types[1] if ctx.has(1) else "nothing")
-        flat = roi.reshape(-1).tolist()
-        ends = zip(flat[: len(found)], flat[len(found) :], strict=True)
-        return [ResizedAxis(a.axis, a.size, a.resized, a.scale, roi) for a, roi in zip(found, ends, strict=True)
-                if a.scale != 1 or roi != (0, 1)]
+        """The axes that change or are cropped: all, where only the run knows the roi."""
+        count, roi = len(found), ctx.data(1)
+        message = "roi must have a start and an end for each axis"
+        if not ctx.has(1) or ctx.rank(1) != 1:
+            ctx.fail(message, expected=2 * count, found=ctx.types[1] if ctx.has(1) else "nothing")
+        ctx.equal(ctx.shape(1)[0], 2 * count, message)
+        if roi is None:
+            return [replace(a, roi=Places(i, i + count)) for i, a in enumerate(found)]
+        flat = roi.tolist()
+        ends = zip(flat[:count], flat[count:], strict=True)
+        return [replace(a, roi=roi) for a, roi in zip(found, ends, strict=True) if a.scale != 1 or roi != (0, 1)]
 
     def infer(self, ctx: InferContext) -> list[TensorType]:
         for name, known in (("coordinate_transformation_mode", COORDINATES), ("mode", MODES),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ....ir.graph import Node
-from ....ir.ops.resize import Resize, ResizedAxis
+from ....ir.ops.resize import Places, Resize, ResizedAxis
 from ....ir.types import BOOL, F32, F64, I64, DType
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
@@ -31,6 +31,16 @@ class Tap:
     inside: KValue | None = None
 
 
+def _cropped_part(k: Builder, a: ResizedAxis, real: DType) -> tuple[KValue | float, KValue | float, KValue | float]:
+    """Start, length and middle of what is taken of an axis, as parts of it; differences and sums are made in f64."""
+    assert a.roi is not None
+    if not isinstance(a.roi, Places):
+        return a.roi[0], a.roi[1] - a.roi[0], 0.5 * (a.roi[0] + a.roi[1])
+    first, last = (k.cast(k.load(k["roi"], k.index(i)), F64) for i in (a.roi.start, a.roi.end))
+    start, length, middle = (k.cast(part, real) for part in (first, last - first, (first + last) * 0.5))
+    return start, length, middle
+
+
 def original_position(k: Builder, op: Resize, a: ResizedAxis, i: KValue, real: DType) -> KValue:
     """The coordinate in x of output position i (i64, scalar or vector)."""
     x = k.cast(i, real)
@@ -45,11 +55,9 @@ def original_position(k: Builder, op: Resize, a: ResizedAxis, i: KValue, real: D
         spread = scale * size - 1  # not resized - 1: so the conformance tests have it
         return x * (size - 1) / k.select(spread == 0, k.const(1, real), spread)
     if mode == "tf_crop_and_resize":
-        assert a.roi is not None
-        start, end = a.roi
-        middle = (size - 1) * (0.5 * (start + end))
-        spread = (size - 1) * start + x * (end - start) * (size - 1) / k.max(resized - 1, 1)
-        return k.select(resized > 1, spread, k.splat(middle, i.lanes))
+        start, length, middle = _cropped_part(k, a, real)
+        spread = (size - 1) * start + x * length * (size - 1) / k.max(resized - 1, 1)
+        return k.select(resized > 1, spread, k.splat((size - 1) * middle, i.lanes))
     half = (x + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
         return k.select(resized > 1, half, k.splat(k.const(0, real), i.lanes))
@@ -120,8 +128,11 @@ def lower_resize(ctx: LowerContext, node: Node) -> KernelCall:
     lanes = ctx.lanes if dtype.nbytes >= 4 or all(row[-1] == 0 for row in axes.strides[2:]) else 1
     site = _Site(op, resized, tuple(x.strides[a.axis] for a in resized), dtype, F64 if x.dtype == F64 else F32)
 
+    roi = [node.operands[1]] if any(isinstance(a.roi, Places) for a in resized) else []
+
     def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [("x", PtrType(dtype)), ("y", PtrType(dtype))])
+        k = ctx.kernel(name, [("x", PtrType(dtype)), *(("roi", PtrType(v.tensor.dtype)) for v in roi),
+                              ("y", PtrType(dtype))])  # fmt: skip
         k.func.exact = not weighted
 
         def row(r: Row) -> None:
@@ -132,7 +143,7 @@ def lower_resize(ctx: LowerContext, node: Node) -> KernelCall:
         return k.func
 
     func = ctx.function("resize", node, build, tuple(resized))
-    return KernelCall(func, (node.operands[0], node.output), axes.work, node.name, nbytes=x.nbytes + y.nbytes)
+    return KernelCall(func, (node.operands[0], *roi, node.output), axes.work, node.name, nbytes=x.nbytes + y.nbytes)
 
 
 @dataclass(frozen=True)
