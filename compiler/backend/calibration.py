@@ -16,7 +16,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,6 @@ from ...errors import UsageError
 from ...files import keep
 from ...runtime.cpu import cpu_identity, cpu_name
 from ...runtime.topology import machine as topology
-from ..costs.cost import Cost
 from ..ir.types import BF16
 from ..kernel_ir.builder import BYTES, F32PTR, I64PTR, Builder, KValue, kernel
 from ..kernel_ir.loops import INDEX
@@ -44,7 +43,7 @@ from .machine import measure_peak, seconds_side_by_side, slowness
 from .microkernels.table import features_of, has_instruction
 from .reference_kernels import BF16_REFERENCES, FAR_REFERENCES, References
 
-VERSION = 12  # of what is measured; another one is measured anew
+VERSION = 13  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
@@ -183,12 +182,13 @@ def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str,
     seconds = _on_core(cores[0], lambda: _least_seconds([b.run for b in bound]))
     found: dict[str, list[float]] = defaultdict(list)
     for b, spent in zip(bound, seconds):
-        found[b.kind].append(_share(b.cost, spent, machine))
-    return {kind: statistics.geometric_mean(shares) for kind, shares in found.items()}
+        known = replace(machine, efficiency=DEFAULT_EFFICIENCY | _means(found))
+        found[b.kind].append(b.cost_on(known).arithmetic / (machine.flops_per_core * spent))
+    return _means(found)
 
 
-def _share(cost: Cost, seconds: float, machine: Machine) -> float:
-    return cost.arithmetic / (machine.flops_per_core * seconds)
+def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {kind: statistics.geometric_mean(found) for kind, found in shares.items()}
 
 
 def _least_seconds(calls: Sequence[Callable[[], None]]) -> list[float]:

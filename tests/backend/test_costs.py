@@ -86,6 +86,49 @@ def test_winograd_multiplies_the_tiles_that_there_are() -> None:
     assert whole_tiles <= layer.arithmetic <= 1.04 * whole_tiles
 
 
+@pytest.mark.parametrize(
+    ("ci", "kernel", "stride", "speed", "kind"),
+    [(64, 3, 1, 2.0, "bf16-winograd"), (60, 3, 1, 2.0, "bf16-conv"), (64, 5, 1, 2.0, "bf16-conv"),
+     (64, 3, 2, 2.0, "bf16-conv"), (64, 1, 1, 2.0, "bf16-conv"), (256, 3, 1, 6.0, "bf16-conv")],
+)  # fmt: skip
+def test_winograd_of_bf16_multiplies_at_their_pace(ci: int, kernel: int, stride: int, speed: float, kind: str) -> None:
+    """Of matrix registers, which do more than twice as many as f32's vectors, there is none."""
+    graph = Graph()
+    x = graph.add_input("x", TensorType(BF16, (1, ci, 28, 28)))
+    w = graph.add_constant(np.zeros((64, ci, kernel, kernel), BF16.numpy))
+    op = lookup("parax", "Bf16Conv")(pads=(kernel // 2,) * 4, strides=(stride, stride))
+    node = graph.add_node(op, [x, w])
+    machine = load_machine("laptop-8")
+    shares = {"conv": 0.9, "bf16-conv": 0.9 * speed, "bf16-winograd": 1.0}
+    paced = replace(machine, efficiency={**machine.efficiency, **shares})
+    cost = costs_at(Fp.DEFAULT, paced)(node, {})
+    assert cost.kind == kind
+    assert costs_at(Fp.STRICT, paced)(node, {}).kind == "bf16-conv"
+    if kind == "bf16-winograd":
+        tiles = 2 * 16 * 14 * 14 * (1.13 * 64 * 64 / speed + 8 * 128)
+        assert tiles <= cost.arithmetic <= 1.04 * tiles
+        assert cost.streamed_nbytes == pytest.approx(2 * 16 * 64 * 64)
+
+
+def test_a_fused_nodes_constant_filters_are_known_to_be_constant() -> None:
+    text = """graph @g(%x: bf16[1,64,28,28]) {
+  %w = const bf16[64,64,3,3] "w"
+  %y = fused<Bf16Conv>(%x, %w) : f32[1,64,28,28]
+    body(%x: bf16[1,64,28,28], %w: bf16[64,64,3,3]) {
+      %p = parax::Bf16Conv(%x, %w) {pads=[1,1,1,1]} : f32[1,64,28,28]
+      %y = Relu(%p) : f32[1,64,28,28]
+      return %y
+    }
+  return %y
+}"""
+    (node,) = parse_graph(text, {"w": np.zeros((64, 64, 3, 3), BF16.numpy)}).nodes_in_order()
+    assert node_cost(node, {}).kind == "bf16-winograd"
+    computed = parse_graph(text.replace('  %w = const bf16[64,64,3,3] "w"\n', "").replace(
+        "28]) {\n  %y = f", "28], %w: bf16[64,64,3,3]) {\n  %y = f"))  # fmt: skip
+    (node,) = computed.nodes_in_order()
+    assert node_cost(node, {}).kind == "bf16-conv"
+
+
 @pytest.mark.parametrize("batch", [1, 8])
 def test_large_pointwise_convolutions_are_made_of_seven_products(batch: int) -> None:
     layer = costs_at(Fp.FAST)(conv(batch, 256, 1024, 14, 1), {"N": batch})

@@ -16,6 +16,7 @@ from ....ir.graph import Node
 from ....ir.ops.bf16_products import Bf16Conv
 from ....ir.ops.contraction import Conv
 from ....ir.ops.widening import WideningConv
+from ....ir.types import BF16, F32, DType
 from ..matmul.cost import LANES, halved, padded, product_items, widened
 from .winograd import counts as winograd
 
@@ -34,12 +35,16 @@ def _kind(node: Node, sizes: Sizes) -> str:
         return "depthwise" if inputs == 1 and outputs == 1 else "grouped"
     if inputs < FEW_CHANNELS:
         return "few-channels"
-    if isinstance(op, Bf16Conv):
-        return "bf16-conv"
+    filtered, direct = winograd.KINDS[_dtype(op)]
     if math.prod(kernel) == 1:
-        return "conv1x1"
+        return "conv1x1" if _dtype(op) == F32 else direct
     plane = len(kernel) == 2 and set(op.dilations or (1,)) == {1} and not isinstance(op, WideningConv)
-    return "winograd" if plane and inputs % LANES == 0 and outputs % LANES == 0 else "conv"
+    return filtered if plane and inputs % LANES == 0 and outputs % LANES == 0 else direct
+
+
+def _dtype(op: Conv) -> DType:
+    """Of its products, as far as Winograd's algorithms know them."""
+    return BF16 if isinstance(op, Bf16Conv) else F32
 
 
 # -- items: pieces that cores can share
@@ -59,10 +64,11 @@ def _grouped(node: Node, sizes: Sizes) -> int:
 
 
 _ITEMS: dict[str, Callable[[Node, Sizes], int]] = {
-    **dict.fromkeys(("conv", "conv1x1", "winograd", "few-channels", "bf16-conv"), _products),
+    **dict.fromkeys(("conv", "conv1x1", "winograd", "few-channels", "bf16-conv", "bf16-winograd"), _products),
     "grouped": _grouped, "depthwise": _image_rows,
 }  # fmt: skip
 KINDS = tuple(_ITEMS)
+_FILTERED = {filtered for filtered, _ in winograd.KINDS.values()}
 
 
 def _items(node: Node, sizes: Sizes) -> int:
@@ -79,7 +85,7 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
     op, w = _conv_of(node), sizes.shape(node.operands[1])
     if isinstance(op, WideningConv):
         return widened(padded(cost, w[0], tail_flops), tail_flops)
-    if cost.kind == "winograd":
+    if cost.kind in _FILTERED:
         return _filtered(cost, node, sizes, tail_flops, choice)
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=(cost.flops - tail_flops) * _inner_taps(op, node) + tail_flops)
@@ -94,11 +100,12 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
 
 def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
     """By the algorithm of Winograd's that serves it best, if any does."""
-    layer, pace = _layer(node, sizes), winograd.pace_of(choice.machine, LANES)
+    layer = _layer(node, sizes, cost)
+    pace = winograd.pace_of(choice.machine, LANES, layer.dtype)
     chosen_for = tuple(replace(layer, images=n) for n in choice.calls.of(node.output.tensor.dims[0]))
     best = winograd.best_algorithm(chosen_for, LANES, pace) if choice.fp.winograd else None
     if best is None:
-        return replace(cost, kind="conv")
+        return replace(cost, kind=winograd.KINDS[layer.dtype][1])
     block = winograd.block_tiles(chosen_for, best, LANES, pace)
     cycles = winograd.kernel_cycles(layer, best, LANES, pace, block)
     return replace(cost, kernel_flops=2 * LANES * cycles + tail_flops,
@@ -106,11 +113,14 @@ def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: C
                    kernel_weight_nbytes=cost.weight_nbytes * best.all_points / math.prod(layer.taps))  # fmt: skip
 
 
-def _layer(node: Node, sizes: Sizes) -> winograd.Layer:
-    w, y = sizes.shape(node.operands[1]), sizes.shape(node.output)
+def _layer(node: Node, sizes: Sizes, cost: Cost) -> winograd.Layer:
+    w, y, dtype = sizes.shape(node.operands[1]), sizes.shape(node.output), _dtype(_conv_of(node))
     strides = tuple(_conv_of(node).strides or (1, 1))
     computed = node.operands[1].data is None or node.operands[1].producer is not None
-    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), (strides[0], strides[1]), (y[2], y[3]), computed)
+    if dtype == BF16:  # a fused node's body does not see its constants, whose bytes are counted
+        computed = cost.weight_nbytes < dtype.nbytes * math.prod(w)
+    stride = strides[0], strides[1]
+    return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), stride, (y[2], y[3]), computed, dtype)
 
 
 def _inner_taps(op: Conv, node: Node) -> float:

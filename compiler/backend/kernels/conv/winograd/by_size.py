@@ -20,7 +20,7 @@ from ..indirect import lower_indirect
 from ..layer import ConvAlgorithm, ConvLayer
 from ..weights import ConvShape
 from . import counts
-from .lower import applies, axes_of, is_open, lower_winograd
+from .lower import applies, axes_of, counted_dtype, is_open, is_tiled, lower_winograd
 
 SIDES = (64, 128, 224, 448, 896)
 """Sizes of a model's images that a layer is chosen for, all as important, where nobody bounds them."""
@@ -48,8 +48,7 @@ class WinogradBySize(ConvAlgorithm):
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
         s = layer.shape
-        return (is_open(s) and s.constant and layer.is_indirect(ctx) and not layer.is_exact(ctx)
-                and applies(s, ctx.target))  # fmt: skip
+        return is_open(s) and s.constant and is_tiled(ctx, layer) and applies(s, ctx.target)
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         return choice_of(ctx, layer.shape).share
@@ -62,7 +61,7 @@ class WinogradBySize(ConvAlgorithm):
 
     def _way(self, ctx: LowerContext, layer: ConvLayer, algorithm: counts.Algorithm | None, block: int) -> KernelCall:
         if algorithm is None:
-            return lower_indirect(ctx, layer.fusion, layer.own(ctx))
+            return lower_indirect(ctx, layer.fusion, layer.own(ctx), input_type=layer.shape.x.tensor.dtype)
         return lower_winograd(ctx, layer.fusion, layer.shape, axes_of(layer.shape, algorithm), block)
 
 
@@ -101,12 +100,13 @@ def choice_of(ctx: LowerContext, s: ConvShape) -> Choice:
     """The two ways that take fewest cycles over all sizes."""
     (taps_h, taps_w), (stride_h, stride_w) = s.geometry.kernel, s.geometry.strides
     sized: dict[int, tuple[counts.Layer, ...]] = {}
+    dtype = counted_dtype(s)
     for size in _sizes(ctx, s):
         height, width = (_at(d, size) for d in s.geometry.output)
-        sized[height * width] = tuple(
-            counts.Layer(images, s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w),
-                         (height, width), False) for images in ctx.calls.of(s.x.tensor.dims[0]))  # fmt: skip
-    return _choose(tuple(sorted(sized.items())), ctx.lanes, counts.pace_of(ctx.machine, ctx.lanes))
+        one = counts.Layer(1, s.group_inputs, s.group_outputs, (taps_h, taps_w), (stride_h, stride_w), (height, width),
+                           dtype=dtype)  # fmt: skip
+        sized[height * width] = tuple(replace(one, images=n) for n in ctx.calls.of(s.x.tensor.dims[0]))
+    return _choose(tuple(sorted(sized.items())), ctx.lanes, counts.pace_of(ctx.machine, ctx.lanes, dtype))
 
 
 def _sizes(ctx: LowerContext, s: ConvShape) -> list[dict[str, int]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .....ir.types import BF16, F32, DType
 from .....targets.machine import Machine
 from ...matmul.cost import TILE_ROWS
 
@@ -27,10 +28,14 @@ RAGGED = 1.04  # times those of whole register tiles, where a block has lower on
 EXPOSED, EXPOSED_NEAR = 0.5, 0.15  # of arithmetic or the reading of weights, from memory and from the last cache,
 # whichever is less: what the other does not hide, inside of models
 CLOSE = 1.005  # of the least cycles: as good as equal
+OF_MATRICES = 3  # products in the time of one of f32: vectors do two at most, and matrix registers have none of this
 MAX_SHARE = 0.95  # of the direct algorithm's time, or it is not worth the memory
 LONG_BLOCK = 64  # tiles of a work item, at most; chosen, not measured
 SHORT_BLOCK = 12  # tiles, at least: shorter ones read the weights too often
 PANEL_WASTE = {4: 1.0, 3: 1.01, 2: 1.05, 1: 1.3}  # quarters of the widest panel → cycles of one of them
+
+KINDS: Mapping[DType, tuple[str, str]] = {F32: ("winograd", "conv"), BF16: ("bf16-winograd", "bf16-conv")}
+"""By the type of the products: the kinds of these kernels and of the direct ones."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Layer:
     """A convolution with one group: images, channels, and along both axes taps, strides and outputs.
 
     Attributes:
-        computed: whether the weights are transformed in each call.
+        computed: whether the weights are transformed in each call. dtype: of what the products multiply.
     """
 
     images: int
@@ -48,6 +53,7 @@ class Layer:
     strides: tuple[int, int]
     size: tuple[int, int]
     computed: bool = False
+    dtype: DType = F32
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Pace:
         alone: a byte of weights from memory where the cores have images of their own, and one finds in the last cache
             what another has read. shared: where the cores of an instance share an image, and the way to memory.
         last: a byte from the last cache.
-        l2_nbytes: of a core. cores: that may share an image.
+        l2_nbytes: of a core. cores: that may share an image. products: in the time of one of f32.
         winograd, direct: share of the peak that these kernels reach with their data in the caches, of `kernel_cycles`
             and of the direct sum's multiply-adds. The defaults are those of a machine that nobody looked at.
     """
@@ -70,20 +76,23 @@ class Pace:
     cores: int = 2
     winograd: float = 1.0
     direct: float = 0.93
+    products: float = 1.0
 
 
 USUAL = Pace()
 
 
-def pace_of(machine: Machine | None, lanes: int) -> Pace:
-    """That of a machine, with vectors of so many f32 elements."""
+def pace_of(machine: Machine | None, lanes: int, dtype: DType = F32) -> Pace:
+    """That of a machine, with vectors of so many f32 elements, for products of a type."""
     if machine is None:
         return USUAL
     vectors, cores = machine.flops_per_core / (2 * lanes), machine.cores_per_socket
     once = (1 / machine.bandwidth_per_core + (cores - 1) / machine.l3_bandwidth_per_core) / cores  # side by side
+    filtered, plain = KINDS[dtype]
     return Pace(vectors * once, cores * vectors / machine.bandwidth_per_socket,
                 vectors / machine.l3_bandwidth_per_core, machine.l2_nbytes, max(2, cores),
-                machine.share("winograd"), machine.share("conv"))  # fmt: skip
+                machine.share(filtered), machine.share(plain),
+                machine.share(plain) / machine.share(KINDS[F32][1]))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,8 +107,16 @@ class Algorithm:
         return math.prod(self.points)
 
 
+SMALLEST = Algorithm((2, 2), (4, 4))
+"""F(2, 3) along both axes."""
+
+
 def algorithms(layer: Layer) -> Iterator[Algorithm]:
-    """Those that save multiplications within the error bound."""
+    """Those that save multiplications within the error bound; of bf16 only what has no factors but 0 and ±1."""
+    if layer.dtype == BF16:
+        if (layer.taps, layer.strides, layer.computed) == ((3, 3), (1, 1), False):
+            yield SMALLEST
+        return
     for tile in itertools.product(*(OUTPUTS if taps > 1 else (1,) for taps in layer.taps)):
         phases = [_phases(m, taps, stride) for m, taps, stride in zip(tile, layer.taps, layer.strides)]
         points = sum(phases[0]), sum(phases[1])
@@ -148,7 +165,7 @@ class _Work:
     @property
     def weight_nbytes(self) -> int:
         """Of the transformed weights."""
-        return 4 * self.algorithm.all_points * self.layer.inputs * self.layer.outputs
+        return self.layer.dtype.nbytes * self.algorithm.all_points * self.layer.inputs * self.layer.outputs
 
     def cycles(self, block: int) -> float:
         """Of one core for the layer, or of all that share an image: as many times as the one that takes longest.
@@ -174,20 +191,22 @@ class _Work:
         """Cycles of the transform of computed weights, which are written where they are read from again."""
         if not self.layer.computed:
             return 0.0
-        return self.weight_nbytes * (POINT_CYCLES / self.lanes / self.pace.winograd / 4 + self.pace.last)
+        each = POINT_CYCLES / self.lanes / self.pace.winograd / self.layer.dtype.nbytes
+        return self.weight_nbytes * (each + self.pace.last)
 
     def item(self, size: int, per_byte: float, exposed: float) -> float:
         """Cycles of a panel of a block of so many tiles, which reads its weights at a pace."""
         points, layer = size * self.algorithm.all_points, self.layer
-        each = PRODUCT_CYCLES * layer.inputs * self.width + POINT_CYCLES * layer.outputs / self.n_panels
+        multiplied = PRODUCT_CYCLES * layer.inputs * self.width / self.pace.products
+        each = multiplied + POINT_CYCLES * layer.outputs / self.n_panels
         arithmetic = points * each / self.lanes / self.pace.winograd * (RAGGED if size % TILE_ROWS else 1.0)
-        moved = 4 * points * (layer.inputs + 2 * self.width) * self.spilled(size)
+        moved = points * (layer.dtype.nbytes * layer.inputs + 8 * self.width) * self.spilled(size)
         return overlapped(arithmetic, self.weight_nbytes / self.n_panels * per_byte, exposed) + self.pace.last * moved
 
     def inputs(self, size: int) -> float:
         """Cycles of the transforms of a block's inputs."""
         numbers = size * self.algorithm.all_points * self.layer.inputs
-        moved = 4 * numbers * self.spilled(size)
+        moved = self.layer.dtype.nbytes * numbers * self.spilled(size)
         return numbers * POINT_CYCLES / self.lanes / self.pace.winograd + self.pace.last * moved
 
     def spilled(self, size: int) -> float:
@@ -201,7 +220,7 @@ class _Work:
 
     def block_nbytes(self, size: int) -> int:
         """Of a block's transformed inputs, and of a panel of its products."""
-        return 4 * self.algorithm.all_points * size * (self.layer.inputs + self.width)
+        return self.algorithm.all_points * size * (self.layer.dtype.nbytes * self.layer.inputs + 4 * self.width)
 
 
 def load(begin: int, end: int, border: int, n_panels: int, works: Sequence[tuple[float, float, float]]) -> float:
@@ -237,7 +256,7 @@ def direct_cycles(layer: Layer, lanes: int, pace: Pace = USUAL) -> float:
     multiplied = math.prod(layer.taps) * layer.inputs * layer.outputs
     arithmetic = multiplied * layer.images * math.prod(layer.size) / lanes / pace.direct
     per_byte = pace.shared if layer.images == 1 else pace.alone
-    return overlapped(arithmetic, 4 * multiplied * per_byte, EXPOSED)
+    return overlapped(arithmetic, layer.dtype.nbytes * multiplied * per_byte, EXPOSED)
 
 
 def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tuple[float, Algorithm]]:
@@ -248,7 +267,8 @@ def ranked(layers: Sequence[Layer], lanes: int, pace: Pace = USUAL) -> list[tupl
     Args:
         layers: a layer with each of the numbers of images that it is chosen for; the cycles are the sum of one image's.
     """
-    costs = [(cycles(layers, algorithm, lanes, pace), algorithm) for algorithm in algorithms(layers[0])]
+    offered = algorithms(layers[0]) if pace.products < OF_MATRICES else ()
+    costs = [(cycles(layers, algorithm, lanes, pace), algorithm) for algorithm in offered]
     close = CLOSE * min(costs, key=lambda pair: pair[0])[0] if costs else 0.0
     return sorted(costs, key=lambda pair: (pair[0] > close, pair[1].all_points if pair[0] <= close else 0, pair[0]))
 

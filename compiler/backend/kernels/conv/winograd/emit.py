@@ -13,8 +13,8 @@ V and M keep the points of a tile together, so that the transforms stay within a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
+from .....ir.types import BF16
 from .....kernel_ir.builder import Builder, KValue
 from .....kernel_ir.loops import INDEX, KFunc, PtrType
 from ....fusion import Epilogue, Fusion
@@ -24,7 +24,7 @@ from ...nest import decode
 from ...tail import tail_of
 from ..weights import ConvShape
 from .axes import Phase, emit_product
-from .plan import LINE, UNROLL, Plan
+from .plan import LINE, LINE_NBYTES, UNROLL, Plan
 from .rows import emit_row_tiles
 from .weights import ComputedWeights
 from .windows import WindowAxis, Windows
@@ -82,13 +82,7 @@ def product_function(ctx: LowerContext, rows: int, vectors: int, lines: int, emi
 
 
 class WinogradKernel:
-    """Writes one layer's kernel; parameters x, bias, zero, v, m, those of the weights and the fusion's.
-
-    Attributes:
-        emitter: of the products' tiles.
-    """
-
-    emitter: ClassVar[Emitter] = SINGLE
+    """Writes one layer's kernel; parameters x, bias, zero, v, m, those of the weights and the fusion's."""
 
     def __init__(self, ctx: LowerContext, k: Builder, fusion: Fusion, s: ConvShape, p: Plan) -> None:
         self.ctx, self.k, self.s, self.p = ctx, k, s, p
@@ -97,7 +91,7 @@ class WinogradKernel:
         self.heavy, self.kinds = tail.heavy, tail.kinds
         self.images = s.x.tensor.dims[0]
         self.total = k.index(self.images * p.per_image)
-        self.buffer = k.alloca(self.emitter.sums, p.axes[0].outputs * p.axes[1].outputs * p.lanes)
+        self.buffer = k.alloca(p.emitter.sums, p.axes[0].outputs * p.axes[1].outputs * p.lanes)
 
     def emit(self) -> None:
         """All work items [begin, end)."""
@@ -130,14 +124,16 @@ class WinogradKernel:
         axes = [WindowAxis(axis.inputs, axis.outputs * axis.stride, pad,
                            [(phase.first, axis.stride, phase.bt) for phase in axis.phases])
                 for axis, pad in zip(p.axes, s.geometry.pads_begin, strict=True) if isinstance(pad, int)]  # fmt: skip
-        windows = Windows(k, "x", "zero", s.x.tensor.strides, s.geometry.input, (axes[0], axes[1]),
-                          p.lanes * self.emitter.width)
+        source, element = p.emitter.source, p.emitter.element
+        lanes = p.lanes * 4 // source.nbytes
+        windows = Windows(k, "x", "zero", s.x.tensor.strides, s.geometry.input, (axes[0], axes[1]), lanes, source)
 
         def tile(t: KValue, _: list[KValue]) -> None:
             target = k.gep(k["v"], t * (p.points * s.group_inputs))
 
             def store(point: int, c: KValue, value: KValue) -> None:
-                k.store(target, c + point * s.group_inputs, value, align=4 * p.lanes)
+                stored = k.round_to_bf16(value) if element == BF16 else value
+                k.store(target, c + point * s.group_inputs, stored, align=element.nbytes * lanes)
 
             windows.emit(decode(k, first + t, (self.images, *p.tiles)), (0, s.group_inputs), store)
 
@@ -147,8 +143,8 @@ class WinogradKernel:
         k, p, depth = self.k, self.p, self.s.group_inputs
         size = depth * p.width
         weights = self.computed.of_panel(panel) if self.computed else k.gep(k["u"], panel * (p.points * size))
-        steps, l2_nbytes = depth // self.emitter.k_step, self.ctx.target.l2_nbytes
-        function = product_function(self.ctx, p.rows, p.vectors, p.lines_ahead(steps, l2_nbytes), self.emitter)
+        steps, l2_nbytes = depth // p.emitter.k_step, self.ctx.target.l2_nbytes
+        function = product_function(self.ctx, p.rows, p.vectors, p.lines_ahead(steps, l2_nbytes), p.emitter)
 
         def one_point(point: KValue, _: list[KValue]) -> None:
             low, high = (k.udiv(number * count, p.points) for number in (point, point + 1))
@@ -191,7 +187,7 @@ class WinogradKernel:
                 for j in range(columns.inputs - columns.outputs * columns.stride, columns.inputs):
                     k.prefetch(k["x"], base + strides[3] * j + c, level=2)
 
-            k.for_(0, s.group_inputs, LINE, [], pixel)
+            k.for_(0, s.group_inputs, LINE_NBYTES // s.x.tensor.dtype.nbytes, [], pixel)
 
     def _output(self, tile: KValue, t: KValue, panel: KValue) -> None:
         k, s, p = self.k, self.s, self.p

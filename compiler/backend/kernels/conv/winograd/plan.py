@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .....ir.types import Dim, ceil_div
+from .....ir.types import F32, Dim, DType, ceil_div
 from .....targets.target import Target
+from ....microkernels.emitter import SINGLE, Emitter
 from ....microkernels.table import widest_tile
 from .axes import Axis
 from .counts import PANEL_WASTE
 
-LINE = 16  # f32 elements of a cache line
+LINE_NBYTES = 64
+LINE = LINE_NBYTES // 4  # f32 elements of a cache line
 UNROLL = 4  # steps of k; channels come in whole vectors, so it divides them
 
 
@@ -21,6 +23,7 @@ class Plan:
     Attributes:
         axes: the algorithms along height and width. tiles: of an image along each. block: tiles of a work item.
         vectors: registers of a panel. lanes: of a register. rows: tiles of one register tile. panels: of the layer.
+        emitter: how register tiles multiply.
     """
 
     axes: tuple[Axis, Axis]
@@ -30,6 +33,7 @@ class Plan:
     lanes: int
     rows: int
     panels: int
+    emitter: Emitter = SINGLE
 
     @property
     def per_image(self) -> Dim:
@@ -55,8 +59,8 @@ class Plan:
         return ceil_div(images * self.per_image, self.block) * self.panels
 
 
-def panels_of(outputs: int, target: Target) -> tuple[int, int]:
+def panels_of(outputs: int, target: Target, input_type: DType = F32) -> tuple[int, int]:
     """Registers of a panel of output channels, and how many panels there are."""
-    needed, most = ceil_div(outputs, target.f32_lanes), widest_tile(target)
+    needed, most = ceil_div(outputs, target.f32_lanes), widest_tile(target, input_type=input_type)
     vectors = min(range(1, most + 1), key=lambda v: ceil_div(needed, v) * v * PANEL_WASTE[v * 4 // most])
     return vectors, ceil_div(needed, vectors)

@@ -41,10 +41,13 @@ def row_major(s: ConvShape) -> bool:
     return s.w.tensor.dtype == F32 and [*s.w.tensor.strides[1:]] == inner[::-1]
 
 
-def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
-    """[Co, Ci, h, w] → G g Gᵀ as [panel, ξ, Ci, width] into `result`, which has zeros beyond the last output channel.
+def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray, scale: int = 1) -> None:
+    """[Co, Ci, h, w] → scale · G g Gᵀ as register tiles read it, [panel, ξ, step of Ci, width · elements of a step].
 
     A panel at a time: those are f64, and of more points than taps.
+
+    Args:
+        result: where it goes; it has zeros beyond the last output channel.
     """
     inputs = w.shape[1]
     pairs = itertools.product(*(axis.phases for axis in p.axes))
@@ -56,8 +59,9 @@ def transform_weights(w: np.ndarray, p: Plan, result: np.ndarray) -> None:
         point = 0
         for top, left, both in taps:  # vec(G g Gᵀ) = (G ⊗ G) vec(g)
             own = part[top :: p.axes[0].stride, left :: p.axes[1].stride]
-            u = both @ own.reshape(both.shape[1], -1)
-            result[panel, point : point + len(u), :, : part.shape[3]] = u.reshape(len(u), inputs, -1)
+            u = (scale * both @ own.reshape(both.shape[1], -1)).reshape(len(both), inputs, -1)
+            columns = p.emitter.pack_columns(u.astype(np.float32))
+            result[panel, point : point + len(u), :, : columns.shape[2]] = columns
             point += len(u)
 
 

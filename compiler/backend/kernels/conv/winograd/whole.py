@@ -11,8 +11,6 @@ Sums on the way are modulo 2^32, so that no other bound is needed: whatever they
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from .....ir.ops.geometry import WindowGeometry
@@ -20,23 +18,15 @@ from .....ir.ops.quantised_products import heaviest
 from .....ir.ops.widening import WideningConv
 from .....ir.types import I16, Dim, ceil_div, prod
 from .....kernel_ir.builder import KValue
-from .....kernel_ir.loops import KFunc, PtrType
 from .....targets.target import Target
-from ....lowering import KernelCall, LowerContext, Scratch
-from ....microkernels.table import tallest_tile
-from ....microkernels.whole import SHORTS
-from ...matmul.blocking import static
+from ....lowering import KernelCall, LowerContext
 from ..layer import ConvAlgorithm, ConvLayer
-from ..weights import ConvShape, NamedOperand
 from . import counts
 from .axes import axis_algorithm
 from .emit import WinogradKernel
-from .lower import layers_of, plan
-from .plan import Plan
-from .weights import transform_weights
+from .lower import kernel_call, layers_of, plan
 
 AXIS = axis_algorithm(2, 3)
-TILE = counts.Algorithm((2, 2), (4, 4))
 MAX_SHARE = 0.7  # of the direct convolution's cycles: the transformed weights are 3.6 bytes each
 # 512 × 512 channels of 7 × 7 pixels wait for their transformed weights: 1.55 ms by 16 tiles, directly 1.23 (Zen 3)
 FEWEST_TILES, LARGE = 24, 1 << 20
@@ -45,8 +35,6 @@ GREATEST = 255  # of activations
 
 class WholeKernel(WinogradKernel):
     """The loops of whole numbers."""
-
-    emitter = SHORTS
 
     def begun(self, value: KValue, bias: KValue) -> KValue:
         return (value >> 2) + bias
@@ -71,10 +59,10 @@ class WholeWinogradAlgorithm(ConvAlgorithm):
         """As of f32: products and what is direct take alike less of the time, and transforms of i16, too."""
         layers, pace = layers_of(layer.shape, ctx.calls), counts.pace_of(ctx.machine, ctx.lanes)
         direct = counts.most_cycles(layers, ctx.lanes, pace) / counts.MAX_SHARE
-        return counts.cycles(layers, TILE, ctx.lanes, pace) / direct
+        return counts.cycles(layers, counts.SMALLEST, ctx.lanes, pace) / direct
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
-        return _lower(ctx, layer)
+        return kernel_call(ctx, layer.fusion, layer.shape, plan(ctx, layer.shape, (AXIS, AXIS)), WholeKernel, scale=4)
 
 
 def is_filtered(g: WindowGeometry, weights: np.ndarray, target: Target, images: Dim) -> bool:
@@ -88,39 +76,3 @@ def is_filtered(g: WindowGeometry, weights: np.ndarray, target: Target, images: 
     if weights.size >= LARGE and isinstance(n_tiles, int) and n_tiles < FEWEST_TILES:
         return False
     return whole and known and 4 * GREATEST * heaviest(weights) < 2**31
-
-
-def _lower(ctx: LowerContext, layer: ConvLayer) -> KernelCall:
-    fusion, s = layer.fusion, layer.shape
-    p = plan(ctx, s, (AXIS, AXIS))
-    p = replace(p, rows=tallest_tile(ctx.target, p.vectors, I16))
-    emitter, width = WholeKernel.emitter, p.panels * p.width
-    bias = np.zeros(width, np.int32)
-    if s.b is not None and s.b.data is not None:
-        bias[: s.b.data.size] = s.b.data
-    zeros = np.zeros(AXIS.inputs * static(s.x.tensor.pitch), np.int16)
-    shorts, sums = PtrType(emitter.element), PtrType(emitter.sums)
-    shape = (p.panels, p.points, s.group_inputs // 2, 2 * p.width)
-    named: list[NamedOperand] = [
-        ("x", shorts, s.x), ("bias", sums, ctx.weights.add(bias)), ("zero", shorts, ctx.weights.add(zeros)),
-        ("v", shorts, Scratch(2 * p.points * p.block * s.group_inputs)),
-        ("m", sums, Scratch(4 * p.points * p.block * p.width)),
-        ("u", shorts, ctx.weights.make(shape, np.int16, lambda place: _transform(s, p, place))),
-    ]  # fmt: skip
-
-    def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in named] + fusion.params())
-        WholeKernel(ctx, k, fusion, s, p).emit()
-        return k.func
-
-    func = ctx.function("winograd", fusion.node, build, p)
-    return KernelCall(func, (*(o for _, _, o in named), *fusion.operands()), p.work(s.x.tensor.dims[0]))
-
-
-def _transform(s: ConvShape, p: Plan, result: np.ndarray) -> None:
-    """4·G g Gᵀ in pairs of input channels, into `result`."""
-    assert s.w.data is not None
-    u = np.zeros((p.panels, p.points, s.group_inputs, p.width), np.float32)
-    transform_weights(s.w.data, p, u)
-    pairs = (4 * u).reshape(p.panels, p.points, -1, 2, p.width).swapaxes(-1, -2)
-    result[:] = pairs.reshape(result.shape)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .....ir.types import Dim
+from .....ir.types import F32, Dim, DType
 from .....kernel_ir.builder import Builder, KValue
 from .axes import Matrix, emit_product
 
@@ -37,14 +37,14 @@ class Windows:
 
     Args:
         image: name of the operand, [N, C, H, W], channels innermost. zero: name of one with zeros for a window's line.
-        strides: of the image. size: its height and width.
+        strides: of the image. size: its height and width. source: what pixels are turned into before transforms.
     """
 
     def __init__(
         self, k: Builder, image: str, zero: str, strides: Sequence[Dim], size: Sequence[Dim],
-        axes: tuple[WindowAxis, WindowAxis], lanes: int,
+        axes: tuple[WindowAxis, WindowAxis], lanes: int, source: DType = F32,
     ) -> None:  # fmt: skip
-        self.k, self.image, self.zero, self.axes, self.lanes = k, image, zero, axes, lanes
+        self.k, self.image, self.zero, self.axes, self.lanes, self.source = k, image, zero, axes, lanes, source
         self.strides, self.size = [k.index(n) for n in strides], size
 
     def emit(self, tile: Sequence[KValue], channels: tuple[KValue | int, KValue | int], store: Store) -> None:
@@ -71,12 +71,12 @@ class Windows:
     ) -> None:  # fmt: skip
         """The transform of one vector of channels."""
         k = self.k
-        zero, point = k.splat(k.const(0, k[self.image].dtype), self.lanes), 0
+        zero, point = k.splat(k.const(0, self.source), self.lanes), 0
         for top, down, high in self.axes[0].parts:
             for left, right, wide in self.axes[1].parts:
 
                 def column(at: int, own: list[KValue], high: Matrix = high) -> list[KValue]:
-                    read = [k.load(start, self.strides[3] * at + c, self.lanes) for start in own]
+                    read = [k.cast(k.load(start, self.strides[3] * at + c, self.lanes), self.source) for start in own]
                     return emit_product(k, high, read)
 
                 columns = []
