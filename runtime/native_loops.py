@@ -30,6 +30,9 @@ CHUNK_NBYTES = 16 << 20
 BEGIN, END, ENDED, HOLDS = range(4)
 """The words by which native code is told the iterations, and answers; compiler/backend/link_programs.py knows them."""
 
+Rows = tuple[Sequence[tuple[int, ...] | None], int]
+"""Of each scan output the shape of an iteration's part, None where nobody reads it; and their bytes together."""
+
 
 class NativeLoop:
     """A Loop of a plan."""
@@ -43,6 +46,9 @@ class NativeLoop:
         self._n_states = step.n_states
         stacked = step.outputs[step.n_states :]
         self._stacked = [None if name is None else specs[name] for name in stacked]
+        self._fixed_rows: Rows | None = None
+        if all(isinstance(d, int) for spec in self._stacked if spec is not None for d in (spec.dims or (0,))[1:]):
+            self._fixed_rows = self._rows({})
 
     def run(self, instance: Instance, operands: Sequence[Any], values: dict[str, int]) -> list[Any]:
         """The Loop's results: final states and stacked scan outputs, those unused or of no iteration as None.
@@ -59,10 +65,7 @@ class NativeLoop:
         trips = None if limit is None else int(single(limit, "the trip count"))
         going = condition is None or truth(condition)
         states, captured = list(given[: self._n_states]), given[self._n_states :]
-        rows = [None if spec is None else self._signature.shape((spec.dims or (0,))[1:], values)
-                for spec in self._stacked]  # fmt: skip
-        nbytes = sum(math.prod(shape) * spec.numpy.itemsize
-                     for shape, spec in zip(rows, self._stacked, strict=True) if shape is not None and spec is not None)
+        rows, nbytes = self._fixed_rows or self._rows(values)
         most = min(MOST, max(1, CHUNK_NBYTES // max(nbytes, 1)))
         chunks: list[list[Any]] = []
         words = np.zeros(4, np.int64)
@@ -83,6 +86,14 @@ class NativeLoop:
         stacked = self._joined(chunks)
         allowance.stacked -= held
         return [*states, *stacked]
+
+    def _rows(self, values: dict[str, int]) -> Rows:
+        """What one iteration stacks."""
+        rows = [None if spec is None else self._signature.shape((spec.dims or (0,))[1:], values)
+                for spec in self._stacked]  # fmt: skip
+        nbytes = sum(math.prod(shape) * spec.numpy.itemsize
+                     for shape, spec in zip(rows, self._stacked, strict=True) if shape is not None and spec is not None)
+        return rows, nbytes
 
     def _made(self, rows: Sequence[tuple[int, ...] | None], count: int) -> list[np.ndarray | None]:
         """Memory for the scan outputs of so many iterations."""

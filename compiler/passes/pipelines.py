@@ -49,7 +49,9 @@ from .dataflow.overwrite_inputs import OverwriteInputs
 from .dataflow.read_in_place import ReadInPlace
 from .dataflow.rematerialise import Rematerialise
 from .dataflow.separate_outputs import SeparateOutputs
+from .dataflow.settle_sizes import SettleSizes
 from .dataflow.sink_constants import SinkConstants
+from .dataflow.stack_grown import StackGrown
 from .dataflow.widen_halves import WidenHalves
 from .dataflow.write_in_place import WriteInPlace
 from .node.constant_folding import ConstantFolding
@@ -74,11 +76,11 @@ NOTHING: tuple[Kind, ...] = (Autodiff, DecomposeComposites, SplitWideOperators, 
 LOCAL: tuple[Kind, ...] = (Autodiff, SinkDequantization, IntegerProducts, CLEAN, DecomposeComposites, ByteProducts,
                            CLEAN, SplitWideOperators, SinkConstants, AssignLayouts, NoOpElimination, DeadCode,
                            NameOutputs)  # fmt: skip
-EVERYTHING: tuple[Kind, ...] = (Autodiff, WidenHalves, SinkDequantization, IntegerProducts, CLEAN, FoldBatchNorm,
-                                DecomposeComposites, ByteProducts, SplitWideOperators, ExpandTransposed, SIMPLIFY,
-                                DeadCode, FoldByteFunctions, FoldByteSums, FuseNormalization, FuseAttention, DeadCode,
-                                SinkConstants, AssignLayouts, FoldFlatten, RecomputeElementwise, DeadCode, *FUSE,
-                                DeadCode, NameOutputs)  # fmt: skip
+EVERYTHING: tuple[Kind, ...] = (Autodiff, SettleSizes, StackGrown, WidenHalves, SinkDequantization, IntegerProducts,
+                                CLEAN, FoldBatchNorm, DecomposeComposites, ByteProducts, SplitWideOperators,
+                                ExpandTransposed, SIMPLIFY, DeadCode, FoldByteFunctions, FoldByteSums,
+                                FuseNormalization, FuseAttention, DeadCode, SinkConstants, AssignLayouts, FoldFlatten,
+                                RecomputeElementwise, DeadCode, *FUSE, DeadCode, NameOutputs)  # fmt: skip
 LEVELS = (NOTHING, LOCAL, EVERYTHING, EVERYTHING)
 """By the number behind -O: the passes of a graph and its bodies. 3 differs from 2 in what is measured."""
 STEP_LEVELS: tuple[tuple[Kind, ...], ...] = (

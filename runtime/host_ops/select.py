@@ -84,8 +84,12 @@ def chosen_boxes(attributes: Attributes, inputs: list[Any]) -> list[Any]:
     """i64[n, 3]: (batch, class, box) of the first counts[batch, class] of every class's boxes, class after class."""
     picks, counts = inputs
     n = counts.reshape(-1)
-    total = int(n.sum())
+    total = int(n[0]) if n.size == 1 else int(n.sum())
     afford(4 * 24 * total, "NonMaxSuppression")
+    if n.size == 1:
+        found = np.zeros((total, 3), np.int64)
+        found[:, 2] = picks.reshape(-1)[:total]
+        return [found]
     label = np.repeat(np.arange(n.size), n)
     found = np.empty((total, 3), np.int64)
     found[:, 0], found[:, 1] = np.divmod(label, max(1, counts.shape[1]))

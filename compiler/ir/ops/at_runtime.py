@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any as PyAny
 
+import numpy as np
+
 from ..types import I64, Dim, TensorType, Type, prod
 from .base import Attr, Host, InferContext, Mixed, Variadic, VariadicOut, op
 from .fourier import check_frames, check_samples
@@ -26,6 +28,16 @@ class AtRuntime(Host):
     def setting(self, name: str, default: PyAny) -> PyAny:
         """An attribute of the ONNX operator."""
         return json.loads(self.settings).get(name, default)
+
+    def sliced_axis(self, ctx: InferContext) -> int | None:
+        """The axis of a Slice that takes neighbours along one axis alone; None for whatever else."""
+        if self.kind != "Slice" or (ctx.has(4) and not _are(ctx.known(4), 1)):
+            return None
+        axes = ctx.known(3) if ctx.has(3) else np.zeros(1, object)
+        if axes is None or axes.size != 1 or prod(ctx.shape(1)) != 1:
+            return None
+        axis = axes.item()
+        return ctx.axis(axis, ctx.rank(0)) if isinstance(axis, int) else None
 
     def infer(self, ctx: InferContext) -> Sequence[Type]:
         if self.kind == "Range":
@@ -54,6 +66,10 @@ class AtRuntime(Host):
         if self.kind == "STFT":
             check_frames(ctx, self.setting("onesided", 1))
             return [ctx.shape(0)[0], None, None, 2]
+        if self.kind == "Slice":
+            for i in range(2, ctx.n_inputs):
+                if ctx.has(i):
+                    ctx.equal(prod(ctx.shape(1)), prod(ctx.shape(i)), "starts, ends, axes and steps must be as many")
         if self.kind in ("Slice", "Pad"):
             axes = ctx.known(3)
             known = axes is not None and all(isinstance(a, int) for a in axes.flat)
@@ -89,6 +105,10 @@ class AtRuntime(Host):
 
 def _open(ctx: InferContext, axes: Sequence[int]) -> list[Dim | None]:
     return [None if a in axes else d for a, d in enumerate(ctx.shape(0))]
+
+
+def _are(content: np.ndarray | None, number: int) -> bool:
+    return content is not None and all(isinstance(c, int) and c == number for c in content.flat)
 
 
 def _length(ctx: InferContext) -> int:
