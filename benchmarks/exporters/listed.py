@@ -36,7 +36,7 @@ WRITTEN: Mapping[str, str] = {
     **dict.fromkeys(("yolo-half", "convnext-half", "efficientnet-half", "bert-half", "gpt2-past-half",
                      "whisper-encoder-half"), "halved"),
     **dict.fromkeys(("tf-mobilenetv2", "tf-efficientnetv2b0", "tf-densenet121", "tf-xception", "tf-nasnetmobile",
-                     "tf-recurrent", "tf-transformer", "tf-segmentation", "tf-detector", "tf-loop"),
+                     "tf-recurrent", "tf-transformer", "tf-segmentation", "tf-detector", "tf-crops", "tf-loop"),
                     "tensorflow_models"),
     **dict.fromkeys(("optimum-bert", "optimum-roformer", "optimum-gpt2", "optimum-llama", "optimum-t5",
                      "optimum-whisper", "optimum-clip", "optimum-vit"), "optimum_models"),

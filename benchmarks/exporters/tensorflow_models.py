@@ -108,8 +108,13 @@ def _segmentation() -> Written:
     return _written(lambda image: network(image, training=False), _pictures(rng, 64))
 
 
-def _detector() -> Written:
-    """Boxes and scores of a grid, overlaps of one picture suppressed, and the crops that are left."""
+def _detector(overlap: float = 0.4, least: float = 0.5) -> Written:
+    """Boxes and scores of a grid, overlaps of one picture suppressed, and the crops that are left.
+
+    Args:
+        overlap: of boxes that are both kept, at most. least: the score of one that is kept. Of random weights scores
+            hardly differ, and by the defaults one box is left.
+    """
     rng = _seeded()
     import tensorflow as tf
     from tensorflow.keras import layers
@@ -121,7 +126,7 @@ def _detector() -> Written:
         found = tf.reshape(head(trunk(image)), (-1, 6))
         corners, sizes = tf.sigmoid(found[:, :2]), 0.3 * tf.sigmoid(found[:, 2:4])
         boxes, scores = tf.concat([corners, corners + sizes], 1), tf.sigmoid(found[:, 4] * 50)
-        chosen = tf.image.non_max_suppression(boxes, scores, 20, iou_threshold=0.4, score_threshold=0.5)
+        chosen = tf.image.non_max_suppression(boxes, scores, 20, iou_threshold=overlap, score_threshold=least)
         boxes = tf.gather(boxes, chosen)
         crops = tf.image.crop_and_resize(image, boxes, tf.zeros_like(chosen), (8, 8))
         return boxes, tf.gather(scores, chosen), crops
@@ -157,5 +162,5 @@ def _loop() -> Written:
 MODELS: Mapping[str, Callable[[], Written]] = {
     **{f"tf-{name.lower()}": partial(_application, name) for name in APPLICATIONS},
     "tf-recurrent": _recurrent, "tf-transformer": _transformer, "tf-segmentation": _segmentation,
-    "tf-detector": _detector, "tf-loop": _loop,
+    "tf-detector": _detector, "tf-crops": partial(_detector, 0.95, 0.1), "tf-loop": _loop,
 }  # fmt: skip
