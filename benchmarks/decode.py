@@ -1,9 +1,11 @@
-"""Tokens a second of a LLaMA-like model with random weights: f32, f16, int8 and int4 weights, beside ONNX Runtime's.
+"""Tokens a second of a LLaMA-like model with random weights: f32, f16, int8 and int4 weights, beside ONNX Runtime's
+and llama.cpp's.
 
 Every side keeps keys and values from token to token, begins with the same prompt and takes the likeliest token each
 time; the tokens of the f32 sides must agree. Sides take turns, rounds are reported as medians, with the lowest and the
 highest. ONNX Runtime runs the same model in f32, and with the weights that parax rounded, as MatMulNBits, with sums in
-f32 and (accuracy level 4) in 8 bits. f16 is a model of f32 whose weights are numbers of f16.
+f32 and (accuracy level 4) in 8 bits; llama.cpp, where it is installed (`decode_llama_cpp`), in f32 and by weights of
+its own Q4_0. f16 is a model of f32 whose weights are numbers of f16.
 
 GB/s are those of the weights that a token needs. Memory delivers what the quickest reader gets: one of the sides, or a
 plan that sums a long vector, in turn with them.
@@ -32,11 +34,12 @@ from parax.errors import InternalError
 from parax.runtime.memory import aligned_bytes
 from parax.runtime.topology import choose_cores
 
+from . import decode_llama_cpp
 from .command import command_line, finish
 
 SIZES = Sizes(layers=2, hidden=2048, heads=32, key_heads=4, inner=5632, vocabulary=32000, positions=2048)
 SMALL = Sizes(layers=1, hidden=64, heads=4, key_heads=2, inner=96, vocabulary=100, positions=256)
-BYTES = {"f32": 4.0, "f16": 2.0, "int8": 1 + 4 / 32, "int4": 0.5 + 4 / 32}
+BYTES = {"f32": 4.0, "f16": 2.0, "int8": 1 + 4 / 32, "int4": 0.5 + 4 / 32, "Q4_0": 0.5 + 2 / 32}
 """Of a weight, with its share of a block's scale."""
 COMPARED = 8  # tokens of the sides of f32
 
@@ -114,6 +117,21 @@ def sides_of(args: argparse.Namespace, sizes: Sizes, folder: Path, prompt: Seque
     for name, kind, file in files:
         peer = OnnxRuntime(file, sizes, n_cores)
         sides.append(Side(f"ONNX Runtime {name}", kind, lambda peer=peer: generate(peer, prompt)))  # type: ignore[misc]
+    return [*sides, *llama_cpp_sides(onnx.load(path), sizes, folder, prompt, longest, n_cores)]
+
+
+def llama_cpp_sides(model: onnx.ModelProto, sizes: Sizes, folder: Path, prompt: Sequence[int], longest: int,
+                    n_cores: int) -> list[Side]:  # fmt: skip
+    """llama.cpp's in f32 and of 4 bits; none where it is not installed, which is said."""
+    if reason := decode_llama_cpp.missing():
+        print(f"without llama.cpp: {reason}")
+        return []
+    sides = []
+    for written, kind in (("F32", "f32"), ("Q4_0", "Q4_0")):
+        file = folder / f"{written}.gguf"
+        decode_llama_cpp.write_gguf(file, model, sizes, written)
+        peer = decode_llama_cpp.LlamaCpp(file, sizes, written, n_cores, longest)
+        sides.append(Side(f"llama.cpp {kind}", kind, lambda peer=peer: peer.tokens(prompt)))  # type: ignore[misc]
     return sides
 
 
