@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
 from ..runtime.topology import choose_cores
 from .backend.byte_products import adds_quads, byte_features, multiplies_bytes, prefers_light
-from .backend.half_products import gains_by_halves
+from .backend.half_products import gains_by_halves, half_features
 from .backend.host import resolve_target
 from .backend.lowering import lowering_of, takes_window
 from .compilation import Compilation
@@ -21,10 +21,11 @@ from .frontend.limits import DEFAULT_LIMITS
 from .frontend.parse import Source
 from .frontend.state import declare_state
 from .ir.call_rows import call_rows
-from .ir.graph import Graph
+from .ir.graph import Graph, Node
 from .ir.text import print_graph
 from .ir.types import noting_positive
 from .options import FULL, HALF, CompileOptions
+from .passes.block.round_products import rounded_products
 from .passes.dataflow.index_ranges import index_ranges
 from .passes.dataflow.rematerialise import Rematerialise
 from .passes.dataflow.split_steps import is_one_step
@@ -32,6 +33,7 @@ from .passes.pipelines import pipeline, preparation
 from .passes.quantize.layers import layers_of
 from .passes.surroundings import Surroundings
 from .planner.host_machine import machine_here
+from .targets.target import Target
 
 LEAST_LEVEL_FOR_MACHINES = 2  # of optimisation: what they have decides what is fused
 
@@ -92,17 +94,30 @@ def prepared(model: Source, run: Compilation) -> Graph:
 
 def light_layers(graph: Graph, options: CompileOptions) -> frozenset[str]:
     """Names of the results of products that are faster if their weights of 8 bits are light: see `Quantize`."""
-    prefers = prefers_light([resolve_target(name, byte_features()) for name in options.targets])
+    prefers = prefers_light(_targets(options, byte_features()))
     return frozenset(layer.name for layer in layers_of(graph) if prefers(layer.node))
+
+
+def halved_layers(graph: Graph, options: CompileOptions) -> list[Node]:
+    """Products by constants that --precision bf16 makes of bf16: see `RoundProducts`."""
+    return rounded_products(graph, gains_by_halves(_targets(options, half_features())))
+
+
+def _targets(options: CompileOptions, features: frozenset[str]) -> list[Target]:
+    """The options' targets, native ones with those of the features that this machine has."""
+    return [resolve_target(name, features) for name in options.targets]
 
 
 def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
-    targets = [resolve_target(name, byte_features()) for name in run.options.targets]
+    targets = _targets(run.options, byte_features())
+    # a training step rounds convolutions by computed filters for targets that are named alone: learning by those that
+    # this machine's own would round is not examined yet
+    halves = targets if run.options.rounds_computed else _targets(run.options, half_features())
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
                         multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp,
-                        run.options.rounds_computed, gains_by_halves(targets),
+                        run.options.rounds_computed, gains_by_halves(halves),
                         call_rows(run.options.dims, run.options.hint != "latency"))  # fmt: skip
 
 
-__all__ = ["import_graph", "imported", "light_layers", "optimise", "prepared"]
+__all__ = ["halved_layers", "import_graph", "imported", "light_layers", "optimise", "prepared"]

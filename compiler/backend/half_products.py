@@ -1,4 +1,6 @@
-"""Which convolutions by computed filters are worth rounding to bf16: what the pass that rounds asks of the kernels."""
+"""Which convolutions by computed filters, of few channels, and transposed, are worth rounding to bf16: what the pass
+that rounds asks of the kernels.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,57 @@ import math
 from collections.abc import Callable, Iterable
 
 from ..ir.graph import Node
-from ..ir.ops.contraction import Conv
+from ..ir.ops.contraction import Conv, ConvTranspose
+from ..ir.ops.quantised_products import takes_columns
 from ..ir.types import BF16
-from ..targets.target import Target
+from ..targets.target import EXTENSIONS, Target
 from .kernels.matmul.cost import LANES
-from .microkernels.table import emitter_of
+from .microkernels.table import emitter_of, features_of
+
+LEAST_OUTPUTS = 64  # of a convolution of few channels
+LEAST_SAVED = 10  # multiply-adds of vectors for a pixel of its input
+
+
+def half_features() -> frozenset[str]:
+    """What targets may have beyond their names for products of bf16."""
+    return features_of(BF16).intersection(EXTENSIONS)
 
 
 def gains_by_halves(targets: Iterable[Target]) -> Callable[[Node], bool]:
-    """Whether bf16 makes a convolution by computed filters faster on all targets; of other nodes it is true.
+    """Whether bf16 makes a convolution by computed filters, of few channels, or a transposed one, faster on all
+    targets; of other nodes it is true.
 
-    Not where a target's tiles read packed filters alone, nor where Winograd's algorithm serves f32, which saves more:
+    Not where a target's tiles are of no vectors that an instruction multiplies in pairs (matrix registers read packed
+    filters alone, and copies of pixels), nor where Winograd's algorithm serves f32, which saves more:
     3 × 3 filters of 64, 256 and 512 channels took 1.43, 1.15 and 1.00 times as long in bf16, those of stride 2 0.72
     times (Zen 5, one core, medians of 8 in turn, 2026-11-28).
     """
     able = all(emitter_of(target, BF16).weave is not None for target in targets)
-    return lambda node: not isinstance(node.op, Conv) or (able and not _is_transformed(node))
+
+    def gains(node: Node) -> bool:
+        if isinstance(node.op, ConvTranspose):
+            return able
+        if not isinstance(node.op, Conv):
+            return True
+        few = takes_columns(node.op, node.operands[1].tensor)
+        return able and (_saves_steps(node) if few else not _is_transformed(node))
+
+    return gains
+
+
+def _saves_steps(node: Node) -> bool:
+    """Whether pairs of columns of a filter save more than the copy of pairs costs.
+
+    By the multiply-adds of vectors saved for each pixel of the input: 7 × 7 filters of stride 2 to 64 channels (21)
+    take 0.64 times as long as in f32, 16 × 16 of stride 16 to 768 (24) 0.51, 5 × 5 of stride 2 to 64 (10) 0.62, 3 × 3
+    to 64 (12) 0.77; 4 × 4 of stride 4 to 96 (3) 1.09. Of fewer outputs others serve f32: 5 × 5 of one channel to 32
+    (20) 1.10, 3 × 3 of stride 2 to 32 (1.5) 1.06 (Zen 5, two cores, 2026-11-28, `parax profile` of one layer, with its
+    rounding).
+    """
+    op, (outputs, _, *kernel) = node.op, node.operands[1].tensor.static_shape
+    assert isinstance(op, Conv)
+    saved = math.prod(kernel[:-1]) * (kernel[-1] // 2) * math.ceil(outputs / LANES)
+    return outputs >= LEAST_OUTPUTS and saved >= LEAST_SAVED * math.prod(op.strides or (1,))
 
 
 def _is_transformed(node: Node) -> bool:

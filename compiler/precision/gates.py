@@ -16,9 +16,8 @@ from ..compilation import Compilation
 from ..driver import compile_graph, compile_model, quiet
 from ..frontend.parse import Source
 from ..ir.graph import Graph
-from ..optimisation import light_layers, prepared
+from ..optimisation import halved_layers, light_layers, prepared
 from ..options import AUTO, BYTES, FULL, HALF, WEIGHTS_ONLY, CompileOptions
-from ..passes.block.round_products import rounded_products
 from ..passes.quantize.layers import layers_of, readers_of
 from .decision import Decided, too_much
 from .halves import Halved, halved, with_others_halved
@@ -104,7 +103,7 @@ class _Decision:
             return self._in_halves(self._halved(self.graph, f32))
         found = self._in_bytes(f32)
         if self.asked == AUTO and not self.writes_onnx:
-            if found.record.taken == BYTES and rounded_products(found.graph):
+            if found.record.taken == BYTES and halved_layers(found.graph, self.options):
                 found = with_others_halved(found, self._halved(found.graph, f32), self.options.max_accuracy_drop)
             found = self._with_halves(found, self._halved(self.graph, f32))
         return Decided(found.plan.with_provenance(**{KEY: found.record.to_json()}), found.graph, found.record)

@@ -10,8 +10,8 @@ from ...env import NATIVE
 from ...runtime.plan import Plan
 from ..driver import compile_graph
 from ..ir.graph import Graph
+from ..optimisation import halved_layers
 from ..options import FULL, HALF, CompileOptions
-from ..passes.block.round_products import rounded_products
 from .decision import Decided
 from .metrics import Metric
 from .record import percent
@@ -46,7 +46,7 @@ def halved(
     plan = compile_graph(graph.clone(), replace(options, precision=HALF))
     here = plan if NATIVE in options.targets else trial_plan(graph, options, HALF)
     given = exact, list(results(here, samples.held_back)), samples.held_back
-    return Halved(plan, metric.drop(*given), metric.at_most(*given), len(rounded_products(graph)))
+    return Halved(plan, metric.drop(*given), metric.at_most(*given), len(halved_layers(graph, options)))
 
 
 def with_others_halved(found: Decided, half: Halved, budget: float) -> Decided:

@@ -9,8 +9,8 @@ import numpy as np
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Graph, Node
 from ..ir.types import BF16, BOOL, F32, TensorType
+from ..optimisation import halved_layers
 from ..options import CompileOptions
-from ..passes.block.round_products import rounded_products
 from .metrics import Metric
 from .samples import Request
 from .search import LayerDrop, some_requests
@@ -28,7 +28,7 @@ def losses_alone(
         graph: in f32. requests: the first of them judge.
     """
     copy, given = graph.clone(), some_requests(requests)
-    nodes = [node for node in rounded_products(copy) if node.graph is copy]
+    nodes = [node for node in halved_layers(copy, options) if node.graph is copy]
     names = [_switched(copy, node) for node in nodes]
     plan = trial_plan(copy, options)
 

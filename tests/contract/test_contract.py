@@ -91,6 +91,12 @@ INTERNAL = {
         %y = parax::Bf16Conv(%1, %2) : f32[S,20,4,7]
         return %y
         }""",
+    "Bf16ConvTranspose": """graph @g(%x: f32[S,8,3,4], %w: f32[8,20,2,3]) {
+        %1 = Cast(%x) {to=bf16} : bf16[S,8,3,4]
+        %2 = Cast(%w) {to=bf16} : bf16[8,20,2,3]
+        %y = parax::Bf16ConvTranspose(%1, %2) {strides=[2,3]} : f32[S,20,6,12]
+        return %y
+        }""",
     "ConvWeightGradient": """graph @g(%x: f32[S,5,6,7], %dy: f32[S,20,6,4]) {
         %dw = parax::ConvWeightGradient(%x, %dy) {kernel_shape=[3,2], strides=[1,2], pads=[1,0], dilations=[1,1]} \
             : f32[20,5,3,2]
@@ -184,6 +190,10 @@ def convolution_of_halves(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return sum(np.einsum("nchw,mc->nmhw", x[:, :, i : i + 4], w[:, :, i, 0]) for i in range(3))
 
 
+def patches_of_halves(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.einsum("nchw,cmij->nmhiwj", *halves(x, w)).reshape(-1, 20, 6, 12)
+
+
 def by_normal(x: np.ndarray, dy: np.ndarray, shift: np.ndarray, distance: np.ndarray, r: np.ndarray) -> np.ndarray:
     deviation = x - (shift + distance)[:, None]
     return ((dy * deviation).sum((0, 2)) * r)[None]
@@ -233,7 +243,7 @@ INTERNAL_RESULTS: dict[str, Any] = {
     "ByteTable": lambda x: ((in_bytes(x).astype(int) * 37 + 11) % 256 - 128).astype(np.int8),
     "SuppressBoxes": chosen,
     "Copy": lambda x: x, "Relayout": lambda x: x, "DotProductAttention": attention, "BatchGradientSums": by_normal,
-    "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves,
+    "Bf16MatMul": product_of_halves, "Bf16Conv": convolution_of_halves, "Bf16ConvTranspose": patches_of_halves,
     "Bf16Attention": attention_of_halves, "RoundToBf16": lambda x: halves(x)[0],
     "RowChains": first_of_chains, "SumChains": sums_of_chains, "RowsAt": table_of_chains,
     "ConvWeightGradient": weights_of_all, "ConvWeightGradient of one filter a channel": weights_of_each,

@@ -130,6 +130,12 @@ def tiles(target: Target, input_type: DType = F32) -> Iterator[Tile]:
     return (tile for tile in able if tile.emitter is able[0].emitter)
 
 
+def without_matrices(target: Target) -> Target:
+    """The target as kernels see it whose tiles read rows where they are, which those of matrix registers do not."""
+    needed = {feature for tile in TABLE if tile.emitter.matrices for feature in tile.features}
+    return replace(target, features=tuple(feature for feature in target.features if feature not in needed))
+
+
 def features_of(input_type: DType) -> frozenset[str]:
     """What no portable target has and tiles for an element type have instructions of, all together."""
     return frozenset().union(*(tile.features & EXTENSIONS.keys() for tile in TABLE if tile.input == input_type))

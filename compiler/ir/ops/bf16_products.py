@@ -8,7 +8,7 @@ from typing import Any as PyAny
 from ..types import BF16, F32, DType, TensorType, Type
 from .attention import DotProductAttention
 from .base import Attr, In, InferContext, Opt, TypeGroup, op
-from .contraction import Conv, MatMul
+from .contraction import Conv, ConvTranspose, MatMul
 from .elementwise import Cast
 
 
@@ -54,6 +54,18 @@ class Bf16MatMul(MatMul):
 @op(domain="parax")
 class Bf16Conv(Conv):
     """Conv of bf16, in f32."""
+
+    x: In[Half]  # type: ignore[assignment]
+    w: In[Half]  # type: ignore[assignment]
+    b: Opt[Single]  # type: ignore[assignment]
+
+    def infer(self, ctx: InferContext) -> list[TensorType]:
+        return [t.with_dtype(F32) for t in super().infer(ctx)]
+
+
+@op(domain="parax")
+class Bf16ConvTranspose(ConvTranspose):
+    """ConvTranspose of bf16, in f32."""
 
     x: In[Half]  # type: ignore[assignment]
     w: In[Half]  # type: ignore[assignment]

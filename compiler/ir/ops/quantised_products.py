@@ -128,6 +128,12 @@ def takes_quads(group: int, w: TensorType) -> bool:
     return takes_pairs(group, w) and w.static_shape[1] % 4 == 0
 
 
+def takes_columns(op: Convolution, w: TensorType) -> bool:
+    """Whether neighbouring columns of a filter of few channels make pairs, where those are none."""
+    few = op.group == 1 and w.is_static and w.rank > 3 and w.static_shape[1] < FEWEST_CHANNELS
+    return few and w.static_shape[-1] > 1 and (op.dilations or (1,))[-1] == 1
+
+
 def takes_lines(op: Convolution, w: TensorType) -> bool:
     """Whether all that a line of a filter reads is one run of whole quads, of few channels though a pixel has them."""
     if op.group > 1 or not w.is_static or w.rank < 3 or op.auto_pad != "NOTSET":

@@ -16,20 +16,20 @@ from ...ir.builder import GraphBuilder
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.attention import DotProductAttention
 from ...ir.ops.base import Contraction, Elementwise
-from ...ir.ops.contraction import Conv, Gemm, MatMul
+from ...ir.ops.contraction import Conv, ConvTranspose, Gemm, MatMul
 from ...ir.ops.elementwise import Cast
 from ...ir.ops.gathering import Gather
 from ...ir.ops.normalization import Normalize
 from ...ir.ops.pool import MaxPool
-from ...ir.ops.quantised_products import is_depthwise, takes_pairs
+from ...ir.ops.quantised_products import FEWEST_CHANNELS, is_depthwise, takes_columns, takes_pairs
 from ...ir.ops.shape import Concat
 from ...ir.types import BF16, F32
 from ..base import BlockPass
 from ..rewrite import Rewriter
-from .byte_products import never
 from .integer_products import is_view
 
 LEAST_DEPTH = 2  # a product of one number a sum is element-wise
+FEWEST_OUTPUTS = 8  # channels of a group of a transposed convolution: fewer lie along no register
 FEWEST_ROWS = 64  # of a table: smaller ones are no memory to speak of
 
 
@@ -40,15 +40,15 @@ def always(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class RoundProducts(BlockPass):
-    """Conv, MatMul, Gemm and attention multiply bf16; what they read is kept so, and others read it so.
+    """Conv, ConvTranspose, MatMul, Gemm and attention multiply bf16; what they read is kept so, and others read it so.
 
     before: %1 = Relu(%x); %2 = Conv(%1, %w); %3 = Add(%2, %1)
     after:  %4 = parax::RoundToBf16(Relu(%x)); %2 = parax::Bf16Conv(%4, %v); %3 = Add(%2, Cast(%4))
 
     Attributes:
         rounds_computed: products whose second operand is computed or given, as all of a training step, are rounded as
-            well, both operands when they run; else those by constants alone. gains_by_halves: whether one of those is
-            faster so.
+            well, both operands when they run; else those by constants alone. gains_by_halves: whether one of those, or
+            a transposed convolution by constants, is faster so.
     """
 
     rounds_computed: bool = False
@@ -62,7 +62,8 @@ class RoundProducts(BlockPass):
             assert table.data is not None
             g = rw.before(node)
             rw.replace(node, g.Cast(g.add(node.op, [g.const(_half(table.data)), indices]), to=F32))
-        products = [node for node in graph.nodes_in_order() if _is_product(node, self._serves, rw)]
+        how = self.rounds_computed, self.gains_by_halves, rw
+        products = [node for node in graph.nodes_in_order() if _is_product(node, *how)]
         attention = [node for node in graph.nodes_in_order() if _is_attention(node, rw)]
         halves = _Halves(graph, rw)
         for node in attention:  # before the products that read what it makes
@@ -76,33 +77,31 @@ class RoundProducts(BlockPass):
             _share(x, y, rw)
         return bool(products or attention or tables)
 
-    def _serves(self, node: Node) -> bool:
-        """Whether a product may be by what is computed."""
-        return self.rounds_computed and self.gains_by_halves(node)
 
-
-def rounded_products(graph: Graph) -> list[Node]:
-    """The products by constants that the pass makes of bf16."""
+def rounded_products(graph: Graph, gains: Callable[[Node], bool] = always) -> list[Node]:
+    """The products by constants that the pass makes of bf16; `gains`: see its `gains_by_halves`."""
     rw = Rewriter(graph)
-    return [node for node in graph.nodes_in_order() if _is_product(node, never, rw)]
+    return [node for node in graph.nodes_in_order() if _is_product(node, False, gains, rw)]
 
 
-def _is_product(node: Node, computed: Callable[[Node], bool], rw: Rewriter) -> bool:
+def _is_product(node: Node, computed: bool, gains: Callable[[Node], bool], rw: Rewriter) -> bool:
     """Whether it is one that the kernels of bf16 serve; `computed`: whether one's second operand may be."""
     op = node.op
-    if type(op) not in (Conv, MatMul, Gemm):
+    if type(op) not in (Conv, ConvTranspose, MatMul, Gemm):
         return False
     x, w = node.operands[:2]
     known = _is_known(w)
     if x.tensor.dtype != F32 or w.tensor.dtype != F32 or x.is_constant:
         return rw.no_match("not f32, or without constant weights", node)
-    if isinstance(op, Conv) and not (takes_pairs(op.group, w.tensor) or (known and _is_depthwise(op, x, w))):
+    if isinstance(op, Conv) and not (takes_pairs(op.group, w.tensor) or (known and _is_other(op, x, w, node, gains))):
         return rw.no_match("its channels are no whole pairs of one group", node)
-    if not (known or computed(node)):
+    if not (known or (computed and gains(node))):
         return rw.no_match("not f32, or without constant weights, or faster in f32", node)
     if known and w.data is not None and not w.data.size:
         return rw.no_match("no weights", node)
-    if isinstance(op, Conv):
+    if isinstance(op, ConvTranspose) and not (known and _is_wide(op, w) and gains(node)):
+        return rw.no_match("of few channels, by computed filters, or faster in f32", node)
+    if isinstance(op, (Conv, ConvTranspose)):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         return not known or bias is None or bias.data is not None or rw.no_match("its bias is computed", node)
     transposed = isinstance(op, Gemm) and op.transB
@@ -117,9 +116,19 @@ def _is_known(w: Value) -> bool:
     return w.data is not None and w.producer is None
 
 
-def _is_depthwise(op: Conv, x: Value, w: Value) -> bool:
-    """Whether it has a filter for each channel of what a kernel makes, which rounds it as it is stored."""
-    return is_depthwise(op.group, w.tensor) and _is_computed(x)
+def _is_wide(op: ConvTranspose, w: Value) -> bool:
+    """Whether channels of a group of a transposed convolution are whole pairs, and enough of them on both sides."""
+    inputs, outputs = w.tensor.static_shape[0] // op.group, w.tensor.static_shape[1]
+    return inputs % 2 == 0 and inputs >= FEWEST_CHANNELS and outputs >= FEWEST_OUTPUTS
+
+
+def _is_other(op: Conv, x: Value, w: Value, node: Node, gains: Callable[[Node], bool]) -> bool:
+    """Whether it has a filter for each channel of what a kernel makes, which rounds it as it is stored, or pairs of
+    columns in the place of pairs of channels.
+    """
+    if is_depthwise(op.group, w.tensor):
+        return _is_computed(x)
+    return takes_columns(op, w.tensor) and gains(node)
 
 
 def _is_attention(node: Node, rw: Rewriter) -> bool:
@@ -199,6 +208,8 @@ def _product(g: GraphBuilder, node: Node, left: Value | None, right: Value | Non
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if isinstance(op, Conv):
         return g.Bf16Conv(left, _constant(g, w) if right is None else right, bias, **op.attributes())
+    if isinstance(op, ConvTranspose):
+        return g.Bf16ConvTranspose(left, _constant(g, w), bias, **op.attributes())
     if not isinstance(op, Gemm):
         return g.Bf16MatMul(left, _constant(g, w) if right is None else right)
     if op.transA:

@@ -270,3 +270,55 @@ def test_filters_that_winograds_algorithm_serves_stay_in_f32(filters: str, attri
     graph = parse_graph(text, {})
     on_others = RoundProducts(rounds_computed=True, gains_by_halves=gains_by_halves(others))
     assert not on_others.run(graph, Rewriter(graph))
+
+
+@pytest.mark.parametrize(("filters", "attributes", "rounds"), [
+    ("8,8,2,2", "strides=[2,2]", True), ("8,8,3,3", "group=1, output_padding=[1,1], strides=[2,2]", True),
+    ("8,7,2,2", "strides=[2,2]", False), ("8,16,2,2", "group=2, strides=[2,2]", False),
+])  # fmt: skip
+def test_transposed_convolutions_of_whole_pairs_and_enough_outputs_are_rounded(filters: str, attributes: str,
+                                                                                rounds: bool) -> None:  # fmt: skip
+    """Where targets multiply pairs in vectors; by computed filters, and elsewhere, they stay in f32."""
+    shape = [*map(int, filters.split(","))]
+    w = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    channels = shape[1] * (2 if "group=2" in attributes else 1)
+    bias = f"%b = const f32[{channels}] {[1] * channels}"
+    text = image(f"{bias}\n%1 = Relu(%x)\n%y = ConvTranspose(%1, %w, %b) {{{attributes}}}", filters)
+    if not rounds:
+        refused(text, "of few channels", w=w)
+        return
+    graph = rounded(text, w=w)
+    assert names(graph) == ["Relu", "RoundToBf16", "Bf16ConvTranspose"]
+    *_, convolution = graph
+    assert [v.tensor.dtype.name for v in (*convolution.operands, convolution.output)] == ["bf16", "bf16", "f32", "f32"]
+    for target, gains in (("x86-64-v4+avx512bf16", True), ("x86-64-v3", False), ("x86-64-v4+amx-bf16+amx-tile", False)):
+        made = RoundProducts(gains_by_halves=gains_by_halves([resolve_target(target)]))
+        graph = parse_graph(text, {"w": w})
+        assert made.run(graph, Rewriter(graph)) == gains
+
+
+def test_a_transposed_convolution_by_computed_filters_stays_in_f32() -> None:
+    text = """graph @g(%x: f32[2,8,6,6], %w: f32[8,8,2,2]) {
+      %y = ConvTranspose(%x, %w) {strides=[2,2]}
+      return %y
+    }"""
+    graph = parse_graph(text, {})
+    assert not RoundProducts(rounds_computed=True).run(graph, Rewriter(graph))
+
+
+@pytest.mark.parametrize(("shape", "filters", "attributes", "rounds"), [
+    ("N,3,224,224", "64,3,7,7", "strides=[2,2]", True), ("N,3,224,224", "768,3,16,16", "strides=[16,16]", True),
+    ("N,1,H,W", "64,1,5,5", "", True), ("N,3,224,224", "32,3,3,3", "strides=[2,2]", False),
+    ("N,3,224,224", "96,3,4,4", "strides=[4,4]", False), ("N,3,32,32", "64,3,7,7", "dilations=[1,2]", False),
+    ("N,3,320", "64,3,16", "", False), ("N,3,32,32", "63,1,7,7", "group=3", False),
+])  # fmt: skip
+def test_convolutions_of_few_channels_are_rounded_where_pairs_of_columns_save_enough(
+    shape: str, filters: str, attributes: str, rounds: bool
+) -> None:
+    text = f'graph @g(%x: f32[{shape}]) {{\n%w = const f32[{filters}] "w"\n%y = Conv(%x, %w) {{{attributes}}}\nreturn %y\n}}'
+    w = np.ones([*map(int, filters.split(","))], np.float32)
+    for target in ("x86-64-v4+avx512bf16", "x86-64-v3", "x86-64-v4+amx-bf16+amx-tile"):
+        graph = parse_graph(text, {"w": w})
+        made = RoundProducts(gains_by_halves=gains_by_halves([resolve_target(target)]))
+        assert made.run(graph, Rewriter(graph)) == (rounds and target.endswith("avx512bf16"))
+        assert not rounds or not target.endswith("avx512bf16") or names(graph) == ["RoundToBf16", "Bf16Conv"]

@@ -17,6 +17,7 @@ from .bf16 import Bf16Algorithm
 from .depthwise import DepthwiseAlgorithm
 from .depthwise_whole import WholeDepthwiseAlgorithm
 from .gather import GatheredAlgorithm
+from .gather_pairs import ColumnPairsAlgorithm
 from .groups import GroupsAlgorithm
 from .halves import HalvesAlgorithm
 from .indirect import DirectAlgorithm
@@ -42,6 +43,7 @@ ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     MatricesAlgorithm(),
     DepthwiseAlgorithm(),
     GatheredAlgorithm(),
+    ColumnPairsAlgorithm(),
     DirectAlgorithm("direct"),
     DirectAlgorithm("direct-short", row_share=0.5),
     DirectAlgorithm("direct-long", row_share=2),

@@ -13,8 +13,9 @@ from dataclasses import replace
 from ....costs.cost import Cost, Sizes
 from ....costs.node_cost import Choice, KernelCosts
 from ....ir.graph import Node
-from ....ir.ops.bf16_products import Bf16Conv
+from ....ir.ops.bf16_products import Bf16Conv, Bf16ConvTranspose
 from ....ir.ops.contraction import Conv
+from ....ir.ops.quantised_products import takes_columns
 from ....ir.ops.widening import WideningConv
 from ....ir.types import BF16, F32, DType
 from ..matmul.cost import LANES, halved, padded, product_items, widened
@@ -75,6 +76,10 @@ def _items(node: Node, sizes: Sizes) -> int:
     return _ITEMS[_kind(node, sizes)](node, sizes)
 
 
+def _transposed_kind(node: Node, sizes: Sizes) -> str:
+    return winograd.KINDS[BF16][1] if isinstance(node.op, Bf16ConvTranspose) else "conv-transpose"
+
+
 def _transposed_items(node: Node, sizes: Sizes) -> int:
     x, w = sizes.shape(node.operands[0]), sizes.shape(node.operands[1])
     return product_items(1, x[0] * math.prod(x[2:]), math.prod(w[1:]))
@@ -95,7 +100,10 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
         return cost
     columns = w[0] // op.group
     halves = op.group == 1 and columns < 4 * LANES and w[1] % 2 == 0  # as `blocking.best_tiles`
-    return padded(cost, columns, tail_flops, LANES // 2 if halves else LANES)
+    whole = padded(cost, columns, tail_flops, LANES // 2 if halves else LANES)
+    if isinstance(op, Bf16Conv) and cost.kind == "few-channels":
+        return replace(whole, kernel_flops=(whole.arithmetic - tail_flops) * _steps(op, node) + tail_flops)
+    return whole
 
 
 def _filtered(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Choice) -> Cost:
@@ -123,6 +131,12 @@ def _layer(node: Node, sizes: Sizes, cost: Cost) -> winograd.Layer:
     return winograd.Layer(y[0], w[1], w[0], (w[2], w[3]), stride, (y[2], y[3]), computed, dtype)
 
 
+def _steps(op: Conv, node: Node) -> float:
+    """Steps of a line of a filter whose columns are multiplied in pairs, by those of f32."""
+    w = node.operands[1].tensor
+    return math.ceil(w.static_shape[-1] / 2) / w.static_shape[-1] if takes_columns(op, w) else 1.0
+
+
 def _inner_taps(op: Conv, node: Node) -> float:
     """The share of all taps that read the input rather than padding."""
     geometry = op.geometry(node.operands[0].tensor, node.operands[1].tensor)
@@ -141,4 +155,4 @@ def groups_share_vectors(op: Conv, w: tuple[int, ...]) -> bool:
 
 
 CONVOLUTION = KernelCosts(_items, _kind, _counts)
-TRANSPOSED = KernelCosts(_transposed_items)
+TRANSPOSED = KernelCosts(_transposed_items, _transposed_kind)

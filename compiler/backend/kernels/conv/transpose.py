@@ -20,12 +20,13 @@ import numpy as np
 from ....ir.graph import Node
 from ....ir.ops.contraction import ConvTranspose
 from ....ir.ops.geometry import WindowGeometry
-from ....ir.types import Dim, ceil_div, lower_bound, prod
+from ....ir.types import BF16, F32, Dim, DType, ceil_div, lower_bound, prod
 from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc, PtrType
 from ...algorithm import Algorithm, candidates
 from ...fusion import Fusion, register_dtype
 from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
+from ...microkernels.table import emitter_of, without_matrices
 from ..matmul.blocking import PanelKind, Product, best_lanes, padded_columns, plan_product, static
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.pack import packed_panels, pad_vector
@@ -93,7 +94,7 @@ class DepthwiseAlgorithm(TransposedAlgorithm):
 
 
 class PhasesAlgorithm(TransposedAlgorithm):
-    """Phases as indirect convolutions: what the other one is compared with."""
+    """Phases as indirect convolutions: what the other one is compared with; of bf16, by tiles of pairs of channels."""
 
     name = "phases"
 
@@ -102,7 +103,7 @@ class PhasesAlgorithm(TransposedAlgorithm):
         return s.tiled and s.group_inputs > 0 and not s.is_depthwise
 
     def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
-        return lower_phases(ctx, layer.fusion, layer.shape)
+        return lower_phases(ctx, layer.fusion, layer.shape, BF16 if layer.shape.has_pairs else F32)
 
 
 class PixelVectorisedAlgorithm(PhasesAlgorithm):
@@ -165,12 +166,14 @@ def plan_phases(g: WindowGeometry) -> Phases:
     return Phases(tuple(order), np.array(starts, np.int64), table)
 
 
-def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall:
-    """The kernel on the register tile."""
-    g, phases = s.geometry, plan_phases(s.geometry)
+def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed, input_type: DType = F32) -> KernelCall:
+    """The kernel on the register tile of an input type; tiles of vectors, as they alone read pixels where they are."""
+    ctx = replace(ctx, target=without_matrices(ctx.target))
+    g, phases, emitter = s.geometry, plan_phases(s.geometry), emitter_of(ctx.target, input_type)
     n_rows = ceil_div(g.output[-1], g.strides[-1])
     outer, lanes = s.y.tensor.dims[0] * s.groups, best_lanes(ctx.target, s.group_outputs)
-    p = plan_product(ctx, outer, n_rows, s.group_outputs, phases.most, s.group_inputs, lanes=lanes)
+    p = plan_product(ctx, outer, n_rows, s.group_outputs, phases.most, s.group_inputs // emitter.k_step, lanes=lanes,
+                     input_type=input_type)  # fmt: skip
     block = min(n_rows, ROW_BLOCK) if isinstance(n_rows, int) else ROW_BLOCK
     p = replace(p, rows_known=False, row_block=block, panels_per_item=p.n_panels)
     tail = tail_of(fusion, ctx.symbols)
@@ -180,9 +183,9 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
     if s.b is not None and s.b.data is not None:
         bias = pad_vector(s.b.data.astype(np.float32), padded_columns(s.groups * s.group_outputs, ctx.lanes))
     operands: list[NamedOperand] = [
-        ("a", F32PTR, s.x),
-        ("zero", F32PTR, ctx.weights.add(np.zeros(s.group_inputs, np.float32))),
-        ("w", F32PTR, packed_panels(ctx, w, p.kinds, p.lanes, order=phases.order)),
+        ("a", PtrType(emitter.element), s.x),
+        ("zero", PtrType(emitter.element), ctx.weights.add(np.zeros(s.group_inputs, emitter.element.numpy))),
+        ("w", PtrType(emitter.b_element), packed_panels(ctx, w, p.kinds, p.lanes, order=phases.order, emitter=emitter)),
         ("bias", F32PTR, ctx.weights.add(bias)),
         ("starts", I64PTR, ctx.weights.add(phases.starts)),
         ("shifts", I64PTR, ctx.weights.add(phases.shifts)),
@@ -196,7 +199,7 @@ def lower_phases(ctx: LowerContext, fusion: Fusion, s: Transposed) -> KernelCall
         TransposedEmitter(k, ctx, s, p, tail, len(phases.order), n_blocks).emit()
         return k.func
 
-    func = ctx.function("conv_transpose", fusion.node, build)
+    func = ctx.function("conv_transpose", fusion.node, build, input_type)
     work = s.y.tensor.dims[0] * s.groups * prod(g.output[:-1]) * n_blocks
     return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), work)
 
@@ -290,11 +293,11 @@ class TransposedEmitter:
 
     def operands(self, group: KValue, start: KValue, y_first: KValue) -> Operands:
         k, s, p = self.k, self.s, self.p
-        padded = padded_columns(s.group_outputs, p.lanes)
+        padded, depth = padded_columns(s.group_outputs, p.lanes), static(p.kc) * p.emitter.width
 
         def panel(_: KValue, kind: PanelKind, number: KValue, column: KValue) -> KValue:
             width = kind.vectors * p.lanes
-            at = (group * padded + column) * (self.n_taps * s.group_inputs) + start * (s.group_inputs * width)
+            at = (group * padded + column) * (self.n_taps * depth) + start * (depth * width)
             return k.gep(k["w"], at)
 
         return Operands(

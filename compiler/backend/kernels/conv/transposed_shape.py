@@ -58,8 +58,13 @@ class Transposed:
         return self.group_inputs == 1 and depthwise_transposed.serves(self.as_conv)
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether it is for tiles that take two channels of bf16 in a step."""
+        return self.x.tensor.dtype == self.w.tensor.dtype == BF16 and self.group_inputs % 2 == 0
+
+    @property
     def tiled(self) -> bool:
-        """Whether the register tile applies. It multiplies zeros where no pixel is: weights must be finite for that."""
+        """Whether a register tile applies. It multiplies zeros where no pixel is: weights must be finite for that."""
         last = (0, *range(2, self.geometry.rank + 2), 1)
         constant = all(v is None or (v.data is not None and v.producer is None) for v in (self.w, self.b))
         static = not any(isinstance(p, SymDim) for p in self.geometry.pads_begin)
@@ -68,7 +73,7 @@ class Transposed:
             constant
             and static
             and finite
-            and self.x.tensor.dtype == F32
+            and (self.x.tensor.dtype == F32 or self.has_pairs)
             and self.y.tensor.dtype in (F32, F16, BF16)
             and self.x.tensor.axis_order == last
             and self.y.tensor.axis_order == last

@@ -38,10 +38,13 @@ def packed_panels(
     Args:
         source: better a view of the model's constant than a copy: it is read band after band.
         order: which indices of the second axis are packed, one after the other; None: all, as they are.
-        emitter: of the tiles; those that take several inputs in a step have one K, and no `order`.
+        emitter: of the tiles; those that take several inputs in a step have one K, or one at each index of `order`.
     """
     groups, *depth, _ = source.shape
-    depth[0] = ceil_div(depth[0], emitter.k_step) if order is None else len(order)
+    if order is None:
+        depth[0] = ceil_div(depth[0], emitter.k_step)
+    else:
+        depth = [len(order), ceil_div(depth[1], emitter.k_step)]
     each = lanes * emitter.width
     n_columns = sum(static(kind.count) * kind.vectors * each for kind in kinds)
 
@@ -51,7 +54,7 @@ def packed_panels(
             if order is None:
                 _fill_steps(target, columns, emitter)
             for at, index in enumerate(order or ()):
-                _fill(target[:, at], columns[:, index])
+                _fill_steps(target[:, at], columns[:, index], emitter)
 
     element = emitter.b_element.numpy
     assert element is not None
