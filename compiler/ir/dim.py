@@ -77,15 +77,17 @@ def _monomial_key(mono: Monomial) -> tuple[int, tuple[str, ...]]:
 class SymDim:
     """An immutable non-constant integer polynomial; build it with `symbol`, `parse_dim` or operators."""
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_symbols", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
     _hash: int
+    _symbols: frozenset[str] | None
     _text: str | None
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         object.__setattr__(self, "terms", terms)
         object.__setattr__(self, "_hash", hash(terms))
         object.__setattr__(self, "_text", None)
+        object.__setattr__(self, "_symbols", None)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("SymDim is immutable")
@@ -145,6 +147,12 @@ class SymDim:
 
     def symbols(self) -> frozenset[str]:
         """Names of all symbols in the polynomial."""
+        if self._symbols is None:
+            object.__setattr__(self, "_symbols", self._find_symbols())
+        assert self._symbols is not None
+        return self._symbols
+
+    def _find_symbols(self) -> frozenset[str]:
         found: set[str] = set()
         for mono, _ in self.terms:
             for atom in mono:

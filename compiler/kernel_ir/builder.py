@@ -14,6 +14,7 @@ from ...errors import InternalError
 from ..ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, Dim, DType, SymDim
 from .constants import COMPARE, FOLD
 from .dims import dim_value
+from .entry import Entry
 from .loops import INDEX, KFunc, KOp, KType, PtrType, Region
 from .opcodes import MATH
 
@@ -80,6 +81,7 @@ class Builder:
         self.func = KFunc(name, values, Region(), returns, inline)
         self.params = {v.name: v for v in values}
         self.symbols = {s: i for i, s in enumerate(symbols)}
+        self.entry: Entry[KValue] = Entry(self.func.body, lambda t: KValue(t, self))
         self._region = self.func.body
         self._rounds = False
 
@@ -106,7 +108,7 @@ class Builder:
         if isinstance(value, KValue):
             return value
         if isinstance(value, SymDim):
-            return dim_value(self, value.to_json(), dims)
+            return dim_value(self, value, dims)
         return KValue(INDEX, self, const=int(value))
 
     def _pair(self, a: Any, b: Any) -> tuple[KValue, KValue]:
@@ -123,7 +125,9 @@ class Builder:
     # -- operations ---------------------------------------------------------------------------------------
     def op(self, opcode: str, operands: Sequence[KValue], result: KType | PtrType | None = None,
            regions: list[Region] | None = None, **attrs: Any) -> KValue:
-        """Append an operation with at most one result."""
+        """Append an operation with at most one result; what is computed of sizes alone, at the function's entry."""
+        if isinstance(result, KType) and not regions and self.entry.takes(opcode, operands):
+            return self.entry.value(opcode, operands, result, attrs)
         o = KOp(opcode, tuple(operands), attrs, regions or [])
         self._region.ops.append(o)
         if result is None:

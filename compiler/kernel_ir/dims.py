@@ -1,31 +1,50 @@
-"""Symbolic dimensions as instructions of a kernel. Owns how a polynomial's JSON form becomes index arithmetic."""
+"""Symbolic dimensions as instructions of a kernel. Owns how a polynomial becomes index arithmetic."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..ir.dim import lower_bound
-from ..ir.dim_text import dim_from_json
+from ..ir.dim import Atom, Dim, SymDim, lower_bound
+from .loops import INDEX
 
 if TYPE_CHECKING:
     from .builder import Builder, KValue
 
-_OPCODES = {"+": "add", "*": "mul", "//": "udiv", "%": "urem", "max": "max", "min": "min"}
+_OPCODES = {"//": "udiv", "%": "urem", "max": "max", "min": "min"}
 
 
-def dim_value(k: Builder, form: Any, dims: str) -> KValue:
-    """The value of a dimension's JSON form (`SymDim.to_json`); `dims`: the parameter with the symbols' values."""
-    if isinstance(form, int):
-        return k.index(form)
-    if isinstance(form, str):
-        return k.load(k.params[dims], k.symbols[form])
-    op, *args = form
-    out, *rest = [dim_value(k, a, dims) for a in args]
-    if op in ("//", "%") and lower_bound(dim_from_json(args[0]), least=0) < 0:
-        return _floored(k, op, out, *rest)
-    for v in rest:
-        out = k.binary(_OPCODES[op], out, v)
-    return out
+def dim_value(k: Builder, dim: Dim, dims: str) -> KValue:
+    """The value of a dimension; `dims`: the parameter with the symbols' values."""
+    if not isinstance(dim, SymDim):
+        return k.index(dim)
+    known = k.entry.sizes
+    if (dims, dim) in known:
+        return known[dims, dim]
+    parts = [_monomial(k, mono, coefficient, dims) for mono, coefficient in dim.terms]
+    value = parts[0]
+    for part in parts[1:]:
+        value = k.binary("add", value, part)
+    if k.entry.holds(value):
+        known[dims, dim] = value
+    return value
+
+
+def _monomial(k: Builder, atoms: tuple[Atom, ...], coefficient: int, dims: str) -> KValue:
+    value = k.index(coefficient)
+    for atom in atoms:
+        value = k.binary("mul", value, _atom(k, atom, dims))
+    return value
+
+
+def _atom(k: Builder, atom: Atom, dims: str) -> KValue:
+    if atom.op == "sym":
+        place = k.params[dims], k.index(k.symbols[atom.args[0]])
+        return k.entry.value("load", place, INDEX, {"align": None})
+    dividend = atom.args[0]
+    a, b = (dim_value(k, arg, dims) for arg in atom.args)
+    if atom.op in ("//", "%") and lower_bound(dividend, least=0) < 0:
+        return _floored(k, atom.op, a, b)
+    return k.binary(_OPCODES[atom.op], a, b)
 
 
 def _floored(k: Builder, op: str, a: KValue, b: KValue) -> KValue:

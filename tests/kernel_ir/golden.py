@@ -25,6 +25,7 @@ from parax.files import write_whole
 
 FOLDER = Path(__file__).parent / "golden"
 V4, V3 = "x86-64-v4", "x86-64-v3"
+SYMBOLS = ("N", "H", "W")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ LAYERS = (
     Layer("reduce", "%x: f32[3,40]", "ReduceSum(%x, %a) : f32[3,1]", ("a i64[1] [1]",)),
     Layer("max-pool", "%x: f32[1,16,5,5]{0,2,3,1}",
           "MaxPool(%x) {kernel_shape=[3,3], strides=[2,2]} : f32[1,16,2,2]{0,2,3,1}"),
+    Layer("max-pool-open", "%x: f32[N,16,H,W]{0,2,3,1}",
+          "MaxPool(%x) {kernel_shape=[3,3], strides=[2,2]} : "
+          "f32[N,16,floor((H-1)/2),floor((W-1)/2)]{0,2,3,1}"),
     Layer("lstm", "%x: f32[2,3,4]", "LSTM(%x, %w, %r) {hidden_size=20} : f32[2,1,3,20]",
           ('w f32[1,80,4] "w"', 'r f32[1,80,20] "r"')),
     Layer("attention", "%q: f32[1,1,4,8], %k: f32[1,1,8,4], %v: f32[1,1,4,8]",
@@ -89,7 +93,7 @@ def functions_of(layer: Layer, target: str) -> list[KFunc]:
     """The functions of a layer's kernels, callees before callers."""
     graph = parse_graph(layer.graph)
     expand_composites(graph)
-    ctx = LowerContext(resolve_target(target), (), WeightStore(), chooser=_Chosen(layer.candidate))
+    ctx = LowerContext(resolve_target(target), SYMBOLS, WeightStore(), chooser=_Chosen(layer.candidate))
     return all_functions([call.func for _, call in lowered_calls(graph, ctx)])
 
 
