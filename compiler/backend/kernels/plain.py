@@ -1,7 +1,8 @@
 """Contractions as plain loops, vectorised over the result's innermost axis: every element type, every layout.
 
 The oracle of the fast kernels' tests and the kernel of element types that have no fast one. Knows offsets, no
-operators: an operand's offset is linear in the result's index and in the contracted index.
+operators: an operand's offset is linear in the result's index and in the contracted index. Long sums are of blocks of
+`MOST_STEPS` terms, each from zero, as those of the register tile are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from ...ir.types import Dim, DType
 from ...kernel_ir.builder import Builder, KValue
 from ..fusion import Epilogue, Fusion
+from .matmul.blocking import MOST_STEPS
+from .reduction.line_blocks import Blocks, fold_axis
 
 
 @dataclass
@@ -59,6 +62,8 @@ def emit_plain(
     """
     epilogue = Epilogue(k, fusion)
     columns = k.index(epilogue.columns)
+    zero = k.splat(k.const(0, dtype), lanes)
+    blocks = blocks_of(extents, [zero]) if dtype.is_float else None
 
     def row(r: KValue, _: list[KValue]) -> None:
         index = row_index(k, epilogue, r)
@@ -66,7 +71,11 @@ def emit_plain(
         def vector(c: KValue, mask: KValue) -> None:
             def inner(at: list[KValue], acc: KValue) -> KValue:
                 if len(at) < len(extents):
-                    return k.for_(0, k.index(extents[len(at)]), 1, [acc], lambda i, a: [inner([*at, i], a[0])])[0]
+
+                    def part(first: KValue, end: KValue, sums: list[KValue]) -> list[KValue]:
+                        return k.for_(first, end, 1, sums, lambda i, a: [inner([*at, i], a[0])])
+
+                    return fold_axis(k, blocks, len(at), k.index(extents[len(at)]), [acc], part)[0]
                 t = term(index, c, at)
                 m = mask if t.valid is None else mask & k.splat(t.valid, lanes)
                 if t.valid is not None and t.valid.lanes == 1:
@@ -91,6 +100,17 @@ def emit_plain(
         k.for_(0, columns, lanes, [], lambda c, _: vector(c, k.tail_mask(columns - c, lanes)))
 
     k.for_(k["begin"], k["end"], 1, [], row)
+
+
+def blocks_of(extents: Sequence[Dim], zero: list[KValue]) -> Blocks | None:
+    """How a sum over all contracted indices is cut; None where it is short."""
+    inner = 1
+    for axis in reversed(range(len(extents))):
+        size = extents[axis]
+        if not isinstance(size, int) or size * inner > MOST_STEPS:
+            return Blocks(axis, max(1, MOST_STEPS // max(inner, 1)), zero, lambda a, b: [a[0] + b[0]])
+        inner *= size
+    return None
 
 
 def row_index(k: Builder, epilogue: Epilogue, row: KValue) -> list[KValue]:

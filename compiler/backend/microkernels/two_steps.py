@@ -8,8 +8,8 @@ k, that begins with the bias, and one of the odd k; they are added at the end, a
 A pointwise convolution of 56² pixels from 144 to 24 channels takes 88.6 µs so, 114.0 by whole vectors: 91.2 and 70.8
 % of the measured peak (Zen 5, one core, `python -m benchmarks.kernels conv --repeats 5`, 2026-11-28).
 
-Error: sums of K products in another order, with an addition more for every block of k: within the bound of the other
-tiles of f32, (K + 8) 2^-24 Σ|a·b| for an element of K products (a half of them passes through K / 2 + 1 roundings).
+Error: sums of K products in another order: within the bound of the other tiles of f32 (`docs/commands.md`), for an
+element whose K products are summed in blocks (a half of a block of K_b passes through K_b / 2 + 1 roundings).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backend.harness import host_targets, op, run_graph, run_node
 from backend.kernels.naive import check, normal
+from parax.compiler.backend.kernels.matmul.blocking import MOST_STEPS
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.targets.target import Target
 from sampling import thorough
@@ -39,7 +40,10 @@ def test_any_size(m: int, k: int, n: int, symbolic: bool) -> None:
 def test_rows_or_steps_that_only_a_run_knows(m: int, k: int, n: int, axis: int) -> None:
     a, b = normal(m, k), normal(k, n)
     (found,) = run_node(op("Gemm", transA=1), [np.ascontiguousarray(a.T), b], symbols={"S": axis})
-    np.testing.assert_array_equal(found, run_node(op("MatMul"), [a, b])[0])
+    if axis == 1 or k <= MOST_STEPS // 2:
+        np.testing.assert_array_equal(found, run_node(op("MatMul"), [a, b])[0])
+    else:  # blocks of k are alike where k is known when compiling, and as long as may be where it is not
+        check(found, a.astype(np.float64) @ b.astype(np.float64), k)
 
 
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)

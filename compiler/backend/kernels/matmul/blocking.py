@@ -25,6 +25,8 @@ ROWS = 96  # of a block, about
 # Of L2, for a block of k: of a panel of B and of the rows of A, so that neither drives the other out. 3,072 steps at a
 # time were 3 to 7 % slower than 1,024 or 1,536 (Sapphire Rapids, 2 MiB, 128 to 788 rows); those were alike.
 L2_SHARE = 0.6
+# Of k, that accumulators of floats take in before they are added to the sums of the steps before: see `tile`.
+MOST_STEPS = 1024
 LEAST_SEGMENT = 48  # rows of an image or a sequence from which on blocks of rows keep to one
 LEAST_HALF = 4  # columns of half a vector; narrower ones multiply by an element of a vector, which a pair is not
 MIN_ITEMS = 8  # work items wanted even at batch 1, so that a few cores find work
@@ -88,7 +90,7 @@ class Product:
     Attributes:
         outer: independent products (groups, batch items). row_block: rows of one work item.
         panels_per_item: column panels of one work item. indexed: see TileShape.
-        k_block: steps of k for which a panel of B and a block's rows of A fit L2 together.
+        k_block: steps of k for which a panel of B and a block's rows of A fit L2 together, no more than `MOST_STEPS`.
         rows_known: False if blocks have any number of rows up to row_block.
         segment: rows (of an image) whose blocks are apart from the next ones', so that their sizes are known though
             the number of segments is not; 0 = all rows are one.
@@ -227,6 +229,7 @@ def plan_product(
     m = tallest_tile(ctx.target, widest, input_type)
     half_l2 = ctx.target.l2_nbytes // 2
     k_block = max(64, int(L2_SHARE * ctx.target.l2_nbytes) // (emitter.column_nbytes * (ROWS + widest * lanes)))
+    k_block = min(k_block, MOST_STEPS) if emitter.sums.is_float else k_block
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block

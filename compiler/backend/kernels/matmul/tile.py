@@ -6,11 +6,17 @@ Algorithm", 2019) and each phase of a transposed convolution share the same code
 are blocked, packed or split over cores.
 
     for tile in tiles:                      # below one another: a call's arguments are set up once
-        acc[i][j] = bias[j] or partial[tile, i][j]
+        acc[i][j] = bias[j], or 0 for a later block of k
         for t in taps:                      # 1 for a matrix product
             a[i] = x + table[t, tile · MR + i], or the zero row when the entry is negative
             for kk in kc:  acc[i][:] += a[i][kk] * b[t, kk, :]
+        acc += partial[tile]                # of a later block
         epilogue(acc) or partial[tile] = acc
+
+A later block of k does not go on from the sums before it, which it would round at every step, but is summed by itself
+and added: the rounding error of a sum of K products in blocks of K_b grows with K_b + K / K_b, not with K (Higham, "The
+accuracy of floating point summation", 1993; `blocking.MOST_STEPS`). The blocks are those of the plan, whoever computes
+them, so that no bit depends on the rows of a call or on how cores share it.
 """
 
 from __future__ import annotations
@@ -134,9 +140,14 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
             bias = [shape.emitter.begin(k, k.load(k["bias"], j * lanes, lanes, masks[j])) for j in vectors]
             return [bias[j] for _ in rows for j in vectors]
 
-        def from_partial() -> list[KValue]:
-            places = [(i * shape.vectors + j) * lanes for i in rows for j in vectors]
-            return [shape.emitter.begin(k, k.load(partial, place, lanes, align=4 * lanes)) for place in places]
+        def from_zero() -> list[KValue]:
+            zero = shape.emitter.begin(k, k.splat(k.const(0, shape.emitter.sums), lanes))
+            return [zero for _ in rows for _ in vectors]
+
+        def with_those_before() -> list[KValue]:
+            places = ((i * shape.vectors + j) * lanes for i in rows for j in vectors)
+            before = [k.load(partial, place, lanes, align=4 * lanes) for place in places]
+            return [total + own for total, own in zip(before, sums, strict=True)]
 
         def ask(done: KValue) -> None:
             """For the rows of the result after `done` steps; of a sum that goes on, always for the first one."""
@@ -146,15 +157,17 @@ def tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
         if not shape.prefetched_rows:
             k.if_(k["last"] != 0, lambda: tail.prefetch(k, row + k["ahead"], shape.rows, column, shape.width))
-        acc = k.if_(k["first"] != 0, from_bias, from_partial)
+        acc = k.if_(k["first"] != 0, from_bias, from_zero)
         asks = ask if shape.prefetched_rows else None
         acc = k.for_(0, k["taps"], 1, acc, lambda t, c: one_tap(k, shape, below, right, t, c, asks, masks))
+        sums = [shape.emitter.end(k, value) for value in acc]
+        totals = k.if_(k["first"] != 0, lambda: sums, with_those_before)
 
         def keep() -> None:
-            for n, value in enumerate(acc):
-                k.store(partial, n * lanes, shape.emitter.end(k, value), align=4 * lanes)
+            for n, value in enumerate(totals):
+                k.store(partial, n * lanes, value, align=4 * lanes)
 
-        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, column, acc, masks), keep)
+        k.if_(k["last"] != 0, lambda: _finish(k, shape, tail, row, column, totals, masks), keep)
 
     k.for_(0, k["tiles"], 1, [], tile)
     return k.func
@@ -240,19 +253,18 @@ def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[K
 
 
 def _finish(
-    k: Builder, shape: TileShape, tail: Tail, row: KValue, column: KValue, acc: list[KValue],
+    k: Builder, shape: TileShape, tail: Tail, row: KValue, column: KValue, sums: list[KValue],
     masks: list[KValue | None],
 ) -> None:  # fmt: skip
-    """Apply the tail to the accumulators; expensive tails go through the stack to keep the code small."""
+    """Apply the tail to the sums; expensive tails go through the stack to keep the code small."""
     lanes, step = shape.lanes, k["row_step"]
-    acc = [shape.emitter.end(k, value) for value in acc]
     if not tail.heavy:
         for j in range(shape.vectors):
             for i in range(shape.rows):
-                tail.apply(k, row + step * i, column + j * lanes, acc[i * shape.vectors + j], masks[j])
+                tail.apply(k, row + step * i, column + j * lanes, sums[i * shape.vectors + j], masks[j])
         return
     buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
-    for n, value in enumerate(acc):
+    for n, value in enumerate(sums):
         k.store(buffer, n * lanes, value, align=4 * lanes)
 
     def one_row(i: KValue, _: list[KValue]) -> None:
