@@ -43,6 +43,7 @@ class Freedom:
         loose: operators whose results are off by units of 1, not of themselves.
         without_nan: operators that may leave out what is not a number.
         sequential: poolings that add a window's numbers one after the other, each to the sum of all before it.
+        in_blocks: sums are off by as much as parax promises at most. in_sequence: by as much as any order of terms may.
     """
 
     as_float32: bool = False
@@ -50,6 +51,8 @@ class Freedom:
     loose: tuple[str, ...] = ()
     without_nan: tuple[str, ...] = ()
     sequential: tuple[str, ...] = ()
+    in_blocks: bool = False
+    in_sequence: bool = False
 
     def __or__(self, other: Freedom) -> Freedom:
         """What either allows: bools by or, operators of both."""
@@ -92,7 +95,7 @@ def window_size(node: Any) -> int:
 MANY = 1024
 """Numbers of a window from which on the order of a sum shows."""
 WINDOWS = ("AveragePool",)
-EXTREMES = ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool")
+EXTREMES = ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "ArgMax", "ArgMin")
 DISSENTS = (
     Cause("PyTorch's exporter makes float32 of numbers without axes where PyTorch computes in float64", ("framework",),
           lambda n: n.op_type == "Cast" and onnx.helper.get_node_attr_value(n, "to") == onnx.TensorProto.FLOAT,

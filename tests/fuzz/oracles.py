@@ -22,6 +22,7 @@ from .exact_windows import NOWHERE
 from .generate import Feeds
 from .known import NONE, Freedom, window_size
 from .others import NoOracle, limited, run_other
+from .summing import error_in_blocks, error_in_sequence, magnitudes, terms_of
 from .widening import SECONDS, Unknown, types_of, widened
 
 MIXING = 8.0
@@ -38,8 +39,6 @@ PRODUCTS = ("Conv", "MatMul", "Gemm")
 SUMS = (*PRODUCTS, "Add", "Sub", "Sum", "Mean", "ReduceSum", "ReduceMean", "CumSum", "Einsum", "ConvTranspose",
         "AveragePool", "GlobalAveragePool", "BatchNormalization")  # fmt: skip
 """Operators that add terms, which may cancel; what is not a float only says which."""
-TAKEN_AWAY = {"Sub": 1, "BatchNormalization": 3}
-"""The operand of those that is not added."""
 
 
 def _finite(x: Any) -> np.ndarray:
@@ -87,10 +86,7 @@ def _by_channel(vector: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 def _cancels(node: Any, inputs: list[Any], value: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     """Where a sum is so small beside its terms that their rounding errors may make it 0."""
-    sizes = [np.abs(x) if _is_floats(x) else x for x in inputs]
-    if node.op_type in TAKEN_AWAY:
-        sizes[TAKEN_AWAY[node.op_type]] = -sizes[TAKEN_AWAY[node.op_type]]
-    (terms,) = node.run(*sizes)
+    terms = magnitudes(node, inputs)
     few = np.abs(value) <= 4 * _unit(dtype if dtype in MANTISSA else F32) * terms
     return np.asarray(few & np.isfinite(terms))  # an infinity is no error of rounding
 
@@ -182,6 +178,8 @@ class Rounding:
 
     def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE) -> None:
         self.unbounded, self.without_nan = freedom.unbounded, freedom.without_nan
+        self.error_of_sums = (error_in_sequence if freedom.in_sequence else error_in_blocks if freedom.in_blocks
+                              else None)  # fmt: skip
         self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0),
                       **dict.fromkeys(freedom.sequential, _of_many)}  # fmt: skip
         try:
@@ -273,6 +271,8 @@ class Rounding:
                 value = np.where(_cancels(node, inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
                 value = np.where(_is_open(node, inputs, value, dtype), self._blanks(value.shape, rng), value)
+            if noise and self.error_of_sums is not None and node.op_type in SUMS and _is_floats(value):
+                value = value + self._of_order(node, inputs, value, dtype) * _signs(rng, value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in self.inner and _is_floats(value):
                 amount = noise * _unit(dtype) * self.inner[node.op_type](node, inputs[0]) * _signs(rng, value)
                 vanishes = (np.abs(value) < np.abs(amount)) & ((amount > 0) | (self.blank == 0))
@@ -315,14 +315,23 @@ class Rounding:
             return noisy
         return np.where(np.abs(value) < amount, 0.0, noisy)  # what large numbers cancel to may be 0, as in `_cancels`
 
+    def _of_order(self, node: Any, inputs: list[Any], value: Any, dtype: np.dtype | None) -> np.ndarray:
+        """How far a sum may be off by the order of its terms; half precisions are summed in f32."""
+        assert self.error_of_sums is not None
+        unit = _unit(F64 if dtype is not None and dtype == F64 else F32)
+        return self.error_of_sums(terms_of(node, inputs, value)) * unit * _finite(magnitudes(node, inputs))
+
     def _overflown(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Integers made of numbers beyond their type: any, also the greatest of those above and the least of others; of
-        NaN 0, too, as some instruction sets have it."""
+        """Integers made of infinities, of NaN and of numbers beyond their type: ONNX leaves open which.
+
+        In one run they are the least, in one the greatest (so is what is NaN there because nobody can say what it is);
+        in one the greatest of those above and the least of others, and of NaN 0, as some instruction sets have it.
+        """
         if value.dtype.kind not in "iu":
             return value
         limits = np.iinfo(value.dtype)
         inside = (x > float(limits.min) - 1) & (x < float(limits.max))
-        above = self.mixed_blanks & (x > 0) | (self.blank == 0 and not self.mixed_blanks)
+        above = (x > 0) if self.mixed_blanks else np.full(x.shape, self.blank != 0)
         beyond = np.array([limits.min, limits.max], value.dtype)[above.astype(int)]
         return np.where(inside, value, np.where(np.isnan(x) & self.mixed_blanks, 0, beyond).astype(value.dtype))
 

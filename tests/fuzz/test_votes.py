@@ -14,11 +14,13 @@ import pytest
 from onnx import parser
 
 from fuzz import others
+from fuzz.compare import Expected
 from fuzz.configurations import Arrangement, Configuration
 from fuzz.generate import Case
 from fuzz.models import INPUT, RESULT, Source, recorded_path
 from fuzz.pool import Command, Pool, _is_stopped
 from fuzz.trial import DISPUTED, HANG, PASS, UNSTABLE, Outcome, try_case
+from fuzz.votes import _refereed
 
 PLAIN = Configuration(0, "native", "throughput", "sequential", "default", (Arrangement(1, 1, "sequential"),))
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -130,8 +132,50 @@ def test_onnx_runtime_may_leave_nan_out(extreme: str) -> None:
     assert outcome.status in (PASS, UNSTABLE) and "framework" not in outcome.problem, outcome.problem
 
 
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("way", ["Max", "Min"])
+def test_onnx_runtime_may_leave_nan_out_of_places(way: str) -> None:
+    text = f"g (float[4] x) => (int64 y) {{ a = Sqrt(x) y = Arg{way}<axis = 0, keepdims = 0>(a) }}"
+    outcome = _outcome(text, X.astype(np.float32)[::-1].copy(), np.array(2))
+    assert outcome.status in (PASS, UNSTABLE) and "framework" not in outcome.problem, outcome.problem
+
+
 def test_a_crash_of_onnx_runtime_costs_its_vote_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its optimiser faults on some models, which are no less judged by the others."""
     monkeypatch.setattr(others, "_run_optimised", lambda model, feeds: os.kill(os.getpid(), signal.SIGSEGV))
     outcome = _outcome("g (double[4] x) => (double[4] y) { y = Neg(x) }", X, -X)
     assert outcome.status == UNSTABLE and "SIGSEGV" in outcome.problem
+
+
+MEAN = "g (float[2048,3] x) => (float[1,3] y) { axes = Constant<value_ints = [0]>() y = ReduceMean(x, axes) }"
+EQUAL = np.full((2048, 3), 0.3314544, np.float32)
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("off, status", [(1.5e-5, UNSTABLE), (1e-3, DISPUTED)])
+def test_float64_is_the_referee_of_sums_in_other_orders(off: float, status: str) -> None:
+    """Equal terms one after the other: all roundings go the same way. More than that no order explains."""
+    outcome = _outcome(MEAN, EQUAL, EQUAL[:1] * np.float32(1 + off))
+    assert outcome.status == status, outcome.problem
+    assert "adds in another order" in outcome.problem or status != UNSTABLE
+
+
+@pytest.mark.parametrize("ours, theirs, says", [
+    (2e-5, 1e-6, "less than parax promises"), (1e-6, 1.5e-5, "adds in another order"), (1e-4, 1e-6, ""),
+    (1e-6, 1e-3, ""),
+])  # fmt: skip
+def test_the_referee_allows_what_is_promised_or_nearer(ours: float, theirs: float, says: str) -> None:
+    expected = Expected(parser.parse_model(HEAD + MEAN), {"x": EQUAL})
+    found, said = (EQUAL[:1] * np.float32(1 + off) for off in (ours, theirs))
+    cause = _refereed(expected, "y", "framework", found, said, "strict")
+    assert says in cause and bool(says) == bool(cause)
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("said", [np.iinfo(np.int64).min, 0, np.iinfo(np.int64).max])
+@pytest.mark.parametrize("x", [np.inf, -np.inf, np.nan, 1e30])
+def test_integers_of_infinities_are_any(x: float, said: int) -> None:
+    """And so is what is computed of them."""
+    text = "g (float[2] x) => (int64[2] y) { a = Cast<to = 7>(x) y = Max(a, a) }"
+    assert _outcome(text, np.array([x, 5], np.float32), np.array([said, 5])).status in (PASS, UNSTABLE)
+    assert _outcome(text, np.array([x, 5], np.float32), np.array([said, 6])).status == DISPUTED
