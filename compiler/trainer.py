@@ -97,7 +97,8 @@ class Trainer:
         Args:
             model: as of parax.compile. loss: the name of one, or one with its settings. optimizer: default SGD of 0.01.
             batch: rows of a step. shards: equal parts of a batch, each of which one instance works off at a time; the
-                same number gives the same bits whatever the instances are. Default: one per instance.
+                same number gives the same bits for any number of instances of as many cores each (with strict_fp, of
+                any). Default: one per instance.
             instances: of the model, with an equal share of the cores each; default one per core where there are shards.
             cores: to use; default all that this process may use.
             accumulate: micro-batches that a batch is worked off in, each in shards: the gradient is the batch's, the

@@ -218,3 +218,29 @@ def test_what_cannot_be_is_said(given: dict, message: str) -> None:
 def test_settings_that_do_not_fit_are_refused(given: dict, message: str) -> None:
     with pytest.raises(parax.UsageError, match=message):
         parax.Exchange(**given)
+
+
+@pytest.mark.slow
+def test_strictly_cores_of_an_instance_change_no_bit() -> None:
+    """Otherwise those of several cores may have other blocks of Winograd's algorithm for the weights' gradient."""
+    cores = usable()[:2]
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[N,64,28,28] x) => (float[N,10] y) {
+            a = Conv<pads = [1, 1, 1, 1]>(x, w1) b = Relu(a) c = Conv<pads = [1, 1, 1, 1]>(b, w2) d = Relu(c)
+            e = GlobalAveragePool(d) f = Flatten(e) y = MatMul(f, w3)
+        }""")
+    random = np.random.default_rng(0)
+    for name, shape in (("w1", (64, 64, 3, 3)), ("w2", (96, 64, 3, 3)), ("w3", (96, 10))):
+        weights = (0.05 * random.normal(size=shape)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    batch = {"x": random.normal(size=(16, 64, 28, 28)).astype(np.float32), "labels": random.integers(0, 10, 16)}
+    found = []
+    for instances in (1, 2):
+        with Trainer(model, batch=16, shards=2, instances=instances, cores=cores,
+                     options=parax.CompileOptions(strict_fp=True)) as own:  # fmt: skip
+            own.step(batch)
+            own.step(batch)
+            found.append(own.parameters)
+    assert_same_bits(*found)
