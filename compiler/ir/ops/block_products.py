@@ -61,22 +61,28 @@ def unpacked(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     return np.stack([data & 15, data >> 4], -1).reshape(*data.shape[:-1], -1)[..., :count]
 
 
-def _unpack(g: PyAny, data: PyAny, bits: int) -> PyAny:
-    """The same of a value [..., n], as i32 [..., n · 8 / bits]."""
+def unpack(g: PyAny, data: PyAny, bits: int, *, high_first: bool = False) -> PyAny:
+    """Bytes [..., n], n known, as i32 [..., n · 8 / bits]; of each byte the lowest bits, or the highest, come first."""
     wide = g.Cast(data, to=I32)
     if bits == 8:
         return wide
-    parts = [g.BitwiseAnd(wide, np.int32(15)), g.BitShift(wide, np.int32(4), direction="RIGHT")]
-    axis = data.tensor.rank
-    joined = g.Concat(*(g.Unsqueeze(part, [axis]) for part in parts), axis=axis)
-    return g.Reshape(joined, np.array([*data.tensor.dims[:-1], -1], np.int64))
+    axis, mask = data.tensor.rank, np.int32((1 << bits) - 1)
+    parts = [g.BitwiseAnd(g.BitShift(wide, np.int32(low), direction="RIGHT") if low else wide, mask)
+             for low in range(0, 8, bits)]  # fmt: skip
+    joined = g.Concat(*(g.Unsqueeze(part, [axis]) for part in (parts[::-1] if high_first else parts)), axis=axis)
+    return g.Reshape(joined, np.array([0] * (axis - 1) + [data.tensor.dims[-1] * (8 // bits)], np.int64))
+
+
+def check_block_size(ctx: InferContext, block_size: int) -> None:
+    """Fails unless it is one that ONNX Runtime has."""
+    if block_size < LEAST_BLOCK or block_size & (block_size - 1):
+        ctx.fail("malformed block_size", expected="a power of two from 16 on", found=block_size)
 
 
 def _check_sizes(op_: PyAny, ctx: InferContext) -> None:
     if op_.bits not in BITS:
         ctx.unsupported(f"weights of {op_.bits} bits", hint="4 and 8 bits are supported")
-    if op_.block_size < LEAST_BLOCK or op_.block_size & (op_.block_size - 1):
-        ctx.fail("malformed block_size", expected="a power of two from 16 on", found=op_.block_size)
+    check_block_size(ctx, op_.block_size)
 
 
 @op(domain="parax")
@@ -203,12 +209,12 @@ class MatMulNBits(Composite):
     def _weights(self, g: PyAny, b: PyAny, scales: PyAny, zeros: PyAny) -> PyAny:
         """w in f32, of values that only a run knows."""
         shape = (self.N, self.blocks)
-        q = _unpack(g, _shaped(g, b, (*shape, self.block_size * self.bits // 8)), self.bits)
+        q = unpack(g, _shaped(g, b, (*shape, self.block_size * self.bits // 8)), self.bits)
         if zeros is None:
             zero = g.const(np.full((1, 1, 1), 1 << self.bits - 1, np.float32))
         else:
             if zeros.type.dtype == U8:
-                zeros = _unpack(g, _shaped(g, zeros, (self.N, -(-self.blocks * self.bits // 8))), self.bits)
+                zeros = unpack(g, _shaped(g, zeros, (self.N, -(-self.blocks * self.bits // 8))), self.bits)
                 zeros = g.Slice(zeros, [0], [self.blocks], [1])
             zero = _shaped(g, cast_to(g, zeros, F32), (*shape, 1))
         w = g.Mul(g.Sub(g.Cast(q, to=F32), zero), _shaped(g, as_float(g, scales), (*shape, 1)))
