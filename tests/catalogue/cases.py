@@ -54,6 +54,7 @@ ELSEWHERE = {
     **{("", name): "tests/integration/test_random.py: others draw other numbers" for name in (
         "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")},
     ("ai.onnx.preview.training", "Gradient"): "tests/passes/dataflow/test_autodiff.py",
+    ("com.microsoft", "GemmFastGelu"): "catalogue/test_contrib_blocks.py: ONNX Runtime has it on GPUs alone",
     ("com.microsoft", "BiasAdd"): "catalogue/test_contrib.py: ONNX Runtime has it on GPUs alone",
     ("com.microsoft", "QLinearReduceMean"): "catalogue/test_contrib.py: ONNX Runtime has a definition alone",
     ("com.microsoft", "BiasSplitGelu"): "catalogue/test_contrib.py: ONNX Runtime has it on GPUs alone",

@@ -1,4 +1,4 @@
-"""ONNX Runtime's weights in blocks and layers in bytes where its kernels for CPUs have no such form, against NumPy."""
+"""ONNX Runtime's weights in blocks, layers in bytes and activated products that it lacks on CPUs, against NumPy."""
 
 from __future__ import annotations
 
@@ -71,6 +71,19 @@ def test_an_lstm_of_bytes_is_one_of_what_they_stand_for(dtype: Any, columns: tup
         np.testing.assert_allclose(a, b, 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("dtype", "epsilon"), [(np.float32, 1e-5), (np.float16, 4e-3), (ml_dtypes.bfloat16, 3e-2)])
+def test_a_product_that_is_activated(biased: bool, dtype: Any, epsilon: float) -> None:
+    """ONNX Runtime has it on GPUs alone."""
+    operands = [uniform(2, 3, 17, dtype=dtype), uniform(17, 33, dtype=dtype), uniform(33, dtype=dtype)]
+    x, w, bias = (v.astype(np.float64) for v in operands)
+    y = x @ w + bias * biased
+    wanted = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+    (found,) = computed("GemmFastGelu", operands[: 2 + biased])
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_allclose(found.astype(np.float64), wanted, epsilon, epsilon)
+
+
 IDS, TABLE, SCALES = np.zeros((2, 3), np.int64), np.zeros((5, 32), np.uint8), np.zeros((5, 2), np.float32)
 FOURS, EIGHTS = (np.zeros((5, 32), t) for t in (ml_dtypes.int4, ml_dtypes.float8_e4m3fn))
 A, B, ABSMAX = np.zeros((2, 32), np.float32), np.zeros(64, np.uint8), np.zeros(8, np.float32)
@@ -102,6 +115,7 @@ MIDDLES = [np.uint8(0), np.uint8(0), None, np.uint8(0), np.uint8(0)]
         ("GatherBlockQuantized", [EIGHTS, IDS, SCALES, EIGHTS[:, :2]], {"block_size": 16}),
         ("GatherBlockQuantized", [EIGHTS, IDS, SCALES[:2]], {"block_size": 16}),
         ("GatherBlockQuantized", [EIGHTS[:0], IDS, SCALES[:0]], {"block_size": 16}),
+        ("GemmFastGelu", [A, A], {}), ("GemmFastGelu", [A, A.T, A[0]], {}), ("GemmFastGelu", [A, A[0], A[0]], {}),
         ("MatMulBnb4", [A, B, ABSMAX], BNB | {"quant_type": 2}),
         ("MatMulBnb4", [A, B, ABSMAX], BNB | {"block_size": 8}),
         ("MatMulBnb4", [A, B, ABSMAX], BNB | {"K": 0}), ("MatMulBnb4", [A, B, ABSMAX], BNB | {"transB": 0}),

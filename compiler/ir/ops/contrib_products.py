@@ -1,4 +1,4 @@
-"""ONNX Runtime's products of matrices that are transposed and scaled.
+"""ONNX Runtime's products of matrices that are transposed and scaled, or activated.
 
 Source: docs/ContribOperators.md of ONNX Runtime.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any as PyAny
 
-from ..types import Type
-from .base import Attr, Composite, Float, In, InferContext, op
+from ..types import BF16, F16, F32, Type
+from .base import Attr, Composite, Float, In, InferContext, Opt, TypeGroup, op
 from .casting import as_float, cast_to
 from .contraction import swapped
+from .contrib_activation import check_last
 
 
 class ScaledProduct(Composite):
@@ -66,3 +67,30 @@ class FusedMatMul(ScaledProduct):
 @op(domain="com.microsoft")
 class TransposeMatMul(ScaledProduct):
     """FusedMatMul by its former name, without transposed batches."""
+
+
+class ShortFloat(TypeGroup):
+    """What is no longer than f32."""
+
+    dtypes = frozenset({F32, F16, BF16})
+
+
+@op(domain="com.microsoft")
+class GemmFastGelu(Composite):
+    """Gelu of x w + bias, by tanh of a cubic; x and w are stacks of matrices, the bias is a vector of w's columns."""
+
+    x: In[ShortFloat]
+    w: In[ShortFloat]
+    bias: Opt[ShortFloat]
+
+    def infer(self, ctx: InferContext) -> Sequence[Type]:
+        if ctx.has(2):
+            if ctx.rank(1) < 2:
+                ctx.fail("a bias needs a matrix of columns", expected="w of rank 2 or more", found=ctx.types[1])
+            check_last(ctx, 2, ctx.shape(1)[-1], "the bias")
+        return super().infer(ctx)
+
+    def expand(self, g: PyAny, x: PyAny, w: PyAny, bias: PyAny = None) -> PyAny:
+        y = g.MatMul(as_float(g, x), as_float(g, w))
+        y = y if bias is None else g.Add(y, as_float(g, bias))
+        return cast_to(g, g.Gelu(y, approximate="tanh"), x.type.dtype)
