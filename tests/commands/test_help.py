@@ -105,7 +105,7 @@ def completed(script: Path, *words: str) -> list[str]:
     ("parax completion ", ["bash", "zsh", "fish"]),
     ("parax help verif", ["verify"]),
     ("paraxc m.onnx --prec", ["--precision"]),
-    ("/usr/bin/paraxc --precision f", ["fp32"]),
+    ("/usr/bin/paraxc --precision f", ["fp32", "fp16"]),
     ("paraxc comp", []),  # not a verb: a file, which is bash's own to complete
     ("parax run p.bin --input ", []),
     ("parax run p", []),
