@@ -102,9 +102,11 @@ def bias_softmax(call: Call, g: GraphBuilder) -> Results:
 
 @upgrade("RelativePositionBias", up_to=ALWAYS, domain=MICROSOFT)
 def relative_position_bias(call: Call, g: GraphBuilder) -> Results:
-    """T5's: bias_table[bucket of key's place - query's place] as [1, heads, queries, keys].
+    """T5's: the table's numbers at the bucket of key's place - query's place, as [1, heads, queries, keys].
 
     Near places have buckets of their own, those up to `max_distance` logarithmic ones (https://arxiv.org/abs/1910.10683).
+    The table's shape is [buckets, heads], its memory that of [heads, buckets]: so its kernels read it and its optimiser
+    writes it. One way, keys behind a query are as far as those before.
     """
     both, farthest = bool(call.pop("is_bidirectional", 0)), call.pop("max_distance", 0)
     table = call.need(0)
@@ -116,8 +118,7 @@ def relative_position_bias(call: Call, g: GraphBuilder) -> Results:
     queries, keys = (g.Range(zero, g.Reshape(call.need(i), g.const(np.zeros(0, np.int64))), one) for i in (1, 2))
     place = g.Sub(_unsqueezed(g, keys, [0]), _unsqueezed(g, queries, [1]))
     each = n // 2 if both else n
-    distance = g.Abs(place) if both else g.Neg(g.Min(place, zero))
-    near = each // 2
+    distance, near = g.Abs(place), each // 2
     share = g.Log(g.Div(g.Cast(g.Max(distance, one), to=F32), g.const(np.float32(near))))
     share = g.Div(share, g.const(np.float32(math.log(farthest / near))))  # as T5: rounding decides at powers
     far = g.Add(g.Cast(g.Mul(share, g.const(np.float32(each - near))), to=I64), g.const(np.array(near, np.int64)))
@@ -125,8 +126,8 @@ def relative_position_bias(call: Call, g: GraphBuilder) -> Results:
     bucket = g.Where(g.Less(distance, g.const(np.array(near, np.int64))), distance, g.Min(far, last))
     if both:
         bucket = g.Add(bucket, g.Mul(g.Cast(g.Greater(place, zero), to=I64), g.const(np.array(each, np.int64))))
-    picked = g.Transpose(g.Gather(table, bucket), perm=[2, 0, 1])
-    return [_unsqueezed(g, picked, [0])]
+    rows = g.Reshape(table, g.const(np.array([-1, n], np.int64)))
+    return [_unsqueezed(g, g.Gather(rows, bucket, axis=1), [0])]
 
 
 @upgrade("Trilu", up_to=ALWAYS, domain=MICROSOFT)
