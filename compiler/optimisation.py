@@ -111,9 +111,7 @@ def _targets(options: CompileOptions, features: frozenset[str]) -> list[Target]:
 def _surroundings(run: Compilation) -> Surroundings:
     share = run.machine.caches(run.machine.n_cores)[1] if run.machine is not None else 0.0
     targets = _targets(run.options, byte_features())
-    # a training step rounds convolutions by computed filters for targets that are named alone: learning by those that
-    # this machine's own would round is not examined yet
-    halves = targets if run.options.rounds_computed else _targets(run.options, half_features())
+    halves = _targets(run.options, half_features())
     return Surroundings(lambda op: lowering_of(op) is not None, takes_window, run.evaluator,
                         multiplies_bytes(targets), adds_quads(targets), share, run.options.strict_fp,
                         run.options.rounds_computed, gains_by_halves(halves),

@@ -131,22 +131,25 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
-def learnt(precision: str) -> tuple[list[float], dict[str, float]]:
-    """Losses of the steps of four epochs, and an evaluation."""
+def learnt(precision: str, seed: int) -> tuple[list[float], float]:
+    """Mean losses of four epochs, and how many are right of what was kept apart."""
     train, test = digits()
     losses: list[float] = []
     with Trainer(network(), optimizer=parax.SGD(lr=0.03, momentum=0.9), batch=50, shards=2, precision=precision) as own:
-        own.fit(train, 4, log=lambda record: losses.append(record["loss"]) if "rate" in record else None)
-        return losses, own.evaluate([test])
+        own.fit(train, 4, seed=seed, log=lambda record: losses.append(record["loss"]) if "rate" in record else None)
+        return list(np.reshape(losses, (4, -1)).mean(1)), own.evaluate([test])["accuracy"]
 
 
 def test_a_network_learns_what_it_learns_in_f32() -> None:
-    """Mean losses of an epoch are within 15 %, and of what was kept apart as many are right but for 2 %."""
-    (full, of_full), (half, of_half) = learnt("fp32"), learnt("bf16")
-    for one, other in zip(np.reshape(full, (4, -1)).mean(1), np.reshape(half, (4, -1)).mean(1), strict=True):
-        assert other == pytest.approx(one, rel=0.15, abs=0.01)
-    assert full != half and of_full["accuracy"] > 0.95
-    assert of_half["accuracy"] == pytest.approx(of_full["accuracy"], abs=0.02)
+    """Of rows in four orders, losses of an epoch are within 15 % in the mean, and as many are right but for 1 %.
+
+    One order tells less: in f32 the last epoch's losses are from 0.031 to 0.054.
+    """
+    full, half = ([learnt(precision, seed) for seed in range(4)] for precision in ("fp32", "bf16"))
+    assert full != half and all(right > 0.95 for _, right in full)
+    of_full, of_half = (np.mean([losses for losses, _ in found], 0) for found in (full, half))
+    np.testing.assert_allclose(of_half, of_full, rtol=0.15)
+    assert np.mean([right for _, right in half]) == pytest.approx(np.mean([right for _, right in full]), abs=0.01)
 
 
 @pytest.mark.parametrize("exchange", ["fixed", "gradient-server"])
