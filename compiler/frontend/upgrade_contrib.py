@@ -12,29 +12,13 @@ import numpy as np
 
 from ..ir.builder import GraphBuilder
 from ..ir.graph import Value
-from ..ir.types import F32, F64, I64
+from ..ir.ops.casting import as_float, cast_to
+from ..ir.ops.contrib_quantised import first_channels, last_channels
+from ..ir.types import F32, I64
 from .calls import Call
 from .upgrades import ALWAYS, Results, upgrade
 
 MICROSOFT = "com.microsoft"
-
-
-def _wide(g: GraphBuilder, x: Value) -> Value:
-    """Halves as f32, in which ONNX Runtime computes."""
-    return x if x.tensor.dtype in (F32, F64) else g.Cast(x, to=F32)
-
-
-def _as(g: GraphBuilder, x: Value, like: Value) -> Value:
-    return x if x.tensor.dtype == like.tensor.dtype else g.Cast(x, to=like.tensor.dtype)
-
-
-def _channels_first(g: GraphBuilder, x: Value) -> Value:
-    rank = x.tensor.rank
-    return g.Transpose(x, perm=[0, rank - 1, *range(1, rank - 1)])
-
-
-def _channels_last(g: GraphBuilder, x: Value) -> Value:
-    return g.Transpose(x, perm=[0, *range(2, x.tensor.rank), 1])
 
 
 def _unsqueezed(g: GraphBuilder, x: Value, axes: Sequence[int]) -> Value:
@@ -43,13 +27,13 @@ def _unsqueezed(g: GraphBuilder, x: Value, axes: Sequence[int]) -> Value:
 
 def _total(call: Call, g: GraphBuilder, last: bool) -> Value:
     """x + skip + bias; skip may be [N, C], and the bias has a number for each channel."""
-    x, skip, bias = call.need(0), _wide(g, call.need(3)), call.input(4)
+    x, skip, bias = call.need(0), as_float(g, call.need(3)), call.input(4)
     rank = x.tensor.rank
     inner = list(range(1, rank - 1) if last else range(2, rank))
     added = [_unsqueezed(g, skip, inner) if skip.tensor.rank == 2 else skip]
     if bias is not None:
-        added.append(_unsqueezed(g, _wide(g, bias), [] if last else list(range(1, rank - 1))))
-    total = _wide(g, x)
+        added.append(_unsqueezed(g, as_float(g, bias), [] if last else list(range(1, rank - 1))))
+    total = as_float(g, x)
     for each in added:
         _check_broadcasts(call, x, each)
         total = g.Add(total, each)
@@ -70,12 +54,13 @@ def group_norm(call: Call, g: GraphBuilder) -> Results:
     groups, activation, epsilon = call.pop("groups", 0), call.pop("activation", 0), call.pop("epsilon", 1e-5)
     if len(call.shape(0)) != 4 or activation not in (0, 1):
         call.fail("no such normalisation", expected="x of 4 axes, activation 0 or 1", found=[x.type, activation])
-    total = _total(call, g, last) if skips else _wide(g, x)
-    first = _channels_first(g, total) if last else total
-    y = g.GroupNormalization(first, *(_wide(g, call.need(i)) for i in (1, 2)), num_groups=groups, epsilon=epsilon)
-    y = _channels_last(g, y) if last else y
+    total = _total(call, g, last) if skips else as_float(g, x)
+    first = first_channels(g, total) if last else total
+    y = g.GroupNormalization(first, *(as_float(g, call.need(i)) for i in (1, 2)), num_groups=groups, epsilon=epsilon)
+    y = last_channels(g, y) if last else y
     y = g.Mul(y, g.Sigmoid(y)) if activation else y
-    return [_as(g, y, x), _as(g, total, x)] if skips and call.n_outputs > 1 else [_as(g, y, x)]
+    results = [y, total] if skips and call.n_outputs > 1 else [y]
+    return [cast_to(g, each, x.tensor.dtype) for each in results]
 
 
 @upgrade("NhwcMaxPool", up_to=ALWAYS, domain=MICROSOFT)
@@ -83,7 +68,7 @@ def nhwc_max_pool(call: Call, g: GraphBuilder) -> Results:
     """MaxPool of [N, spatial…, C]."""
     if len(call.shape(0)) < 3 or "kernel_shape" not in call.attributes:
         call.fail("no such pool", expected="x [N, spatial…, C], kernel_shape", found=call.need(0).type)
-    return [_channels_last(g, g.MaxPool(_channels_first(g, call.need(0)), **call.attributes))]
+    return [last_channels(g, g.MaxPool(first_channels(g, call.need(0)), **call.attributes))]
 
 
 @upgrade("BiasSoftmax", up_to=ALWAYS, domain=MICROSOFT)
@@ -93,11 +78,11 @@ def bias_softmax(call: Call, g: GraphBuilder) -> Results:
     if not -rank <= axis < rank:
         call.fail("no such axis", expected=f"{-rank} to {rank - 1}", found=axis)
     _check_broadcasts(call, x, call.need(1))
-    total = g.Add(_wide(g, x), _wide(g, call.need(1)))
+    total = g.Add(as_float(g, x), as_float(g, call.need(1)))
     if axis % rank == rank - 1:
-        return [_as(g, g.Softmax(total, axis=-1), x)]
+        return [cast_to(g, g.Softmax(total, axis=-1), x.tensor.dtype)]
     flat = g.Softmax(g.Flatten(total, axis=axis), axis=1)
-    return [_as(g, g.Reshape(flat, g.Shape(x)), x)]
+    return [cast_to(g, g.Reshape(flat, g.Shape(x)), x.tensor.dtype)]
 
 
 @upgrade("RelativePositionBias", up_to=ALWAYS, domain=MICROSOFT)
