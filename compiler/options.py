@@ -142,8 +142,8 @@ class CompileOptions:
     )
     fast_fp: bool = field(
         default=False,
-        metadata=_doc("also algorithms that add rows of one item to each other, so that a row's error depends on the "
-                      "item's largest: Strassen; 7/4 of the memory for weights of large products"),
+        metadata=_doc("also a convolution's small groups as one, with zeros between them: an infinity reaches its "
+                      "pixel's other groups"),
     )  # fmt: skip
     dump: Path | None = field(
         default_factory=lambda: env.read("PARAX_DUMP"),

@@ -15,7 +15,7 @@ class Fp(Enum):
     STRICT: sum the model's own products, in any order.
     DEFAULT: also algorithms whose error is bounded for every row of a product, and every tile of neighbouring pixels of
         a convolution, by what that row or tile holds: an outlier, an infinity or a NaN costs no other row anything.
-    FAST: also algorithms whose error is bounded only by the largest element of an item of the batch.
+    FAST: also zeros between a convolution's small groups: an infinity of one reaches the others.
     """
 
     STRICT = "strict"
@@ -29,8 +29,8 @@ class Fp(Enum):
 
     @property
     def strassen(self) -> bool:
-        """Whether rows of one item may be added to each other."""
-        return self is Fp.FAST
+        """Whether rows of one item may be added to each other, each scaled to the other's magnitude."""
+        return self is not Fp.STRICT
 
     @property
     def merged_groups(self) -> bool:

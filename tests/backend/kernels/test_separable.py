@@ -14,9 +14,7 @@ from backend.harness import Program, default_target, host_targets, run_graph
 from backend.kernels.naive import check, conv, normal
 from parax.compiler.backend.kernels.conv.separable import MOST_PIXELS, band_rows
 from parax.compiler.backend.kernels.conv.spatial import SpatialAxis
-from parax.compiler.backend.kernels.matmul.blocking import Product, plan_product
-from parax.compiler.backend.kernels.matmul.strassen import counts
-from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
+from parax.compiler.backend.kernels.matmul.blocking import plan_product
 from parax.compiler.backend.lowering import LowerContext, WeightStore
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.fp import Fp
@@ -175,35 +173,3 @@ def test_more_cores_get_more_bands() -> None:
         return -(-14 // band_rows(ctx, p, line, line, 512))
 
     assert bands((1, 2)) == 2 and bands((1, 2, 4, 8)) > 2
-
-
-@thorough(15)
-@given(
-    n=st.integers(1, 3),
-    size=st.tuples(st.integers(1, 9), st.integers(1, 15)),
-    channels=st.sampled_from([6, 16, 40]),
-    outputs=st.integers(16, 100),
-    residual=st.booleans(),
-)
-def test_pointwise_part_in_halves(n: int, size: tuple[int, int], channels: int, outputs: int, residual: bool) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "MAX_SHARE", math.inf)  # however little it would bring
-        run_block(n, channels, size, outputs, (3, 3), pads=[1] * 4, residual=residual, fp=Fp.FAST)
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
-@pytest.mark.parametrize("fp", Fp)
-def test_wide_blocks_take_halves_with_fast_floating_point(target: Target, fp: Fp) -> None:
-    taken: list[bool] = []
-    within = strassen.within
-
-    def watched(ctx: LowerContext, p: Product) -> Product | None:
-        found = within(ctx, p)
-        taken.append(found is not None)
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strassen, "within", watched)
-        run_block(2, 256, (28, 28), 256, (3, 3), pads=[1] * 4, target=target, fp=fp)
-    assert taken == [fp is Fp.FAST]

@@ -19,7 +19,6 @@ from .depthwise_whole import WholeDepthwiseAlgorithm
 from .gather import GatheredAlgorithm
 from .gather_pairs import ColumnPairsAlgorithm
 from .groups import GroupsAlgorithm
-from .halves import HalvesAlgorithm
 from .indirect import DirectAlgorithm
 from .inverted import lower_inverted
 from .layer import ConvAlgorithm, ConvLayer
@@ -50,7 +49,6 @@ ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     GroupsAlgorithm(),
     PixelVectorisedAlgorithm(),
     QuadsAlgorithm(),
-    HalvesAlgorithm(),
     WinogradAlgorithm(),
     WinogradBySize(),
 )

@@ -18,7 +18,7 @@ from ....ir.ops.contraction import Conv
 from ....ir.ops.quantised_products import takes_columns
 from ....ir.ops.widening import WideningConv
 from ....ir.types import BF16, F32, DType
-from ..matmul.cost import LANES, halved, padded, product_items, widened
+from ..matmul.cost import LANES, padded, product_items, widened
 from .winograd import counts as winograd
 
 FEW_CHANNELS = 8  # input channels of a group below which a tap is too short a run for the register tile
@@ -94,8 +94,6 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
         return _filtered(cost, node, sizes, tail_flops, choice)
     if cost.kind == "depthwise":
         return replace(cost, kernel_flops=(cost.flops - tail_flops) * _inner_taps(op, node) + tail_flops)
-    if cost.kind == "conv1x1" and not any(op.pads or ()) and choice.fp.strassen:
-        return halved(cost, node, w[0], sizes, tail_flops)
     if groups_share_vectors(op, w):
         return cost
     columns = w[0] // op.group

@@ -20,10 +20,8 @@ from ....kernel_ir.builder import F32PTR, I64PTR, Builder, KValue
 from ....kernel_ir.loops import KFunc
 from ...fusion import Epilogue, Fusion, evaluate_body
 from ...lowering import KernelCall, LowerContext, Scratch
-from ...microkernels.emitter import SINGLE
 from ..matmul.blocking import Product, plan_product, product_shape, static
 from ..matmul.gemm import Operands
-from ..matmul.strassen import lower as strassen
 from ..matmul.tile import LINE
 from ..tail import tail_of
 from .bands import BandEmitter, Bands, bands_of, pixel_offsets, write_pixel_offsets
@@ -34,9 +32,6 @@ from .weights import (
     ConvShape,
     NamedOperand,
     bias_operand,
-    constant_bias,
-    constant_operands,
-    conv_weights,
     emit_panel,
     weight_operands,
 )
@@ -101,21 +96,16 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
     p = replace(p, row_block=bands.most_pixels, panels_per_item=p.n_panels)
     pitch = ceil_div(s.group_inputs, PAD) * PAD + PAD
     weights, padded = depthwise_weights(ctx, d)
-    halves = strassen.within(ctx, p) if constant_operands(s) and p.emitter is SINGLE and p.segment else None
-    matrix = conv_weights(s, taps_outside=True)[0, 0] if halves else None
-    fast = None if halves is None or matrix is None else strassen.Strassen(ctx, halves, matrix, constant_bias(s))
     operands: list[NamedOperand] = [
         ("x", F32PTR, d.x),
         ("filter", F32PTR, weights),
         ("start", *bias_operand(ctx, d)[1:]),
         ("a", F32PTR, Scratch(bands.most_pixels * (pitch * 4))),
         ("table", I64PTR, pixel_offsets(ctx, bands.most_pixels, pitch)),
-    ]
-    operands += fast.named if fast else [
         *weight_operands(ctx, s, p, taps_outside=True),
         bias_operand(ctx, s),
         ("partial", F32PTR, Scratch(p.partial_nbytes)),
-    ]  # fmt: skip
+    ]
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
@@ -134,10 +124,7 @@ def lower_separable(ctx: LowerContext, depthwise: Fusion, fusion: Fusion) -> Ker
             row_base=lambda group: k.index(0), pitch=s.y.pitch,
         )  # fmt: skip
         tail = tail_of(fusion, ctx.symbols)
-        if fast:
-            fast.emit(k, ctx, tail, given)
-        else:
-            BandEmitter(k, ctx, p, tail, given, bands).emit()
+        BandEmitter(k, ctx, p, tail, given, bands).emit()
         return k.func
 
     func = ctx.function("separable", fusion.node, build)

@@ -39,16 +39,18 @@ def padded(cost: Cost, columns: int, tail_flops: float, each: int = LANES) -> Co
 
 
 def halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float) -> Cost:
-    """Large products with constant B take Strassen's algorithm, where it is allowed."""
-    weights = math.prod(sizes.shape(root.operands[1]))
-    if not weights or cost.weight_nbytes < 4 * weights or columns < LANES:  # no constant
+    """Large products with constant B take Strassen's algorithm, where items of a batch have rows enough."""
+    weights, shape = math.prod(sizes.shape(root.operands[1])), sizes.shape(root.output)
+    if not weights or cost.weight_nbytes < 4 * weights or len(shape) < 3 or columns % (2 * PANEL):  # no constant
         return cost
-    rows, depth = math.prod(sizes.shape(root.output)) // columns, weights // columns
-    if not rows or not strassen.pays(rows, depth, columns):
+    rows, depth = math.prod(shape[1:-1]), weights // columns
+    if rows < strassen.LEAST_ROWS or depth % (2 * LANES):
         return cost
-    direct = cost.arithmetic - tail_flops
-    return replace(cost, kernel_flops=direct * strassen.arithmetic(depth, columns) + tail_flops,
-                   kernel_weight_nbytes=cost.weight_nbytes * strassen.PRODUCTS / 4)  # fmt: skip
+    together, block = shape[0] * -(-rows // strassen.MOST_ROWS), min(rows, strassen.MOST_ROWS)
+    if strassen.share(block, strassen.MOST_TOGETHER, depth, columns) > strassen.MAX_SHARE:
+        return cost
+    share = strassen.share(block, max(1, min(together, strassen.MOST_TOGETHER)), depth, columns)
+    return replace(cost, kernel_flops=(cost.arithmetic - tail_flops) * share + tail_flops)
 
 
 def _columns(node: Node, sizes: Sizes) -> int:

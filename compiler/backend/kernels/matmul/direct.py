@@ -132,6 +132,78 @@ def constant_matrix(m: Matrices) -> np.ndarray | None:
     return data.T if m.transposed_b else data
 
 
+class DirectProduct:
+    """One product by the register tile: how it is blocked, its operands, and the emitter of its loops.
+
+    Args:
+        emitter: how its tiles multiply; None: the usual one of the element type.
+
+    Attributes:
+        p, rows, columns: how it is cut. operands: of its kernel, by name. biased: whether sums start from a vector.
+    """
+
+    def __init__(
+        self, ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32, emitter: Emitter | None = None
+    ) -> None:
+        y = fusion.result.tensor
+        self.ctx, self.m, self.y, self.columns = ctx, m, y, y.dims[y.axis_order[-1]]
+        self.rows, p, matrix = plan_rows(y, m), blocks(ctx, fusion, m, input_type, emitter), constant_matrix(m)
+        vector, addend = bias_vector(m, self.columns), addend_of(m, self.columns)
+        in_place = pitch_in_place(m, y) is not None
+        p = replace(p, along_rows=vector is None and not in_place and goes_along_rows(ctx, m, self.rows, p))
+        self.biased, self.is_packed = vector is not None, matrix is not None
+        self.tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
+        pack_a = m.a_k != 1 or m.a.tensor.dtype != p.emitter.element or is_interleaved(ctx, m, self.rows, p)
+        self.pack_a = pack_a or (p.emitter.width > 1 and m.depth % p.emitter.width != 0)
+        if self.pack_a:
+            p = p.spaced(row_pitch(p) * p.emitter.width)
+        elif len(self.rows.a_runs) == 1:
+            p = p.spaced(self.rows.a_runs[0][1])
+        self.p = p
+        self.operands = [*self._own(vector), *self._of_b(matrix, in_place)]
+        if addend is not None:
+            assert m.c is not None
+            self.operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+
+    def _own(self, vector: np.ndarray | None) -> list[tuple[str, PtrType, Operand]]:
+        """A, the bias and scratch."""
+        ctx, m, p, sums = self.ctx, self.m, self.p, PtrType(self.p.emitter.sums)
+        nelements = 4 * ctx.lanes  # zeros for one panel
+        if vector is not None:
+            nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
+        bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
+        return [
+            ("a", PtrType(m.a.tensor.dtype), m.a),
+            ("bias", sums, bias),
+            ("table", I64PTR, Scratch(8 * p.table_entries)),
+            ("partial", sums, Scratch(p.partial_nbytes)),
+            ("apack", PtrType(p.emitter.element), Scratch(p.row_block * row_pitch(p) * 4 if self.pack_a else 64)),
+        ]
+
+    def _of_b(self, matrix: np.ndarray | None, in_place: bool) -> list[tuple[str, PtrType, Operand]]:
+        """B, packed or as it lies, and where its panels are packed."""
+        ctx, m, p, emitter = self.ctx, self.m, self.p, self.p.emitter
+        packed, width = PtrType(emitter.b_element), max(kind.vectors for kind in p.kinds) * ctx.lanes
+        if matrix is not None:
+            return [("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter))]
+        panels = p.panels_per_item if p.along_rows else 1
+        operands: list[tuple[str, PtrType, Operand]] = [
+            ("b", PtrType(m.b.tensor.dtype), m.b),
+            ("bpack", packed, Scratch(64 if in_place else p.kc * panels * (width * 4))),
+        ]
+        if emitter.weave is not None:
+            operands.append(("rows", F32PTR, rows_scratch(1, width, emitter)))
+        return operands
+
+    def places(self, k: Builder) -> MatMulEmitter:
+        """Where the tiles of a kernel with these operands find them."""
+        return MatMulEmitter(k, self.ctx, self.m, self.rows, self.y, self.p, self.pack_a, self.is_packed, self.biased)
+
+    def emit(self, k: Builder) -> None:
+        """The kernel's loops."""
+        self.places(k).loops(self.tail, self.columns).emit()
+
+
 def lower_direct(
     ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType = F32, emitter: Emitter | None = None
 ) -> KernelCall:
@@ -140,54 +212,16 @@ def lower_direct(
     Args:
         emitter: how its tiles multiply; None: the usual one of the type.
     """
-    y = fusion.result.tensor
-    columns = y.dims[y.axis_order[-1]]
-    rows, p = plan_rows(y, m), blocks(ctx, fusion, m, input_type, emitter)
-    emitter = p.emitter
-    matrix = constant_matrix(m)
-    vector, addend = bias_vector(m, columns), addend_of(m, columns)
-    in_place = pitch_in_place(m, y) is not None
-    p = replace(p, along_rows=vector is None and not in_place and goes_along_rows(ctx, m, rows, p))
-    nelements = 4 * ctx.lanes  # zeros for one panel
-    if vector is not None:
-        nelements = max(padded_columns(vector.size, ctx.lanes), nelements)
-    bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, nelements))
-    tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
-    pack_a = m.a_k != 1 or m.a.tensor.dtype != emitter.element or is_interleaved(ctx, m, rows, p)
-    pack_a = pack_a or (emitter.width > 1 and m.depth % emitter.width != 0)
-    if pack_a:
-        p = p.spaced(row_pitch(p) * emitter.width)
-    elif len(rows.a_runs) == 1:
-        p = p.spaced(rows.a_runs[0][1])
-    packed, sums = PtrType(emitter.b_element), PtrType(emitter.sums)
-    width = max(kind.vectors for kind in p.kinds) * ctx.lanes
-    operands: list[tuple[str, PtrType, Operand]] = [
-        ("a", PtrType(m.a.tensor.dtype), m.a),
-        ("bias", sums, bias),
-        ("table", I64PTR, Scratch(8 * p.table_entries)),
-        ("partial", sums, Scratch(p.partial_nbytes)),
-        ("apack", PtrType(emitter.element), Scratch(p.row_block * row_pitch(p) * 4 if pack_a else 64)),
-    ]
-    if matrix is not None:
-        operands.append(("b", packed, packed_panels(ctx, matrix[None], p.kinds, ctx.lanes, emitter=emitter)))
-    else:
-        operands.append(("b", PtrType(m.b.tensor.dtype), m.b))
-        panels = p.panels_per_item if p.along_rows else 1
-        operands.append(("bpack", packed, Scratch(64 if in_place else p.kc * panels * (width * 4))))
-        if emitter.weave is not None:
-            operands.append(("rows", F32PTR, rows_scratch(1, width, emitter)))
-    if addend is not None:
-        assert m.c is not None
-        operands.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+    product = DirectProduct(ctx, fusion, m, input_type, emitter)
 
     def build(name: str) -> KFunc:
-        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        places = MatMulEmitter(k, ctx, m, rows, y, p, pack_a, matrix is not None, vector is not None)
-        places.loops(tail, columns).emit()
+        k = ctx.kernel(name, [(n, t) for n, t, _ in product.operands] + fusion.params())
+        product.emit(k)
         return k.func
 
-    func = ctx.function("matmul", fusion.node, build, matrix is None, vector is None, input_type, emitter.b_element)
-    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), p.work)
+    func = ctx.function("matmul", fusion.node, build, not product.is_packed, not product.biased, input_type,
+                        product.p.emitter.b_element)  # fmt: skip
+    return KernelCall(func, (*(o for _, _, o in product.operands), *fusion.operands()), product.p.work)
 
 
 def bias_vector(m: Matrices, columns: Dim) -> np.ndarray | None:

@@ -77,6 +77,8 @@ class Step:
     Attributes:
         a, table: A, and the offsets of the first tile's rows. b: of the panel. taps, kc, first, last: see `tile`.
         partial: sums of the rows below one another that go on; None: there are none. koff: where A is indexed.
+        ahead: what the tiles ask for of what B will be next; None: what lies behind this one. less, formed: of a B
+            that is a difference, see TileShape.
     """
 
     a: KValue
@@ -88,6 +90,9 @@ class Step:
     last: KValue
     partial: KValue | None
     koff: KValue | None = None
+    ahead: KValue | None = None
+    less: KValue | None = None
+    formed: KValue | None = None
 
 
 def tile_for(ctx: LowerContext, shape: TileShape, tail: Tail) -> KFunc:
@@ -333,6 +338,7 @@ class ProductEmitter:
             self.interleaved,
             p.along_rows,
             *self.spacing(size),
+            forms=step.less is not None,
         )
         at_column = column if o.column_base is None else o.column_base(rows.outer) + column
         at_row = o.row_base(rows.outer) + (rows.first + row) * k.index(o.row_step)
@@ -341,9 +347,8 @@ class ProductEmitter:
             "a": self.tile_of_a(step, row),
             "zero": o.zero,
             "b_ahead": k.gep(
-                step.b,
-                step.taps * step.kc * (width * shape.emitter.width)
-                + k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared * shape.emitter.width)),
+                step.ahead or k.gep(step.b, step.taps * step.kc * (width * shape.emitter.width)),
+                k.udiv(row, m) * (step.taps * step.kc * (width // shape.shared * shape.emitter.width)),
             ),
             "table": k.gep(step.table, row),
             "b": step.b,
@@ -362,8 +367,7 @@ class ProductEmitter:
             "pitch": k.index(o.pitch),
             "n_columns": k.index(p.columns) - column,
         }
-        if step.koff is not None:
-            given["koff"] = step.koff
+        given |= {n: v for n, v in (("koff", step.koff), ("less", step.less), ("formed", step.formed)) if v is not None}
         if o.result is not None:
             given["y0"] = o.result
         call_tile(k, tile_for(self.ctx, shape, self.tail), shape, self.tail, given)

@@ -1,33 +1,27 @@
-"""Products of constant B by Strassen's algorithm: which, and where its tiles find the operands of MatMul and Gemm."""
+"""Products of constant B by Strassen's algorithm: which, and the kernel that has the direct product beside it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ....ir.ops.contraction import IntegralMatMul
-from ....ir.types import Dim, SymDim, TensorType, prod
-from ....kernel_ir.builder import F32, F32PTR, Builder
-from ....kernel_ir.loops import PtrType
+from ....ir.types import exact_max
+from ....kernel_ir.builder import F32
+from ....kernel_ir.loops import KFunc
 from ...fusion import Fusion
-from ...lowering import KernelCall, LowerContext, Operand
-from ..tail import tail_of
-from .blocking import LEAST_SEGMENT, Product, static
+from ...lowering import KernelCall, LowerContext, Scratch
 from .direct import (
-    MatMulEmitter,
+    DirectProduct,
     ProductAlgorithm,
     ProductLayer,
-    addend_of,
-    bias_vector,
     blocks,
     constant_matrix,
     has_pairs,
     is_rounded,
     is_tiled,
 )
-from .gemm import Operands
-from .shapes import Matrices, Rows, is_packed, plan_rows
+from .shapes import Matrices, is_packed, plan_rows
 from .strassen import counts
 from .strassen import lower as strassen
+from .strassen.items import Items, items_of
 
 
 class HalvesAlgorithm(ProductAlgorithm):
@@ -35,7 +29,6 @@ class HalvesAlgorithm(ProductAlgorithm):
 
     name = "strassen"
     max_share = counts.MAX_SHARE
-    measured_share = strassen.MEASURED_SHARE
 
     def applies(self, ctx: LowerContext, layer: ProductLayer) -> bool:
         fusion, m = layer.fusion, layer.matrices
@@ -43,34 +36,23 @@ class HalvesAlgorithm(ProductAlgorithm):
             return False
         if not _has_plain_rows(m) or isinstance(fusion.root.op, IntegralMatMul):
             return False
-        return strassen.serves(ctx, item_blocks(ctx, fusion, m))
+        if not strassen.serves(ctx, blocks(ctx, fusion, m), _items(fusion, m)):
+            return False
+        matrix = constant_matrix(m)
+        return matrix is not None and strassen.limits(matrix) is not None
 
     def cost(self, ctx: LowerContext, layer: ProductLayer) -> float:
-        return strassen.expected_share(ctx, item_blocks(ctx, layer.fusion, layer.matrices))
+        items = _items(layer.fusion, layer.matrices)
+        assert items is not None
+        return strassen.expected_share(ctx, blocks(ctx, layer.fusion, layer.matrices), items)
 
     def lower(self, ctx: LowerContext, layer: ProductLayer) -> KernelCall:
-        own = item_blocks(ctx, layer.fusion, layer.matrices)
-        return lower_halves(ctx, layer.fusion, layer.matrices, strassen.plan_halves(ctx, own))
+        return lower_halves(ctx, layer.fusion, layer.matrices)
 
 
-def item_blocks(ctx: LowerContext, fusion: Fusion, m: Matrices) -> Product:
-    """How the direct product is blocked, with the rows of a batch's items apart."""
+def _items(fusion: Fusion, m: Matrices) -> Items | None:
     y = fusion.result.tensor
-    return replace(blocks(ctx, fusion, m), segment=item_rows(y, plan_rows(y, m)))
-
-
-def item_rows(y: TensorType, rows: Rows) -> int:
-    """Rows of a product that belong to one item of a batch, one below the other; 0: unknown, or each is an item.
-
-    The batch is the first axis of several, or the symbol that the number of rows is a multiple of.
-    """
-    if y.rank > 2 and list(rows.axes) == sorted(rows.axes):
-        own: Dim = prod(y.dims[a] for a in rows.axes if a > 0)
-    elif y.rank == 2 and isinstance(y.dims[0], SymDim):
-        own = y.dims[0].factor
-    else:
-        own = 0
-    return own if isinstance(own, int) and own >= LEAST_SEGMENT else 0
+    return items_of(y, plan_rows(y, m))
 
 
 def _has_plain_rows(m: Matrices) -> bool:
@@ -78,19 +60,31 @@ def _has_plain_rows(m: Matrices) -> bool:
     return is_packed(m) and m.a_k == 1 and m.a.tensor.dtype == F32
 
 
-def lower_halves(ctx: LowerContext, fusion: Fusion, m: Matrices, p: Product) -> KernelCall:
-    """The kernel call of a product of constant B by Strassen's algorithm."""
-    y = fusion.result.tensor
-    rows, columns, matrix = plan_rows(y, m), static(y.dims[y.axis_order[-1]]), constant_matrix(m)
-    assert matrix is not None
-    addend = addend_of(m, columns)
-    product = strassen.Strassen(ctx, p, matrix, bias_vector(m, columns))
-    direct: list[tuple[str, PtrType, Operand]] = [("a", F32PTR, m.a)]
-    if addend is not None:
-        assert m.c is not None
-        direct.append(("addend", PtrType(m.c.tensor.dtype), m.c))
+def lower_halves(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
+    """The kernel call of a product of constant B by Strassen's algorithm; of items with few rows, the direct one."""
+    product, items, matrix = DirectProduct(ctx, fusion, m), _items(fusion, m), constant_matrix(m)
+    assert items is not None and matrix is not None
+    limits = strassen.limits(matrix)
+    assert limits is not None
+    halves, long = strassen.Strassen(ctx, product.p, items, limits), items.are_long
+    table = Scratch(8 * exact_max(product.p.table_entries, halves.table_entries))
+    operands = [(n, t, table if n == "table" else o) for n, t, o in product.operands] + halves.operands
+    operands.sort(key=lambda o: o[0] in ('partial', 'apack'))
 
-    def operands_of(k: Builder) -> Operands:
-        return MatMulEmitter(k, ctx, m, rows, y, p, False, True, True).operands(columns)
+    def build(name: str) -> KFunc:
+        k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
 
-    return product.lower(ctx, fusion, tail_of(fusion, ctx.symbols, addend, m.alpha), direct, operands_of)
+        def by_halves() -> None:
+            places = product.places(k)
+            places.p, places.pack_a = halves.p, False
+            halves.emit(k, ctx, product.tail, places.operands(product.columns))
+
+        if long == 1:
+            by_halves()
+        else:
+            k.if_(k.index(long) != 0, by_halves, lambda: product.emit(k))
+        return k.func
+
+    func = ctx.function("strassen", fusion.node, build, product.biased)
+    work = halves.work * long + product.p.work * (1 - long)
+    return KernelCall(func, (*(o for _, _, o in operands), *fusion.operands()), work)

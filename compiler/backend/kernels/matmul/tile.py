@@ -31,6 +31,7 @@ from ...microkernels.emitter import SINGLE, Emitter
 from ..tail import Tail
 
 LINE = 16  # elements of a cache line: f32, or as wide
+#FORMED_AHEAD = int(__import__('os').environ.get('XF','16'))
 STEPS_AHEAD = 12  # of k: that far ahead a tile asks for a B that is not packed
 # Lines that a tile alone asks for ahead of what it reads of a packed B: 16 KiB, half of the smallest first cache. Six
 # products by 1024 × 4096 and back, both cores of Zen 5, in turn with a prefetch of some of the next panel (2026-11-28):
@@ -59,6 +60,7 @@ class TileShape:
         beside: tiles lie beside one another, of the same rows and bias, each with a panel of B behind the last one's.
         row_pitch: elements of A from a row to the next one, where the table need not say; 0: it does. segment: rows
             that are so far apart, where not all of the tile are; see `matrix_tile`.
+        forms: B is the difference of two panels, `b` - `less`, which the tile leaves in `formed` for those after it.
     """
 
     rows: int
@@ -77,6 +79,7 @@ class TileShape:
     beside: bool = False
     segment: int = 0
     row_pitch: int = 0
+    forms: bool = False
 
     @property
     def width(self) -> int:
@@ -86,7 +89,8 @@ class TileShape:
     @property
     def name(self) -> str:
         lies = self.b_pitch is not None
-        marks = (self.masked, "m"), (self.indexed, "i"), (lies, "l"), (self.interleaved, "c"), (self.beside, "b")
+        marks = ((self.masked, "m"), (self.indexed, "i"), (lies, "l"), (self.interleaved, "c"), (self.beside, "b"),
+                 (self.forms, "d"))  # fmt: skip
         return f"tile{self.rows}x{self.width}" + "".join(mark for holds, mark in marks if holds)
 
 
@@ -114,6 +118,8 @@ def tile_params(shape: TileShape, tail: Tail) -> list[tuple[str, KType | PtrType
     ]
     if shape.indexed:
         pointers.append(("koff", I64PTR))
+    if shape.forms:
+        pointers += [("less", b_element), ("formed", b_element)]
     pointers += tail.params()
     if tail.needs_dims:
         pointers.append(("dims", I64PTR))
@@ -188,7 +194,6 @@ def one_tap(
     multiply_add = shape.emitter.multiply_add
     assert multiply_add is not None
     pitch = shape.width if shape.b_pitch is None else shape.b_pitch
-    line = LINE * 32 // shape.emitter.b_element.bits
     a = rows_of_a(k, shape, tile, tap)
     b = k.gep(k["b"], (panel + tap) * kc * (pitch * each))
     ahead = k.gep(a[-1], kc * each)  # where the next tile's rows are, if rows follow each other in memory
@@ -201,6 +206,8 @@ def one_tap(
             columns = [load(k, b, place, lanes, None, 4 * lanes) for place in places]
         else:
             columns = [load(k, b, place, lanes, mask, None) for place, mask in zip(places, masks, strict=True)]
+        if shape.forms:
+            columns = [_form(k, column, place, lanes) for column, place in zip(columns, places, strict=True)]
         at = k.load(k["koff"], kk) if shape.indexed else kk * ((shape.rows if shape.interleaved else 1) * each)
         out = []
         for i in range(shape.rows):
@@ -220,10 +227,7 @@ def one_tap(
                 for at in range(0, shape.width, LINE):
                     k.prefetch(b, (kk + (u + STEPS_AHEAD)) * pitch + at)
         if packed and shape.rows > 2:
-            base, first, level = (b, LINES_AHEAD * line, 1) if shape.shared == 1 else (b_ahead, 0, 2)
-            each_step = shape.width // shape.shared * each
-            for at in range(0, shape.width * shape.unroll // shape.shared * each, line):
-                k.prefetch(base, kk * each_step + (first + at), level=level)
+            _ask_for_b(k, shape, b, b_ahead, kk)
         if ask is not None:
             ask(tap * kc + kk)
         for u in range(shape.unroll):
@@ -233,6 +237,22 @@ def one_tap(
     whole = kc if shape.exact else k.udiv(kc, shape.unroll) * shape.unroll
     acc = k.for_(0, whole, shape.unroll, acc, several)
     return acc if shape.exact else k.for_(whole, kc, 1, acc, step)
+
+
+def _ask_for_b(k: Builder, shape: TileShape, b: KValue, b_ahead: KValue, kk: KValue) -> None:
+    """For the tile's share of a panel ahead, or where it is alone for what it will read itself."""
+    each, line = shape.emitter.width, LINE * 32 // shape.emitter.b_element.bits
+    base, first, level = (b, LINES_AHEAD * line, 1) if shape.shared == 1 else (b_ahead, 0, 2)
+    each_step = shape.width // shape.shared * each
+    for at in range(0, shape.width * shape.unroll // shape.shared * each, line):
+        k.prefetch(base, kk * each_step + (first + at), level=level)
+
+
+def _form(k: Builder, column: KValue, place: KValue, lanes: int) -> KValue:
+    """A vector of B from one of each of two panels."""
+    formed = column - k.load(k["less"], place, lanes, align=4 * lanes)
+    k.store(k["formed"], place, formed, align=4 * lanes)
+    return formed
 
 
 def rows_of_a(k: Builder, shape: TileShape, tile: KValue, tap: KValue) -> list[KValue]:

@@ -1,172 +1,300 @@
-"""The loops of a Strassen–Winograd product: sums of A per work item, then seven products per pair of panels.
+"""The loops of a Strassen–Winograd product: sums of A per block of rows, then seven products per pair of panels.
 
 Winograd's form of Strassen's algorithm (Winograd, "On multiplication of 2 × 2 matrices", 1971; Douglas et al., "GEMMW",
-1994). A work item's rows are cut in an upper and a lower half, k and the columns in two: with A and B as 2 × 2 blocks,
+1994). A block's rows are cut in an upper and a lower half, the columns in two, each block of k in two: with A and B as
+2 × 2 blocks, and R a power of two for each row that makes it as large as the one it is paired with (`sums`),
 
-    S1 = A21 + A22    S2 = S1 - A11     S3 = A11 - A21     S4 = A12 - S2            once per item
-    T1 = B12 - B11    T2 = B22 - T1     T3 = B22 - B12     T4 = T2 - B21            at compile time
-    P1 = A11·B11      P2 = A12·B21      P3 = S4·B22        P4 = A22·T4
-    P5 = S1·T1        P6 = S2·T2        P7 = S3·T3
-    U2 = P1 + P6      U3 = U2 + P7      U4 = U2 + P5
-    C11 = P1 + P2     C12 = U4 + P3     C21 = U3 - P4      C22 = U3 + P5
+    S1 = R(A21 + A22)  S2 = S1 - A11     S3 = A11 - R A21   S4 = A12 - S2         once per block of rows
+    T1 = B12 - B11     T2 = B22 - T1     T3 = B22 - B12     T4 = B21 - T2         once per pair of panels
+    P1 = A11·B11       P2 = A12·B21      P3 = S4·B22        P4 = A22·T4
+    P5 = S1·T1         P6 = S2·T2        P7 = S3·T3
+    U2 = P1 + P6       U3 = U2 + P7
+    C11 += P1 + P2     C12 += U2 + P5 + P3     C21 += U3/R + P4     C22 += (U3 + P5)/R
 
-Every product but P5 starts its accumulators from the sum that it is added to, so that the sums of the last line cost
-nothing and are finished by the tile's own epilogue. It must not know where A and B come from.
+Every product but P1 and P5 is added to the sum that it belongs to by the tile itself, and the last block of k finishes
+C11, C12 and C21 by the tile's own epilogue. Each T is formed by the first tile that reads it, behind its multiply-adds.
+A block of rows that the algorithm's bound would not hold for is multiplied directly, by the same panels. It must not
+know where A and B come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .....kernel_ir.builder import Builder, KValue
 from ....lowering import LowerContext
 from ...tail import Tail
-from ..blocking import PanelKind, Product
+from ..blocking import PanelKind, Product, static
 from ..gemm import Operands, ProductEmitter, RowRange, Step
+from .counts import MOST_ROWS
+from .items import Items
+from .sums import RowSums
 
-MATRICES = ("B11", "B21", "T2", "T1", "B22", "T3", "-T4")  # of B in a pair of panels, as they are read
-N_SUMS = 4
-
-
-Get = Callable[[KValue], KValue]
-Results = Callable[[Get], tuple[tuple[KValue, KValue], ...]]  # (block of sums, its new values), of what is loaded
+QUARTERS = 4
+N_SHARED, N_OWN = 3, 4
+"""Blocks of sums, of half the rows and a panel's columns each: P1 and what becomes of it, and those of the result."""
 
 
 @dataclass(frozen=True)
-class Halves:
-    """Sizes of a product cut in halves.
+class Sum:
+    """A sum of B, `b` - `less`, at `place`; without `less`, a quarter of B as it is."""
+
+    place: KValue
+    b: KValue | None = None
+    less: KValue | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of panels, one in each half of the columns.
 
     Attributes:
-        rows: of the upper half of a full block. depth: of one half of k. columns: of the left half, whole registers.
-        masked: whether the right half has fewer columns.
+        columns, panels: the first column of each, and where it lies. first, last: the blocks of rows that meet it.
     """
 
-    rows: int
-    depth: int
-    columns: int
-    masked: bool
+    kind: PanelKind
+    columns: tuple[KValue, KValue]
+    panels: tuple[KValue, KValue]
+    first: KValue
+    last: KValue
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Pointers: `sums` [S1 … S4][row][depth], `own` the offset of each row in one of them, `zeros` a row of A."""
+class Block:
+    """A block of rows, with one of k.
 
-    sums: KValue
-    own: KValue
-    zeros: KValue
+    Attributes:
+        number: among those of a work item. known: its rows, where they are known. upper, lower: its halves.
+        k: the number of the block of k. formed: whether an earlier block has formed the sums of B.
+    """
+
+    number: KValue
+    known: int | None
+    upper: RowRange
+    lower: RowRange
+    k: KValue
+    formed: KValue
 
 
 class StrassenEmitter(ProductEmitter):
     """Emits the loops of one Product whose kinds cover the left half of the columns.
 
     Args:
-        operands: `panel` gives a pair of panels: the MATRICES, each [depth][width]; `bias` the left half's
-            vector and, `halves.columns` further, what the right half's has more; `partial` three blocks of sums.
+        operands: those of the direct product; `panel` and `bias` serve the columns of the right half, too; `partial`
+            has the blocks of sums. sums: of the rows. zeros: as many as a panel has columns. t: four sums of B.
     """
 
     def __init__(
-        self, k: Builder, ctx: LowerContext, p: Product, tail: Tail, operands: Operands, halves: Halves, sums: Sums
-    ) -> None:
-        super().__init__(k, ctx, p, tail, operands)
-        self.h, self.s = halves, sums
+        self, k: Builder, ctx: LowerContext, p: Product, tail: Tail, operands: Operands, items: Items, sums: RowSums,
+        zeros: KValue, t: KValue,
+    ) -> None:  # fmt: skip
+        super().__init__(k, ctx, p, tail, replace(operands, bias=lambda column: zeros))
+        self.direct = ProductEmitter(k, ctx, p, tail, operands)
+        self.items, self.s, self.h, self.t = items, sums, sums.h, t
+        (self.kind,) = p.kinds
+        self.width = self.kind.vectors * p.lanes
+        self.quarter = self.h.depth * self.width
 
-    def begin_block(self, outer: KValue, row0: KValue, count: KValue) -> None:
-        """The table of offsets, and S1 to S4 of the block; where the lower half lacks a row it counts as zeros."""
-        super().begin_block(outer, row0, count)
-        k, o, lanes = self.k, self.o, self.p.lanes
-        depth, upper = self.h.depth, self.upper(count)
-        a = self.start_of_a(k.index(0))
+    def emit(self) -> None:
+        """The loop over work items: a pair of panels, and a group of blocks of rows, whose sums serve all pairs."""
+        k, together = self.k, self.h.together
+        n_blocks, n_pairs = k.index(self.items.count * self.items.blocks), k.index(self.p.n_panels)
 
-        def row(i: KValue, _: list[KValue]) -> None:
-            top = k.gep(a, k.load(o.table, i))
-            there = upper + i < count
-            low = k.select(there, k.gep(a, k.load(o.table, k.min(upper + i, count - 1))), self.s.zeros)
-            at = i * depth
+        def item(index: KValue, carried: list[KValue]) -> list[KValue]:
+            group = k.udiv(index, n_pairs)
+            first = group * together
+            last = k.min(first + together, n_blocks)
+            k.if_(group != carried[0], lambda: self.sums_of_rows(first, last))
+            self.pair(index - group * n_pairs, first, last)
+            return [group]
 
-            def columns(c: KValue, mask: KValue | None) -> None:
-                a11, a12, a21, a22 = (
-                    k.load(half, c + shift, lanes, mask) for half in (top, low) for shift in (0, depth)
-                )
-                s1 = a21 + a22
-                s2 = s1 - a11
-                for n, value in enumerate((s1, s2, a11 - a21, a12 - s2)):
-                    k.store(self.s.sums, at + n * (self.h.rows * depth) + c, value, mask)
+        k.for_(k["begin"], k["end"], 1, [k.index(-1)], item)
 
-            whole = depth // lanes * lanes
-            k.for_(0, whole, lanes, [], lambda c, _: columns(c, None))
-            if whole < depth:
-                columns(k.index(whole), k.tail_mask(k.index(depth - whole), lanes))
+    def rows_of(self, block: KValue) -> tuple[KValue, KValue]:
+        """First row and number of rows of a block: an item's are equal, but for one row."""
+        k = self.k
+        per, own = k.index(self.items.blocks), k.index(self.items.rows)
+        item = k.udiv(block, per)
+        number = block - item * per
+        first = k.udiv(number * own, per)
+        return item * own + first, k.udiv((number + 1) * own, per) - first
 
-        k.for_(0, upper, 1, [], row)
+    def heights(self, count: KValue, known: int | None, m: int) -> list[tuple[int, KValue, KValue]]:
+        """Tiles of two heights, where any number of rows that a half may have can be cut so."""
+        if known is not None or m * (m - 1) > MOST_ROWS // 4 + m - 2:
+            return super().heights(count, known, m)
+        tiles = self.k.udiv(count + (m - 1), m)
+        low = tiles * m - count
+        return [(m, self.k.index(0), tiles - low), (m - 1, (tiles - low) * m, low)]
+
+    def each_block(
+        self, first: KValue, last: KValue, body: Callable[[KValue, RowRange, list[KValue]], list[KValue]],
+        carried: Sequence[KValue] = (),
+    ) -> None:  # fmt: skip
+        """For the blocks of a group: their number in it, and the rows, whose offsets are in the table."""
+        k, outer = self.k, self.k.index(0)
+
+        def block(n: KValue, carried: list[KValue]) -> list[KValue]:
+            row0, count = self.rows_of(n)
+            self.o.fill_table(outer, row0, count)
+            return body(n - first, RowRange(outer, row0, count), carried)
+
+        k.for_(first, last, 1, list(carried), block)
+
+    def sums_of_rows(self, first: KValue, last: KValue) -> None:
+        """S1 to S4 of a group of blocks."""
+        a = self.start_of_a(self.k.index(0))
+
+        def block(number: KValue, rows: RowRange, _: list[KValue]) -> list[KValue]:
+            self.s.emit(number, a, self.o.table, self.upper(rows.count), rows.count)
+            return []
+
+        self.each_block(first, last, block)
 
     def shared(self, height: int) -> int:
-        """Tiles of a height that together prefetch one matrix of B: those of half the rows."""
+        """Tiles of a height that together prefetch one quarter of B: those of half the rows."""
         return replace(self.p, row_block=self.h.rows).shared(height)
 
     def upper(self, count: KValue) -> KValue:
         """Rows of the upper half."""
         return self.k.udiv(count + 1, 2)
 
-    def k_blocks(self, outer: KValue, kind: PanelKind, b: KValue, column: KValue, row0: KValue, count: KValue) -> None:
-        """One pair of panels."""
-        upper = RowRange(outer, row0, self.upper(count))
-        lower = RowRange(outer, row0 + upper.count, count - upper.count)
-        each = self.h.depth * kind.vectors * self.p.lanes
-        matrices = {name: self.k.gep(b, n * each) for n, name in enumerate(MATRICES)}
-        self.when_known(count, lambda known: self.seven(upper, lower, known, kind, matrices, column))
+    def pair(self, number: KValue, first: KValue, last: KValue) -> None:
+        """One pair of panels: block of k after block, and for each the blocks of rows."""
+        k, width = self.k, self.width
+        columns = number * width, number * width + static(self.p.columns) // 2
+        left, right = (self.o.panel(k.index(0), self.kind, number, column) for column in columns)
+        pair = Pair(self.kind, columns, (left, right), first, last)
 
-    def seven(
-        self,
-        upper: RowRange,
-        lower: RowRange,
-        known: int | None,
-        kind: PanelKind,
-        b: dict[str, KValue],
-        column: KValue,
-    ) -> None:
-        """The seven products, of which P1, P6, P7 and P5 are kept in three blocks of sums."""
-        k, o, h = self.k, self.o, self.h
-        width = kind.vectors * self.p.lanes
-        x, y, z = (k.gep(o.partial, n * (h.rows * width)) for n in range(3))
-        left, right_half = (self.start_of_a(k.index(shift)) for shift in (0, h.depth))
-        below = k.gep(o.table, upper.count)
-        a11, a12, a22 = (left, o.table), (right_half, o.table), (right_half, below)
-        s1, s2, s3, s4 = ((k.gep(self.s.sums, n * (h.rows * h.depth)), self.s.own) for n in range(N_SUMS))
-        n_upper, n_lower = (None, None) if known is None else ((known + 1) // 2, known // 2)
-        right, right_kind = column + h.columns, replace(kind, masked=h.masked)
-        zero, one, depth = k.index(0), k.index(1), k.index(h.depth)
+        def one(number: KValue, rows: RowRange, formed: KValue, n: KValue) -> list[KValue]:
+            return k.if_(
+                self.s.holds(number),
+                lambda: self.halved(pair, number, rows, n, formed),
+                lambda: self.directly(pair, rows, n, formed),
+            )
 
-        def keep(a: tuple[KValue, KValue], name: str, onto: KValue, first: KValue = zero, at: KValue = column) -> None:
-            """A product onto a block of sums, or onto the bias at a column."""
-            step = Step(*a, b[name], one, depth, first, zero, onto)
-            self.tiles_of(upper, n_upper, kind, at, step)
+        def block_of_k(n: KValue, _: list[KValue]) -> None:
+            self.each_block(first, last, lambda at, rows, carried: one(at, rows, carried[0], n), [k.index(0)])
 
-        def finish(quarter: int, a: tuple[KValue, KValue], name: str, onto: KValue, taps: KValue = one) -> None:
-            """A product onto a block of sums, into a quarter of the result; without taps, the block alone."""
-            step = Step(*a, b[name], taps, depth, zero, one, onto)
-            at, columns = (right, right_kind) if quarter in (12, 22) else (column, kind)
-            rows, n = (lower, n_lower) if quarter in (21, 22) else (upper, n_upper)
-            if n != 0:
-                self.tiles_of(rows, n, columns, at, step)
+        k.for_(0, self.h.blocks, 1, [], block_of_k)
 
-        keep(a11, "B11", x, one)
-        finish(11, a12, "B21", x)
-        keep(s2, "T2", x)
-        keep(s1, "T1", z, one, right)
-        self.add(upper.count, width, lambda get: ((y, get(x)), (x, get(x) + get(z))))
-        finish(12, s4, "B22", x)
-        keep(s3, "T3", y)
-        self.add(lower.count, width, lambda get: ((z, get(y) + get(z)),))
-        finish(21, a22, "-T4", y)
-        finish(22, a22, "-T4", z, zero)
+    def directly(self, pair: Pair, rows: RowRange, n: KValue, formed: KValue) -> list[KValue]:
+        """A block of rows by the direct product, all of k at once."""
+        k = self.k
 
-    def add(self, rows: KValue, width: int, results: Results) -> None:
-        """Store what `results` makes of the blocks of sums, vector by vector."""
+        def half(right: KValue, _: list[KValue]) -> None:
+            panel, column = (k.select(right == 0, *both) for both in (pair.panels, pair.columns))
+            self.direct.k_blocks(rows.outer, pair.kind, panel, column, rows.first, rows.count)
+
+        k.if_(n == 0, lambda: k.for_(0, 2, 1, [], half))
+        return [formed]
+
+    def halved(self, pair: Pair, number: KValue, rows: RowRange, n: KValue, formed: KValue) -> list[KValue]:
+        """A block of rows by seven products."""
+        k = self.k
+        upper = RowRange(rows.outer, rows.first, self.upper(rows.count))
+        lower = RowRange(rows.outer, rows.first + upper.count, rows.count - upper.count)
+        k.if_(n == 0, lambda: self.begin_sums(pair, number, upper.count))
+        self.seven(pair, Block(number, self.items.known_rows, upper, lower, n, formed))
+        return [k.index(1)]
+
+    def blocks_of_sums(self, number: KValue) -> list[KValue]:
+        """Three that are shared, then those that become the result of a block of rows."""
+        k, each = self.k, self.h.rows * self.width
+        own = number * N_OWN + N_SHARED
+        return [k.gep(self.o.partial, n * each) for n in (*range(N_SHARED), *(own + n for n in range(N_OWN)))]
+
+    def begin_sums(self, pair: Pair, number: KValue, rows: KValue) -> None:
+        """The blocks that become the result start from the bias."""
+        k, lanes, vectors = self.k, self.p.lanes, range(pair.kind.vectors)
+        own = self.blocks_of_sums(number)[N_SHARED:]
+        biases = [self.direct.o.bias(column) for column in pair.columns]
+        starts = [[k.load(bias, j * lanes, lanes) for j in vectors] for bias in biases]
+
+        def row(i: KValue, _: list[KValue]) -> None:
+            for place, values in zip(own, starts + starts, strict=True):
+                for j, value in enumerate(values):
+                    k.store(place, i * self.width + j * lanes, value, align=4 * lanes)
+
+        k.for_(0, rows, 1, [], row)
+
+    def seven(self, pair: Pair, block: Block) -> None:
+        """The seven products of a block of rows and one of k."""
+        k, o, h, upper, lower = self.k, self.o, self.h, block.upper, block.lower
+        x, y, z, c11, c12, c21, c22 = self.blocks_of_sums(block.number)
+        b11, b12 = (k.gep(panel, block.k * (2 * self.quarter)) for panel in pair.panels)
+        b21, b22 = k.gep(b11, self.quarter), k.gep(b12, self.quarter)
+        t1, t2, t3, t4 = (k.gep(self.t, n * self.quarter) for n in range(QUARTERS))
+        left, right = (self.start_of_a(block.k * (2 * h.depth) + shift) for shift in (0, h.depth))
+        a11, a12, a22 = (left, o.table), (right, o.table), (right, k.gep(o.table, upper.count))
+        s1, s2, s3, s4 = self.s.operands(block.number, block.k)
+        forms, ends = block.formed == 0, block.number == pair.last - pair.first - 1
+        ahead_of_sums = [k.select(forms, *both) for both in ((b12, b11), (b22, b21))]
+        ahead_of_next = [k.select(ends, k.gep(b, 2 * self.quarter), own) for b, own in ((b11, t3), (b21, t4))]
+        last, column = k.cast(block.k == h.blocks - 1, block.k.dtype), pair.columns[0]
+
+        def keep(a: tuple[KValue, KValue], b: Sum, onto: KValue, ahead: KValue, first: int = 0) -> None:
+            self.product(block, upper, column, a, b, onto, ahead, k.index(first), k.index(0))
+
+        def finish(
+            rows: RowRange, column: KValue, a: tuple[KValue, KValue], b: Sum, onto: KValue, ahead: KValue
+        ) -> None:
+            self.product(block, rows, column, a, b, onto, ahead, k.index(0), last)
+
+        keep(a11, Sum(b11), x, ahead_of_sums[0], first=1)
+        self.add(block, upper, lambda get, back: ((c11, get(c11) + get(x)),))
+        finish(upper, column, a12, Sum(b21), c11, ahead_of_sums[1])
+        keep(s1, Sum(t1, b12, b11), z, t1, first=1)
+        keep(s2, Sum(t2, b22, t1), x, t2)
+        self.add(block, upper, lambda get, back: ((y, get(x)), (c12, get(c12) + (get(x) + get(z)))))
+        finish(upper, pair.columns[1], s4, Sum(b22), c12, b22)
+        keep(s3, Sum(t3, b22, b12), y, ahead_of_next[0])
+        self.add(block, lower, lambda get, back: (
+            (c21, get(c21) + get(y) * back), (c22, get(c22) + (get(y) + get(z)) * back)))  # fmt: skip
+        finish(lower, column, a22, Sum(t4, b21, t2), c21, ahead_of_next[1])
+        k.if_(last != 0, lambda: self.end(pair, block, a22, c22))
+
+    def product(
+        self, block: Block, rows: RowRange, column: KValue, a: tuple[KValue, KValue], b: Sum, onto: KValue,
+        ahead: KValue, first: KValue, last: KValue,
+    ) -> None:  # fmt: skip
+        """One of the seven: all row tiles, the first of which forms its B if that is a sum that nobody has formed."""
+        k = self.k
+        step = Step(*a, b.place, k.index(1), k.index(self.h.depth), first, last, onto, ahead=ahead)
+        (size, low, tiles), *rest = self.tiles_in(block, rows) or [(0, k.index(0), k.index(0))]
+        if size == 0:
+            return
+        if b.b is not None:
+            forming, own = replace(step, b=b.b, less=b.less, formed=b.place), 1 - block.formed
+            k.if_(own != 0, lambda: self.call(rows, self.kind, size, column, low, own, forming))
+            low, tiles = own * size, tiles - own
+        for height, row, n in ((size, low, tiles), *rest):
+            self.call(rows, self.kind, height, column, row, n, step)
+
+    def tiles_in(self, block: Block, rows: RowRange) -> list[tuple[int, KValue, KValue]]:
+        """The tiles below one another of a half of a block; see `heights`."""
+        known = None if block.known is None else (block.known + (rows is block.upper)) // 2
+        return [] if known == 0 else self.heights(rows.count, known, self.height(self.kind.vectors))
+
+    def end(self, pair: Pair, block: Block, a: tuple[KValue, KValue], c22: KValue) -> None:
+        """C22 has all its products: no step of k, only the epilogue."""
+        zero = self.k.index(0)
+        step = Step(*a, pair.panels[0], zero, self.k.index(self.h.depth), zero, self.k.index(1), c22)
+        for size, low, tiles in self.tiles_in(block, block.lower):
+            self.call(block.lower, self.kind, size, pair.columns[1], low, tiles, step)
+
+    def add(self, block: Block, rows: RowRange, results: Callable[..., tuple[tuple[KValue, KValue], ...]]) -> None:
+        """Store what `results` makes of the blocks of sums and of a row's 1/R, vector by vector."""
         k, lanes = self.k, self.p.lanes
 
-        def vector(at: KValue, _: list[KValue]) -> None:
-            for block, value in results(lambda block: k.load(block, at, lanes, align=4 * lanes)):
-                k.store(block, at, value, align=4 * lanes)
+        def vector(at: KValue, back: KValue) -> None:
+            for place, value in results(lambda place: k.load(place, at, lanes, align=4 * lanes), back):
+                k.store(place, at, value, align=4 * lanes)
 
-        k.for_(0, rows * width, lanes, [], vector)
+        def row(i: KValue, _: list[KValue]) -> None:
+            back = k.splat(self.s.back(block.number, i), lanes)
+            for j in range(0, self.width, lanes):
+                vector(i * self.width + j, back)
+
+        k.for_(0, rows.count, 1, [], row)
