@@ -42,6 +42,15 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         forget(source[band])
 
 
+def largest(array: np.ndarray) -> float:
+    """The largest magnitude; NaN if there is one, 0 of nothing."""
+    most = [np.float64(0.0)]
+    for band in bands(array):
+        most += [array[band].max(initial=0), -array[band].min(initial=0)]
+        forget(array[band])
+    return float(np.max(most))
+
+
 def scaled(array: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """array · factor (of a shape that broadcasts to the array's) in f64, rounded to the array's element type.
 

@@ -36,10 +36,7 @@ class HalvesAlgorithm(ProductAlgorithm):
             return False
         if not _has_plain_rows(m) or isinstance(fusion.root.op, IntegralMatMul):
             return False
-        if not strassen.serves(ctx, blocks(ctx, fusion, m), _items(fusion, m)):
-            return False
-        matrix = constant_matrix(m)
-        return matrix is not None and strassen.limits(matrix) is not None
+        return strassen.serves(ctx, blocks(ctx, fusion, m), _items(fusion, m))
 
     def cost(self, ctx: LowerContext, layer: ProductLayer) -> float:
         items = _items(layer.fusion, layer.matrices)
@@ -64,9 +61,7 @@ def lower_halves(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
     """The kernel call of a product of constant B by Strassen's algorithm; of items with few rows, the direct one."""
     product, items, matrix = DirectProduct(ctx, fusion, m), _items(fusion, m), constant_matrix(m)
     assert items is not None and matrix is not None
-    limits = strassen.limits(matrix)
-    assert limits is not None
-    halves, long = strassen.Strassen(ctx, product.p, items, limits), items.are_long
+    halves, long = strassen.Strassen(ctx, product.p, items, matrix), items.are_long
     table = Scratch(8 * exact_max(product.p.table_entries, halves.table_entries))
     operands = [(n, t, table if n == "table" else o) for n, t, o in product.operands] + halves.operands
     operands.sort(key=lambda o: o[0] in ('partial', 'apack'))

@@ -20,29 +20,20 @@ know where A and B come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .....kernel_ir.builder import Builder, KValue
 from ....lowering import LowerContext
 from ...tail import Tail
 from ..blocking import PanelKind, Product, static
-from ..gemm import Operands, ProductEmitter, RowRange, Step
-from .counts import MOST_ROWS
+from ..gemm import Operands, ProductEmitter, RowRange
 from .items import Items
+from .product import Sum, product_function
 from .sums import RowSums
 
 QUARTERS = 4
 N_SHARED, N_OWN = 3, 4
 """Blocks of sums, of half the rows and a panel's columns each: P1 and what becomes of it, and those of the result."""
-
-
-@dataclass(frozen=True)
-class Sum:
-    """A sum of B, `b` - `less`, at `place`; without `less`, a quarter of B as it is."""
-
-    place: KValue
-    b: KValue | None = None
-    less: KValue | None = None
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,8 @@ class StrassenEmitter(ProductEmitter):
         self, k: Builder, ctx: LowerContext, p: Product, tail: Tail, operands: Operands, items: Items, sums: RowSums,
         zeros: KValue, t: KValue,
     ) -> None:  # fmt: skip
-        super().__init__(k, ctx, p, tail, replace(operands, bias=lambda column: zeros))
-        self.direct = ProductEmitter(k, ctx, p, tail, operands)
-        self.items, self.s, self.h, self.t = items, sums, sums.h, t
+        super().__init__(k, ctx, p, tail, operands)
+        self.items, self.s, self.h, self.zeros, self.t = items, sums, sums.h, zeros, t
         (self.kind,) = p.kinds
         self.width = self.kind.vectors * p.lanes
         self.quarter = self.h.depth * self.width
@@ -120,14 +110,6 @@ class StrassenEmitter(ProductEmitter):
         first = k.udiv(number * own, per)
         return item * own + first, k.udiv((number + 1) * own, per) - first
 
-    def heights(self, count: KValue, known: int | None, m: int) -> list[tuple[int, KValue, KValue]]:
-        """Tiles of two heights, where any number of rows that a half may have can be cut so."""
-        if known is not None or m * (m - 1) > MOST_ROWS // 4 + m - 2:
-            return super().heights(count, known, m)
-        tiles = self.k.udiv(count + (m - 1), m)
-        low = tiles * m - count
-        return [(m, self.k.index(0), tiles - low), (m - 1, (tiles - low) * m, low)]
-
     def each_block(
         self, first: KValue, last: KValue, body: Callable[[KValue, RowRange, list[KValue]], list[KValue]],
         carried: Sequence[KValue] = (),
@@ -151,10 +133,6 @@ class StrassenEmitter(ProductEmitter):
             return []
 
         self.each_block(first, last, block)
-
-    def shared(self, height: int) -> int:
-        """Tiles of a height that together prefetch one quarter of B: those of half the rows."""
-        return replace(self.p, row_block=self.h.rows).shared(height)
 
     def upper(self, count: KValue) -> KValue:
         """Rows of the upper half."""
@@ -185,7 +163,7 @@ class StrassenEmitter(ProductEmitter):
 
         def half(right: KValue, _: list[KValue]) -> None:
             panel, column = (k.select(right == 0, *both) for both in (pair.panels, pair.columns))
-            self.direct.k_blocks(rows.outer, pair.kind, panel, column, rows.first, rows.count)
+            self.k_blocks(rows.outer, pair.kind, panel, column, rows.first, rows.count)
 
         k.if_(n == 0, lambda: k.for_(0, 2, 1, [], half))
         return [formed]
@@ -209,7 +187,7 @@ class StrassenEmitter(ProductEmitter):
         """The blocks that become the result start from the bias."""
         k, lanes, vectors = self.k, self.p.lanes, range(pair.kind.vectors)
         own = self.blocks_of_sums(number)[N_SHARED:]
-        biases = [self.direct.o.bias(column) for column in pair.columns]
+        biases = [self.o.bias(column) for column in pair.columns]
         starts = [[k.load(bias, j * lanes, lanes) for j in vectors] for bias in biases]
 
         def row(i: KValue, _: list[KValue]) -> None:
@@ -253,36 +231,22 @@ class StrassenEmitter(ProductEmitter):
         self.add(block, lower, lambda get, back: (
             (c21, get(c21) + get(y) * back), (c22, get(c22) + (get(y) + get(z)) * back)))  # fmt: skip
         finish(lower, column, a22, Sum(t4, b21, t2), c21, ahead_of_next[1])
-        k.if_(last != 0, lambda: self.end(pair, block, a22, c22))
+        zero, one = k.index(0), k.index(1)  # C22 has all its products: no step of k, only the epilogue
+        k.if_(last != 0, lambda: self.product(block, lower, pair.columns[1], a22, Sum(t4), c22, t4, zero, one, taps=0))
 
     def product(
         self, block: Block, rows: RowRange, column: KValue, a: tuple[KValue, KValue], b: Sum, onto: KValue,
-        ahead: KValue, first: KValue, last: KValue,
+        ahead: KValue, first: KValue, last: KValue, taps: int = 1,
     ) -> None:  # fmt: skip
         """One of the seven: all row tiles, the first of which forms its B if that is a sum that nobody has formed."""
-        k = self.k
-        step = Step(*a, b.place, k.index(1), k.index(self.h.depth), first, last, onto, ahead=ahead)
-        (size, low, tiles), *rest = self.tiles_in(block, rows) or [(0, k.index(0), k.index(0))]
-        if size == 0:
-            return
-        if b.b is not None:
-            forming, own = replace(step, b=b.b, less=b.less, formed=b.place), 1 - block.formed
-            k.if_(own != 0, lambda: self.call(rows, self.kind, size, column, low, own, forming))
-            low, tiles = own * size, tiles - own
-        for height, row, n in ((size, low, tiles), *rest):
-            self.call(rows, self.kind, height, column, row, n, step)
-
-    def tiles_in(self, block: Block, rows: RowRange) -> list[tuple[int, KValue, KValue]]:
-        """The tiles below one another of a half of a block; see `heights`."""
-        known = None if block.known is None else (block.known + (rows is block.upper)) // 2
-        return [] if known == 0 else self.heights(rows.count, known, self.height(self.kind.vectors))
-
-    def end(self, pair: Pair, block: Block, a: tuple[KValue, KValue], c22: KValue) -> None:
-        """C22 has all its products: no step of k, only the epilogue."""
-        zero = self.k.index(0)
-        step = Step(*a, pair.panels[0], zero, self.k.index(self.h.depth), zero, self.k.index(1), c22)
-        for size, low, tiles in self.tiles_in(block, block.lower):
-            self.call(block.lower, self.kind, size, pair.columns[1], low, tiles, step)
+        k, known = self.k, block.known
+        half = None if known is None or known % 2 else known // 2
+        func = product_function(self.ctx, self.p, self.tail, self.o, self.h.depth, half, self.h.rows)
+        forms = k.index(0) if b.b is None else 1 - block.formed
+        given = {"a": a[0], "table": a[1], "b": b.b or b.place, "less": b.less or b.place, "place": b.place,
+                 "onto": onto, "ahead": ahead, "zeros": self.zeros, "forms": forms, "taps": k.index(taps),
+                 "first": first, "last": last, "row": rows.first, "rows": rows.count, "column": column}  # fmt: skip
+        k.call(func, [given[p.name] if p.name in given else k[p.name] for p in func.params])
 
     def add(self, block: Block, rows: RowRange, results: Callable[..., tuple[tuple[KValue, KValue], ...]]) -> None:
         """Store what `results` makes of the blocks of sums and of a row's 1/R, vector by vector."""

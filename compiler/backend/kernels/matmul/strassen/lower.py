@@ -23,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .....ir import bands
 from .....ir.types import Dim, ceil_div
 from .....kernel_ir.builder import F32PTR, I64PTR, Builder
 from .....kernel_ir.loops import PtrType
@@ -38,7 +39,7 @@ from .sums import N_SUMS, Halves, RowSums
 
 L2_SHARE = 0.8  # for a block of k of a pair of panels, and of its sums
 L3_SHARE = 0.25  # of a core's part, for the sums of the rows of a work item
-EXTREME = 1e30  # weights beyond it, or all within its inverse, are left to the direct product
+EXTREME = 1e30  # products by weights beyond it, or all within its inverse, are direct
 
 
 def blocks_of_k(ctx: LowerContext, p: Product) -> int:
@@ -75,14 +76,14 @@ def error_bound(depth: int, blocks: int) -> float:
     return 40 * (depth + blocks + 8) * 2.0**-24
 
 
-def limits(matrix: np.ndarray) -> tuple[float, float] | None:
-    """The sums of magnitudes that rows of A may have so that no sum leaves f32's normal range; None: no row's.
+def limits(matrix: np.ndarray) -> tuple[float, float]:
+    """The sums of magnitudes that rows of A may have so that no sum leaves f32's normal range; none where B is such.
 
     Sums are at most 40 · Σ|a| · max|B|, and products of numbers that matter are no denormals.
     """
-    most = float(np.abs(matrix).max(initial=0))
+    most = bands.largest(matrix)
     if not 1 / EXTREME < most < EXTREME:
-        return None
+        return np.inf, -np.inf
     return 2.0**-90 / min(most, 1.0), 2.0**120 / max(most, 1.0)
 
 
@@ -90,13 +91,13 @@ class Strassen:
     """One product's plan, operands and emitter.
 
     Args:
-        direct: the product, as the register tile makes it. limits: see there.
+        direct: the product, as the register tile makes it. matrix: B.
 
     Attributes:
         operands: that a kernel needs besides the direct product's. work: work items.
     """
 
-    def __init__(self, ctx: LowerContext, direct: Product, items: Items, limits: tuple[float, float]) -> None:
+    def __init__(self, ctx: LowerContext, direct: Product, items: Items, matrix: np.ndarray) -> None:
         (kind,) = direct.kinds
         pairs, width, rows = static(kind.count) // 2, kind.vectors * direct.lanes, ceil_div(items.most_rows, 2)
         n = blocks_of_k(ctx, direct)
@@ -117,7 +118,7 @@ class Strassen:
             ("zeros", F32PTR, ctx.weights.add(np.zeros(max(static(direct.kc), width), np.float32))),
             ("factors", F32PTR, Scratch(4 * rows * together)),
             ("state", I64PTR, Scratch(8 * together)),
-            ("limits", F32PTR, ctx.weights.add(np.array(limits, np.float32))),
+            ("limits", F32PTR, ctx.weights.add(np.array(limits(matrix), np.float32))),
         ]
 
     @property
