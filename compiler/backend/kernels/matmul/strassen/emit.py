@@ -145,37 +145,36 @@ class StrassenEmitter(ProductEmitter):
         left, right = (self.o.panel(k.index(0), self.kind, number, column) for column in columns)
         pair = Pair(self.kind, columns, (left, right), first, last)
 
-        def one(number: KValue, rows: RowRange, formed: KValue, n: KValue) -> list[KValue]:
+        def rows_of_pair(number: KValue, rows: RowRange, formed: KValue, n: KValue) -> list[KValue]:
+            upper = RowRange(rows.outer, rows.first, self.upper(rows.count))
+            lower = RowRange(rows.outer, rows.first + upper.count, rows.count - upper.count)
+            block = Block(number, self.items.known_rows, upper, lower, n, formed)
+            k.if_(n == 0, lambda: self.begin_sums(pair, number, upper.count))
             return k.if_(
-                self.s.holds(number),
-                lambda: self.halved(pair, number, rows, n, formed),
-                lambda: self.directly(pair, rows, n, formed),
+                self.s.holds(number), lambda: self.seven(pair, block), lambda: self.directly(pair, block)
             )
 
         def block_of_k(n: KValue, _: list[KValue]) -> None:
-            self.each_block(first, last, lambda at, rows, carried: one(at, rows, carried[0], n), [k.index(0)])
+            self.each_block(first, last, lambda at, rows, formed: rows_of_pair(at, rows, formed[0], n), [k.index(0)])
 
         k.for_(0, self.h.blocks, 1, [], block_of_k)
 
-    def directly(self, pair: Pair, rows: RowRange, n: KValue, formed: KValue) -> list[KValue]:
-        """A block of rows by the direct product, all of k at once."""
-        k = self.k
+    def directly(self, pair: Pair, block: Block) -> list[KValue]:
+        """A block of rows by the product as it is."""
+        k, o = self.k, self.o
+        own = self.blocks_of_sums(block.number)[N_SHARED:]
+        a = self.start_of_a(block.k * (2 * self.h.depth))
+        tables = (block.upper, o.table), (block.lower, k.gep(o.table, block.upper.count))
+        for n, (rows, table) in enumerate(tables):
+            for m, (panel, column) in enumerate(zip(pair.panels, pair.columns, strict=True)):
+                b = k.gep(panel, block.k * (2 * self.quarter))
+                self.product(block, rows, column, (a, table), Sum(b), own[2 * n + m], b, k.index(0), self.ends(block),
+                             depth=2 * self.h.depth)  # fmt: skip
+        return [block.formed]
 
-        def half(right: KValue, _: list[KValue]) -> None:
-            panel, column = (k.select(right == 0, *both) for both in (pair.panels, pair.columns))
-            self.k_blocks(rows.outer, pair.kind, panel, column, rows.first, rows.count)
-
-        k.if_(n == 0, lambda: k.for_(0, 2, 1, [], half))
-        return [formed]
-
-    def halved(self, pair: Pair, number: KValue, rows: RowRange, n: KValue, formed: KValue) -> list[KValue]:
-        """A block of rows by seven products."""
-        k = self.k
-        upper = RowRange(rows.outer, rows.first, self.upper(rows.count))
-        lower = RowRange(rows.outer, rows.first + upper.count, rows.count - upper.count)
-        k.if_(n == 0, lambda: self.begin_sums(pair, number, upper.count))
-        self.seven(pair, Block(number, self.items.known_rows, upper, lower, n, formed))
-        return [k.index(1)]
+    def ends(self, block: Block) -> KValue:
+        """Whether a block of k is the last one, as a number."""
+        return self.k.cast(block.k == self.h.blocks - 1, block.k.dtype)
 
     def blocks_of_sums(self, number: KValue) -> list[KValue]:
         """Three that are shared, then those that become the result of a block of rows."""
@@ -197,7 +196,7 @@ class StrassenEmitter(ProductEmitter):
 
         k.for_(0, rows, 1, [], row)
 
-    def seven(self, pair: Pair, block: Block) -> None:
+    def seven(self, pair: Pair, block: Block) -> list[KValue]:
         """The seven products of a block of rows and one of k."""
         k, o, h, upper, lower = self.k, self.o, self.h, block.upper, block.lower
         x, y, z, c11, c12, c21, c22 = self.blocks_of_sums(block.number)
@@ -210,7 +209,7 @@ class StrassenEmitter(ProductEmitter):
         forms, ends = block.formed == 0, block.number == pair.last - pair.first - 1
         ahead_of_sums = [k.select(forms, *both) for both in ((b12, b11), (b22, b21))]
         ahead_of_next = [k.select(ends, k.gep(b, 2 * self.quarter), own) for b, own in ((b11, t3), (b21, t4))]
-        last, column = k.cast(block.k == h.blocks - 1, block.k.dtype), pair.columns[0]
+        last, column = self.ends(block), pair.columns[0]
 
         def keep(a: tuple[KValue, KValue], b: Sum, onto: KValue, ahead: KValue, first: int = 0) -> None:
             self.product(block, upper, column, a, b, onto, ahead, k.index(first), k.index(0))
@@ -233,19 +232,21 @@ class StrassenEmitter(ProductEmitter):
         finish(lower, column, a22, Sum(t4, b21, t2), c21, ahead_of_next[1])
         zero, one = k.index(0), k.index(1)  # C22 has all its products: no step of k, only the epilogue
         k.if_(last != 0, lambda: self.product(block, lower, pair.columns[1], a22, Sum(t4), c22, t4, zero, one, taps=0))
+        return [one]
 
     def product(
         self, block: Block, rows: RowRange, column: KValue, a: tuple[KValue, KValue], b: Sum, onto: KValue,
-        ahead: KValue, first: KValue, last: KValue, taps: int = 1,
+        ahead: KValue, first: KValue, last: KValue, taps: int = 1, depth: int = 0,
     ) -> None:  # fmt: skip
         """One of the seven: all row tiles, the first of which forms its B if that is a sum that nobody has formed."""
         k, known = self.k, block.known
         half = None if known is None or known % 2 else known // 2
-        func = product_function(self.ctx, self.p, self.tail, self.o, self.h.depth, half, self.h.rows)
+        func = product_function(self.ctx, self.p, self.tail, self.o, half, self.h.rows)
         forms = k.index(0) if b.b is None else 1 - block.formed
         given = {"a": a[0], "table": a[1], "b": b.b or b.place, "less": b.less or b.place, "place": b.place,
                  "onto": onto, "ahead": ahead, "zeros": self.zeros, "forms": forms, "taps": k.index(taps),
-                 "first": first, "last": last, "row": rows.first, "rows": rows.count, "column": column}  # fmt: skip
+                 "kc": k.index(depth or self.h.depth), "first": first, "last": last, "row": rows.first,
+                 "rows": rows.count, "column": column}  # fmt: skip
         k.call(func, [given[p.name] if p.name in given else k[p.name] for p in func.params])
 
     def add(self, block: Block, rows: RowRange, results: Callable[..., tuple[tuple[KValue, KValue], ...]]) -> None:

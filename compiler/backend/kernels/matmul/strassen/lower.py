@@ -32,6 +32,7 @@ from ....microkernels.emitter import SINGLE
 from ...tail import Tail
 from ..blocking import Product, static
 from ..gemm import Operands
+from ..tile import LINE
 from . import counts
 from .emit import N_OWN, N_SHARED, QUARTERS, StrassenEmitter
 from .items import Items
@@ -110,16 +111,19 @@ class Strassen:
                          segment=0, along_rows=False, rows_known=False)  # fmt: skip
         self.work: Dim = ceil_div(items.count * items.blocks, self.h.together) * pairs
         together = self.h.together
+        self.sizes = {"blocks": (N_SHARED + N_OWN * together) * rows * width, "sums": together * each // 4,
+                      "t": QUARTERS * depth * width, "factors": rows * together, "state": together}  # fmt: skip
         self.operands: list[tuple[str, PtrType, Operand]] = [
-            ("blocks", F32PTR, Scratch((N_SHARED + N_OWN * together) * rows * width * 4)),
-            ("rowsums", F32PTR, Scratch(together * each)),
-            ("t", F32PTR, Scratch(QUARTERS * depth * width * 4)),
+            ("halves", F32PTR, Scratch(sum(4 * self.aligned(n) for n in self.sizes.values()))),
             ("own", I64PTR, ctx.weights.add(np.arange(rows, dtype=np.int64) * depth)),
             ("zeros", F32PTR, ctx.weights.add(np.zeros(max(static(direct.kc), width), np.float32))),
-            ("factors", F32PTR, Scratch(4 * rows * together)),
-            ("state", I64PTR, Scratch(8 * together)),
             ("limits", F32PTR, ctx.weights.add(np.array(limits(matrix), np.float32))),
         ]
+
+    @staticmethod
+    def aligned(nelements: int) -> int:
+        """Elements of scratch, in whole lines."""
+        return ceil_div(nelements, LINE) * LINE
 
     @property
     def table_entries(self) -> int:
@@ -128,7 +132,11 @@ class Strassen:
 
     def emit(self, k: Builder, ctx: LowerContext, tail: Tail, operands: Operands) -> None:
         """The loops; `operands` are those of the direct product."""
-        names = ("rowsums", "own", "zeros", "factors", "state", "limits")
-        sums = RowSums(k, self.h, ctx.lanes, *(k[name] for name in names))
-        given = replace(operands, partial=k["blocks"])
-        StrassenEmitter(k, ctx, self.p, tail, given, self.items, sums, k["zeros"], k["t"]).emit()
+        places, at = {}, 0
+        for name, nelements in self.sizes.items():
+            places[name] = k.gep(k["halves"], at)
+            at += self.aligned(nelements)
+        blocks, t, zeros = places.pop("blocks"), places.pop("t"), k["zeros"]
+        sums = RowSums(k, self.h, ctx.lanes, own=k["own"], zeros=zeros, limits=k["limits"], **places)
+        given = replace(operands, partial=blocks)
+        StrassenEmitter(k, ctx, self.p, tail, given, self.items, sums, zeros, t).emit()

@@ -18,7 +18,7 @@ from .counts import MOST_ROWS
 
 POINTERS = {"a": F32PTR, "table": I64PTR, "b": F32PTR, "less": F32PTR, "place": F32PTR, "onto": F32PTR,
             "ahead": F32PTR, "zeros": F32PTR}  # fmt: skip
-NUMBERS = ("forms", "taps", "first", "last", "row", "rows", "column")
+NUMBERS = ("forms", "taps", "kc", "first", "last", "row", "rows", "column")
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class HalfBlock(ProductEmitter):
         low = tiles * m - count
         return [(m, self.k.index(0), tiles - low), (m - 1, (tiles - low) * m, low)]
 
-    def all(self, known: int | None, depth: int) -> None:
+    def all(self, known: int | None) -> None:
         """All tiles; `known`: the rows, where they are known."""
         k, (kind,) = self.k, self.p.kinds
         rows = RowRange(k.index(0), k["row"], k["rows"])
-        step = Step(k["a"], k["table"], k["place"], k["taps"], k.index(depth), k["first"], k["last"], k["onto"],
+        step = Step(k["a"], k["table"], k["place"], k["taps"], k["kc"], k["first"], k["last"], k["onto"],
                     ahead=k["ahead"])  # fmt: skip
         forming, own = replace(step, b=k["b"], less=k["less"], formed=k["place"]), k["forms"]
         (size, low, tiles), *rest = self.heights(rows.count, known, self.height(kind.vectors))
@@ -66,18 +66,18 @@ class HalfBlock(ProductEmitter):
 
 
 def product_function(
-    ctx: LowerContext, p: Product, tail: Tail, given: Operands, depth: int, known: int | None, rows: int
+    ctx: LowerContext, p: Product, tail: Tail, given: Operands, known: int | None, rows: int
 ) -> KFunc:
     """The function of half a block's product, built once per plan for products of these sizes.
 
     Args:
-        p, tail, given: of the kernel. depth: steps of k. known: rows of the half, where they are known; rows: at most.
+        p, tail, given: of the kernel. known: rows of the half, where they are known; rows: at most.
     """
-    key = ("half-block", tail.key, p.columns, p.kc, p.kinds, given.pitch, given.row_step, depth, known, rows)
+    key = ("half-block", tail.key, p.columns, p.kc, p.kinds, given.pitch, given.row_step, known, rows)
     if key not in ctx.functions:
         params: list[tuple[str, KType | PtrType]] = [*POINTERS.items(), *tail.params(), ("dims", I64PTR)]
         k = Builder(f"half_block_{len(ctx.functions)}", params + [(n, INDEX) for n in NUMBERS], ctx.symbols,
                     inline="never")  # fmt: skip
-        HalfBlock(k, ctx, p, tail, given, rows).all(known, depth)
+        HalfBlock(k, ctx, p, tail, given, rows).all(known)
         ctx.functions[key] = k.func
     return ctx.functions[key]

@@ -40,7 +40,7 @@ class RowSums:
 
     Attributes:
         sums: pointer, [block of rows][block of k][S1 … S4][row][depth]. own: the offset of each row in one of
-            them. zeros: a row of A. factors: 1/R for each pair of rows. state: whether the block takes part.
+            them. zeros: a row of A. factors: 1/R for each pair of rows. state: 1 where the block takes part, else 0.
         limits: the least and the largest sum of magnitudes that a row may have.
     """
 
@@ -80,9 +80,9 @@ class RowSums:
             able, shift = self.pairing(of_top, of_low, there)
             k.store(self.factors, at * self.h.rows + i, self.power(-shift))
             self.add(at, i, top, low, self.power(shift))
-            return [k.select(able, carried[0], k.index(0))]
+            return [k.select(able, carried[0], k.const(0, F32))]
 
-        (state,) = k.for_(0, upper, 1, [k.index(1)], row)
+        (state,) = k.for_(0, upper, 1, [k.const(1, F32)], row)
         k.store(self.state, at, state)
 
     def magnitudes(self, *rows: KValue) -> list[KValue]:
