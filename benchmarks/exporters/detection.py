@@ -4,7 +4,7 @@ lets pass, so thresholds are lower here."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,11 @@ from .torchvision_operators import torchvision
 
 HEAD = 0.01
 """Standard deviation of the weights that give scores: far larger ones make scores of 1, whose order is rounding."""
+SCORES = {"cls_": HEAD}
+MASKED = {"cls_": 0.1, "bbox_pred": 0.001, "mask_fcn_logits": 0.01}
+"""Standard deviations of a model's last layers by their names. HEAD leaves each of 91 classes near 1/91, so that the
+order of thousands of scores is rounding. Boxes are moved as little as Fast R-CNN's first weights do, by 0.001: masks
+are drawn at them, and show any rounding of them as often enlarged as they are steep."""
 
 
 class _Detector(torch.nn.Module):
@@ -28,12 +33,12 @@ class _Detector(torch.nn.Module):
         return tuple(found[name] for name in self.outputs)
 
 
-def _spread(model: torch.nn.Module, image: Any, head: str) -> torch.nn.Module:
+def _spread(model: torch.nn.Module, image: Any, heads: Mapping[str, float]) -> torch.nn.Module:
     """The model in evaluation mode, with weights by which its boxes differ, as those of a trained one do.
 
     Args:
         image: what it is called with; statistics of BatchNorm become those of this picture, or signals would fade.
-        head: the names of the last layers, which give scores, as a regular expression: their weights become larger.
+        heads: the names of the last layers, as regular expressions, and what standard deviation their weights get.
     """
     model.eval()
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
@@ -41,8 +46,9 @@ def _spread(model: torch.nn.Module, image: Any, head: str) -> torch.nn.Module:
     with torch.no_grad():
         model(image)
         for name, parameter in model.named_parameters():
-            if re.search(head, name) and parameter.ndim > 1:
-                parameter *= HEAD / parameter.std()
+            for head, deviation in heads.items():
+                if re.search(head, name) and parameter.ndim > 1:
+                    parameter *= deviation / parameter.std()
     for hook in hooks:
         hook.remove()
     return model
@@ -57,12 +63,14 @@ def _take_statistics(norm: torch.nn.BatchNorm2d, inputs: tuple[torch.Tensor]) ->
         norm.running_var.copy_(x.var((0, 2, 3)).clamp(min=0.05))
 
 
-def _torchvision(name: str, size: int, outputs: Sequence[str], **options: Any) -> Callable[[], Traced]:
+def _torchvision(
+    name: str, size: int, outputs: Sequence[str], heads: Mapping[str, float] = SCORES, **options: Any
+) -> Callable[[], Traced]:
     def build() -> Traced:
         torch.manual_seed(0)
         make = getattr(torchvision().models.detection, name)
         image = 0.5 + 0.3 * torch.randn(3, size, size)
-        model = _spread(make(weights=None, weights_backbone=None, **options), [image], "cls_")
+        model = _spread(make(weights=None, weights_backbone=None, **options), [image], heads)
         return Traced(_Detector(model, outputs).eval(), {"image": image}, outputs)
 
     return build
@@ -184,7 +192,7 @@ def yolo() -> Traced:
     torch.manual_seed(0)
     torchvision()
     image = 0.5 + 0.3 * torch.randn(1, 3, 128, 128)
-    return Traced(_spread(Yolo(), image, r"^scores\.\d\.1\."), {"image": image}, ("boxes", "scores", "classes"))
+    return Traced(_spread(Yolo(), image, {r"^scores\.\d\.1\.": HEAD}), {"image": image}, ("boxes", "scores", "classes"))
 
 
 class _Answers(torch.nn.Module):
@@ -208,11 +216,12 @@ def detr() -> Traced:
                         encoder_ffn_dim=256, decoder_ffn_dim=256, num_queries=50)  # fmt: skip
     image = torch.randn(1, 3, 192, 256)
     model = _Answers(DetrForObjectDetection(config))
-    return Traced(_spread(model, image, "class_labels_classifier"), {"image": image}, ("logits", "boxes"))
+    return Traced(_spread(model, image, {"class_labels_classifier": HEAD}), {"image": image}, ("logits", "boxes"))
 
 
 MODELS = {
-    "mask-rcnn": _torchvision("maskrcnn_resnet50_fpn", 160, (*BOXES, "masks"), **REGIONS),
+    "mask-rcnn": _torchvision("maskrcnn_resnet50_fpn", 160, (*BOXES, "masks"), MASKED,
+                              **{**REGIONS, "box_score_thresh": 0.25}),
     "faster-rcnn": _torchvision("fasterrcnn_mobilenet_v3_large_fpn", 160, BOXES, **REGIONS),
     "ssd": _torchvision("ssd300_vgg16", 300, BOXES, score_thresh=0.012, topk_candidates=100, detections_per_img=50),
     "ssdlite": _torchvision("ssdlite320_mobilenet_v3_large", 320, BOXES, score_thresh=0.012),
