@@ -13,7 +13,7 @@ Every model ends up as one of these; "unexplained" and what stands below it make
 
     agree           all agree, but for rounding
     refused         parax says which operator it has no way to compute
-    nobody to ask   another implementation crashed or took too long
+    nobody to ask   another implementation crashed or took too long, or others differ where float64 has no room to judge
     unstable        others differ among themselves, for a reason that tests/fuzz/known.py knows
     unexplained     others differ among themselves
     wrong           parax is alone, or two of its ways of running a plan differ, or it wrote where it must not

@@ -10,20 +10,15 @@ import onnx
 def prune(graph: onnx.GraphProto) -> set[str]:
     """Remove nodes, initializers and inputs that no output needs; returns the inputs' names."""
     needed = {o.name for o in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            kept.append(node)
-            needed |= uses_of(node)
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(kept)]
-    for field, items in (
-        ("node", nodes),
-        ("initializer", [t for t in graph.initializer if t.name in needed]),
-        ("input", [i for i in graph.input if i.name in needed]),
-    ):
-        copies = [type(item).FromString(item.SerializeToString()) for item in items]
-        graph.ClearField(field)
-        getattr(graph, field).extend(copies)
+    for i in reversed(range(len(graph.node))):
+        if needed & set(graph.node[i].output):
+            needed |= uses_of(graph.node[i])
+        else:
+            del graph.node[i]
+    for items in (graph.initializer, graph.input):  # in place: weights may be as large as memory has room for
+        for i in reversed(range(len(items))):
+            if items[i].name not in needed:
+                del items[i]
     return {i.name for i in graph.input}
 
 

@@ -13,7 +13,7 @@ import onnx
 
 from parax.compiler.shrinking.graphs import all_nodes, prune
 
-from .contents import F64, epsilon, is_float
+from .contents import F16, F64, epsilon, is_float
 from .generate import Feeds
 from .known import NONE, Freedom
 from .oracles import Rounding, noisy_nodes
@@ -30,6 +30,7 @@ FEW, MANY, MOST = 4, 40, 200
 SEVERAL = 8
 """Jumps of an integer among the noisy runs from which on it is a sum of many that jump each by itself: few runs do not
 meet its extremes."""
+NO_ROOM = "float64 has no room in memory"
 ROUNDED = 2
 """The run that is only rounded: its ties are those of the narrow types."""
 
@@ -51,6 +52,8 @@ class Expected:
     freedom: Freedom = NONE
     _runs: dict[tuple[str, str], list[np.ndarray]] = field(default_factory=dict)
     _rounding: dict[str, tuple[Rounding, Feeds]] = field(default_factory=dict)
+    _halves: set[str] = field(default_factory=set)
+    """Outputs with float16 among what they are computed by."""
 
     def __post_init__(self) -> None:
         if all(self.ask(kind) is None for kind in KINDS):
@@ -88,25 +91,44 @@ class Expected:
             return []
         runs = self._runs.setdefault((name, fp), [])
         try:
-            if name not in self._rounding:
-                model = onnx.ModelProto.FromString(self.model.SerializeToString())
-                kept = [o for o in model.graph.output if o.name == name]
-                del model.graph.output[:]
-                model.graph.output.extend(kept)
-                inputs = prune(model.graph)
-                feeds = {k: v for k, v in self.feeds.items() if k in inputs}
-                self._rounding[name] = Rounding(model, self.freedom), feeds
-            rounding, feeds = self._rounding[name]
-            if not runs:
-                runs.append(rounding.run(feeds)[name])
-            while len(runs) <= count:
-                seed = len(runs)
-                noisy = rounding.run(feeds, 0.0 if seed == ROUNDED else NOISE, seed, fp)[name]
-                runs.append(noisy if noisy.shape == runs[0].shape else runs[0])
-        except NoOracle as error:
-            self.imprecise[name] = str(error)
+            try:
+                self._run_on(runs, count, fp, name)
+            except MemoryError:  # each output's weights in float64 are kept: those of others may take the room
+                self._rounding.clear()
+                self._run_on(runs, count, fp, name)
+        except (NoOracle, MemoryError) as error:
+            self.imprecise[name] = NO_ROOM if isinstance(error, MemoryError) else str(error)
+            self._rounding.pop(name, None)
             runs.clear()
         return runs
+
+    def _run_on(self, runs: list[np.ndarray], count: int, fp: str, name: str) -> None:
+        """Adds what is missing of `noisy`. Raises NoOracle, MemoryError."""
+        if name not in self._rounding:
+            model = onnx.ModelProto()
+            model.CopyFrom(self.model)
+            for output in [o for o in model.graph.output if o.name != name]:
+                model.graph.output.remove(output)
+            inputs = prune(model.graph)
+            feeds = {k: v for k, v in self.feeds.items() if k in inputs}
+            self._rounding[name] = Rounding(model, self.freedom), feeds
+            if F16 in self._rounding[name][0].types.values():
+                self._halves.add(name)
+        rounding, feeds = self._rounding[name]
+        if not runs:
+            runs.append(rounding.run(feeds)[name])
+        while len(runs) <= count:
+            seed = len(runs)
+            noisy = rounding.run(feeds, 0.0 if seed == ROUNDED else NOISE, seed, fp)[name]
+            runs.append(noisy if noisy.shape == runs[0].shape else runs[0])
+
+    def kept_wide(self, fp: str, name: str) -> list[np.ndarray]:
+        """Runs in which float16 is as great as parax lets it be, kept in float32; none where it may not be so."""
+        runs = self.noisy(0, fp, name)
+        if fp == "strict" or not runs or name not in self._halves:
+            return []
+        wide = self.loosened(Freedom(kept_wide=True)).noisy(FEW, fp, name)
+        return wide if wide and wide[0].shape == runs[0].shape else []
 
     def problem(self, found: Feeds, fp: str = "strict") -> str:
         """What is wrong with these results, "" if nothing is.
@@ -172,8 +194,9 @@ class Expected:
             for middle in (None, *said_here):
                 right = right | within_spread(array, runs, middle)
             if right.all():
-                break
-        return right, ""
+                return right, ""
+        wide = self.kept_wide(fp, name)
+        return (right | within_spread(array, wide)) if wide else right, ""
 
     def _near_others(self, name: str, array: np.ndarray) -> np.ndarray:
         """What rounding may give, as far as it can be said without float64."""

@@ -39,7 +39,10 @@ class Freedom:
 
     Attributes:
         as_float32: float64 may have been float32 on the way, or the other way round.
+        coarse: float64 may be as precise as float32 only, with numbers as great as its own.
         unbounded: numbers of float16 may be greater than its greatest, on the way.
+        kept_wide: those may that parax keeps in float32 (`halves`).
+        vanishing: operators whose results are 0 where what they divide by overflows.
         loose: operators whose results are off by units of 1, not of themselves.
         without_nan: operators that may leave out what is not a number.
         sequential: poolings that add a window's numbers one after the other, each to the sum of all before it.
@@ -47,7 +50,10 @@ class Freedom:
     """
 
     as_float32: bool = False
+    coarse: bool = False
     unbounded: bool = False
+    kept_wide: bool = False
+    vanishing: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
     without_nan: tuple[str, ...] = ()
     sequential: tuple[str, ...] = ()
@@ -60,7 +66,7 @@ class Freedom:
         return Freedom(*(mine or its if isinstance(mine, bool) else (*mine, *its) for mine, its in both))
 
 
-NONE, AS_FLOAT32 = Freedom(), Freedom(as_float32=True)
+NONE, AS_FLOAT32, COARSE = Freedom(), Freedom(as_float32=True), Freedom(coarse=True)
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,11 @@ DISSENTS = (
     Cause("PyTorch's exporter makes float32 of numbers without axes where PyTorch computes in float64", ("framework",),
           lambda n: n.op_type == "Cast" and onnx.helper.get_node_attr_value(n, "to") == onnx.TensorProto.FLOAT,
           AS_FLOAT32),
-    Cause("PyTorch's exporter rounds constants of its own to float32", ("framework",), _is_narrow, AS_FLOAT32),
+    Cause("PyTorch's exporter rounds constants of its own to float32", ("framework",), _is_narrow, COARSE),
     Cause("attributes of ONNX are float32, those of PyTorch float64", ("framework",),
-          lambda n: n.op_type in ("LeakyRelu", "Elu"), AS_FLOAT32),
+          lambda n: n.op_type in ("LeakyRelu", "Elu"), COARSE),
+    Cause("PyTorch's sigmoid is 1 / (1 + exp(-x)), 0 where the exponential overflows", ("framework",),
+          lambda n: n.op_type == "Sigmoid", Freedom(vanishing=("Sigmoid",))),
     Cause("ONNX Runtime's sigmoid is a ratio of polynomials behind 1/2", ("onnxruntime", "optimised"),
           lambda n: n.op_type == "Sigmoid", Freedom(loose=("Sigmoid",))),
     Cause("ONNX Runtime stays in float32 from one operator without float16 to the next, where float16 overflows",

@@ -20,6 +20,7 @@ from . import exact
 from .contents import F16, F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
+from .halves import kept_wide, overflown
 from .known import NONE, Freedom, window_size
 from .others import NoOracle, limited, run_other
 from .summing import error_in_blocks, error_in_sequence, magnitudes, terms_of
@@ -174,7 +175,7 @@ def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -
 
 
 class Rounding:
-    """The model in float64, run as it is and with noise of the size of rounding errors."""
+    """The model in float64, as it is and with noise of the size of rounding errors. Raises NoOracle, MemoryError."""
 
     def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE) -> None:
         self.unbounded, self.without_nan = freedom.unbounded, freedom.without_nan
@@ -182,15 +183,22 @@ class Rounding:
                               else None)  # fmt: skip
         self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0),
                       **dict.fromkeys(freedom.sequential, _of_many)}  # fmt: skip
+        self.vanishing = freedom.vanishing
         try:
-            self.types = {k: F32 if freedom.as_float32 and t == F64 else t for k, t in types_of(model).items()}
+            declared = types_of(model)
         except Unknown as error:
             raise NoOracle(str(error)) from error
+        narrowed = freedom.as_float32 or freedom.coarse
+        self.types = {k: F32 if narrowed and t == F64 else t for k, t in declared.items()}
+        self.ranges = self.types if freedom.as_float32 else declared  # types of numbers as great as results may be
+        self.wide = kept_wide(model, self.types) if freedom.kept_wide else frozenset()
         self.outputs = [o.name for o in model.graph.output]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self.evaluator: Any = exact.evaluator(widened(model))
+            except MemoryError:
+                raise
             except Exception as error:  # as in run_other
                 raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
         self._watch_bodies(self.evaluator)
@@ -233,8 +241,8 @@ class Rounding:
             try:
                 for node in self.evaluator.rt_nodes_:
                     self._step(node, results, noise, self.rng)
-                return {name: np.asarray(results[name]) for name in self.outputs}
-            except NoOracle:
+                return {name: np.asarray(self._read(name, results[name])) for name in self.outputs}
+            except (NoOracle, MemoryError):
                 raise
             except Exception as error:  # as in run_other
                 raise NoOracle(f"{type(error).__name__}: {error}"[:300]) from error
@@ -251,8 +259,10 @@ class Rounding:
             inputs[1] = self._moved(node.input[1], inputs[1], noise, rng)
         if noise and node.op_type in self.without_nan and self.blank == 0 and _is_floats(inputs[0]):
             inputs[0] = np.where(np.isnan(inputs[0]), np.inf if node.op_type.endswith("Min") else -np.inf, inputs[0])
+        if not self.wide.intersection(node.output):
+            inputs = [self._read(name, x) for name, x in zip(node.input, inputs, strict=True)]
         if node.need_context():
-            outer = {k: self._noisy(k, v, noise, rng) for k, v in results.items()}
+            outer = {k: self._noisy(k, self._read(k, v), noise, rng) for k, v in results.items()}
             outputs = node.run(*inputs, context=outer)
         else:
             outputs = node.run(*inputs)
@@ -262,7 +272,7 @@ class Rounding:
             outputs = (self._mixed(node, inputs, outputs[0], noise, rng),)
         for name, value in zip(node.output, outputs, strict=False):
             value = _wide(value)
-            dtype = self.types.get(name)
+            dtype, ranges = self.types.get(name), self.ranges.get(name)
             if noise and node.op_type == "Cast" and not _is_floats(value) and _is_floats(inputs[0]):
                 value = self._overflown(value, inputs[0])
             if noise and node.op_type == "MaxPool" and not _is_floats(value):
@@ -270,7 +280,7 @@ class Rounding:
             if noise and node.op_type in SUMS and self.blank == 0 and _is_floats(value):
                 value = np.where(_cancels(node, inputs, value, dtype), 0.0, value)
             if noise and _is_floats(value):
-                value = np.where(_is_open(node, inputs, value, dtype), self._blanks(value.shape, rng), value)
+                value = np.where(_is_open(node, inputs, value, ranges), self._blanks(value.shape, rng), value)
             if noise and self.error_of_sums is not None and node.op_type in SUMS and _is_floats(value):
                 value = value + self._of_order(node, inputs, value, dtype) * _signs(rng, value)
             if noise and dtype is not None and dtype in MANTISSA and node.op_type in self.inner and _is_floats(value):
@@ -280,12 +290,22 @@ class Rounding:
             if noise and node.op_type != "Constant" and _is_floats(value):
                 self.bounded.update({name: BOUNDED[node.op_type]} if node.op_type in BOUNDED else {})
                 value = self._noisy(name, value, noise, rng)
-            if self.rounding and dtype in MANTISSA and _is_floats(value):
-                value = np.asarray(value).astype(dtype).astype(F64)
-            bounded = dtype in MANTISSA and dtype != F64 and not (self.unbounded and dtype == F16)
-            if bounded and _is_floats(value):
-                value = np.where(np.isinf(np.asarray(value).astype(dtype).astype(F64)), np.sign(value) * np.inf, value)
-            results[name] = value
+            if noise and node.op_type in self.vanishing and self.blank == 0 and ranges in (F32, F64):
+                value = np.where(np.abs(value) < 1 / np.finfo(ranges).max, 0.0, value)
+            results[name] = self._stored(name, value)
+
+    def _stored(self, name: str, value: Any) -> Any:
+        """A result as its type has it: rounded in every other run, infinite beyond its greatest number."""
+        dtype, ranges = self.types.get(name), self.ranges.get(name)
+        if dtype not in MANTISSA or not _is_floats(value) or name in self.wide:
+            return value
+        if self.rounding and dtype == ranges:
+            value = np.asarray(value).astype(dtype).astype(F64)
+        return value if ranges == F64 or (self.unbounded and ranges == F16) else overflown(np.asarray(value), ranges)
+
+    def _read(self, name: str, value: Any) -> Any:
+        """A value of float16 that was kept in float32, by who takes it in float16."""
+        return overflown(np.asarray(value), F16) if name in self.wide else value
 
     def _blanks(self, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
         """What stands where nobody can say."""

@@ -6,20 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import parser
 
-from fuzz import others
+from fuzz import compare, others, widening
 from fuzz.compare import Expected
 from fuzz.configurations import Arrangement, Configuration
-from fuzz.generate import Case
+from fuzz.generate import Case, Feeds
+from fuzz.halves import kept_wide
+from fuzz.known import Freedom
 from fuzz.models import INPUT, RESULT, Source, recorded_path
+from fuzz.oracles import Rounding
 from fuzz.pool import Command, Pool, _is_stopped
-from fuzz.trial import DISPUTED, HANG, PASS, UNSTABLE, Outcome, try_case
+from fuzz.trial import DISPUTED, HANG, NO_ORACLE, PASS, UNSTABLE, Outcome, try_case
 from fuzz.votes import _refereed
 
 PLAIN = Configuration(0, "native", "throughput", "sequential", "default", (Arrangement(1, 1, "sequential"),))
@@ -179,3 +184,104 @@ def test_integers_of_infinities_are_any(x: float, said: int) -> None:
     text = "g (float[2] x) => (int64[2] y) { a = Cast<to = 7>(x) y = Max(a, a) }"
     assert _outcome(text, np.array([x, 5], np.float32), np.array([said, 5])).status in (PASS, UNSTABLE)
     assert _outcome(text, np.array([x, 5], np.float32), np.array([said, 6])).status == DISPUTED
+
+
+HALVES = np.array([12, 11.5, -1], np.float16)
+OPTIMISED = replace(PLAIN, level=2)
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("said, status", [(np.inf, UNSTABLE), (-np.inf, DISPUTED), (9, DISPUTED)])
+def test_float16_overflows_where_parax_keeps_float32(said: float, status: str) -> None:
+    """docs/data-types.md promises so; whoever rounds behind every operator has an infinity there, and nothing else."""
+    text = "g (float16[3] x) => (float16[3] y) { a = Exp(x) y = Log(a) }"
+    case = Case("t", parser.parse_model(HEAD + text), [{"x": HALVES}])
+    case = replace(case, recorded={"y": np.array([said, said, -1], np.float16)})
+    outcome = try_case(case, [OPTIMISED])
+    assert outcome.status == status, outcome.problem
+    assert "where parax keeps float32" in outcome.problem or status != UNSTABLE
+
+
+@pytest.mark.parametrize("fp, y, is_right", [
+    ("default", [12, 11.5, -1], True), ("default", [np.inf, np.inf, -1], True), ("strict", [12, 11.5, -1], False),
+    ("strict", [np.inf, np.inf, -1], True), ("default", [12, 9, -1], False), ("default", [12, 11.5, 1], False),
+])  # fmt: skip
+def test_without_onnx_runtime_either_range_of_float16_is_right_but_for_strict(
+    fp: str, y: list[float], is_right: bool
+) -> None:
+    text = "g (float16[3] x) => (float16[3] y) { a = Exp(x) y = Log(a) }"
+    expected = Expected(parser.parse_model(HEAD + text), {"x": HALVES}, refused={"onnxruntime": "not asked"})
+    assert (expected.problem({"y": np.array(y, np.float16)}, fp) == "") is is_right
+
+
+@pytest.mark.parametrize("body, wide", [
+    ("a = Exp(x) y = Log(a)", "ay"),
+    ("a = Exp(x) b = Cast<to = 1>(a) c = Exp(b) y = Cast<to = 10>(c)", "a"),
+    ("a = Identity(x) b = Exp(a) y = Concat<axis = 0>(a, b)", "b"),
+    ("a = Exp(x) b = Neg(x) y = Concat<axis = 0>(a, b)", "aby"),
+    ("c = Constant<value = float16[1] {1}>() a = Exp(x) y = Concat<axis = 0>(a, c)", "ay"),
+])  # fmt: skip
+def test_what_parax_keeps_in_float32(body: str, wide: str) -> None:
+    model = parser.parse_model(HEAD + f"g (float16[N] x) => (float16[M] y) {{ {body} }}")
+    assert kept_wide(model, widening.types_of(model)) == frozenset(wide)
+
+
+def test_what_is_kept_in_float32_is_read_in_float16_by_other_types() -> None:
+    text = "g (float16[3] x) => (float16[3] y, float[3] z) { a = Exp(x) y = Neg(a) z = Cast<to = 1>(a) }"
+    run = Rounding(parser.parse_model(HEAD + text), Freedom(kept_wide=True)).run({"x": HALVES})
+    assert run["y"][:2].tolist() == [-np.inf] * 2 and run["z"][:2].tolist() == [np.inf] * 2  # results are rounded, too
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("off, status", [(0.0, UNSTABLE), (1e-4, DISPUTED)])
+def test_a_narrow_constant_explains_its_rounding_beyond_the_range_of_float32(off: float, status: str) -> None:
+    """As log2 is exported; e^200 is no infinity for that."""
+    text = "g (double[2] x) => (double[2] y) { c = Constant<value = double {0.6931471824645996}>() a = Exp(x) b = Log(a) y = Div(b, c) }"  # noqa: E501
+    x = np.array([200.0, 3.0])
+    outcome = _outcome(text, x, x / np.log(2) * (1 + off))
+    assert outcome.status == status, outcome.problem
+
+
+@pytest.mark.usefixtures("any_target")
+@pytest.mark.parametrize("x, status", [(-95, UNSTABLE), (-80, DISPUTED)])
+def test_a_sigmoid_is_0_where_its_exponential_overflows(x: float, status: str) -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Sigmoid(x) y = Ceil(a) }"
+    outcome = _outcome(text, np.array([x, 2], np.float32), np.array([0, 1], np.float32))
+    assert outcome.status == status, outcome.problem
+
+
+@pytest.mark.parametrize("off, status", [(0.0, PASS), (1e-4, NO_ORACLE)])
+def test_where_float64_has_no_room_nobody_can_judge(monkeypatch: pytest.MonkeyPatch, off: float, status: str) -> None:
+    def no_room(model: onnx.ModelProto, freedom: Freedom) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(compare, "Rounding", no_room)
+    outcome = _outcome("g (double[4] x) => (double[4] y) { y = Exp(x) }", X, np.exp(X) * (1 + off))
+    assert outcome.status == status, outcome.problem
+    assert compare.NO_ROOM in outcome.problem or status == PASS
+
+
+def test_what_float64_keeps_of_other_outputs_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, held = Rounding.run, []
+
+    def run(self: Rounding, *args: Any) -> Feeds:
+        held.append(id(self))
+        if len(set(held)) == 2 and expected._rounding.get("y"):
+            raise MemoryError
+        return plain(self, *args)
+
+    monkeypatch.setattr(Rounding, "run", run)
+    text = "g (double[4] x) => (double[4] y, double[4] z) { y = Exp(x) z = Neg(x) }"
+    expected = Expected(parser.parse_model(HEAD + text), {"x": X})
+    assert len(expected.noisy(1, "strict", "y")) == 2
+    assert len(expected.noisy(1, "strict", "z")) == 2 and not expected.imprecise
+    assert list(expected._rounding) == ["z"]
+
+
+def test_types_are_inferred_without_large_weights() -> None:
+    model = parser.parse_model(HEAD + "g (float[3] x) => (float[3] y) { a = Add(x, w) b = Add(a, v) y = Neg(b) }")
+    weights = {"w": np.zeros((widening.MOST_READ, 3), np.float32), "v": np.zeros(3, np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in weights.items())
+    assert dict.fromkeys("wvxaby", np.dtype("float32")) == widening.types_of(model)
+    light = widening._light(model)
+    assert [t.name for t in light.graph.initializer] == ["v"] and light.ByteSize() < 1000 < model.ByteSize()

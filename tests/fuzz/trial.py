@@ -118,8 +118,10 @@ def _voted(recorded: Feeds | None, expected: Expected, found: Feeds, fp: str) ->
     shown = "; ".join(map(str, against))
     if len({dissent.voter for dissent in against}) == n_voters and not expected.known:
         raise _Failure(WRONG, shown)
-    if not all(dissent.cause for dissent in against):
+    if not all(dissent.cause or dissent.undecided for dissent in against):
         raise _Failure(DISPUTED, shown)
+    if any(dissent.undecided for dissent in against):
+        raise _Failure(NO_ORACLE, shown)
     return shown
 
 

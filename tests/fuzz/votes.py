@@ -14,7 +14,7 @@ from operator import or_
 
 import numpy as np
 
-from .compare import FEW, MANY, Expected, near_row, strictly_right, within_spread
+from .compare import FEW, MANY, NO_ROOM, Expected, near_row, strictly_right, within_spread
 from .contents import F32, F64, is_float
 from .generate import Feeds
 from .known import NONE, Freedom, causes
@@ -29,14 +29,17 @@ class Dissent:
 
     Attributes:
         voter: who. problem: where, and how. cause: why, where that is known; else "".
+        undecided: why nobody can say who is right, where no cause is known and no referee could be asked; else "".
     """
 
     voter: str
     problem: str
     cause: str
+    undecided: str = ""
 
     def __str__(self) -> str:
-        return f"{self.voter}: {self.problem}{f' ({self.cause})' if self.cause else ''}"
+        why = self.cause or self.undecided
+        return f"{self.voter}: {self.problem}{f' ({why})' if why else ''}"
 
 
 def dissents(expected: Expected, recorded: Feeds, found: Feeds, fp: str) -> tuple[list[Dissent], int]:
@@ -56,8 +59,10 @@ def dissents(expected: Expected, recorded: Feeds, found: Feeds, fp: str) -> tupl
             problem = _difference(expected, name, array, value, fp)
             if problem:
                 cause = (_explained(expected, name, voter, array, value, fp)
+                         or _kept_wide(expected, name, array, value, fp)
                          or _refereed(expected, name, voter, array, value, fp))  # fmt: skip
-                against.append(Dissent(voter, f"output {name} {problem}", cause))
+                undecided = NO_ROOM if not cause and expected.imprecise.get(name) == NO_ROOM else ""
+                against.append(Dissent(voter, f"output {name} {problem}", cause, undecided))
     return against, len(votes)
 
 
@@ -71,6 +76,21 @@ def _explained(expected: Expected, name: str, voter: str, found: np.ndarray, sai
         if chosen and not _difference(expected.loosened(freedom), name, found, value, fp):
             return "; ".join(cause.reason for cause in chosen)
     return ""
+
+
+def _kept_wide(expected: Expected, name: str, found: np.ndarray, said: np.ndarray, fp: str) -> str:
+    """Why a difference is none: the results are right where parax keeps float16 in float32, as it says it does, and
+    who dissents where float16 overflows. "" where either is not, or the overflow changes nothing."""
+    if found.shape != said.shape or found.dtype != said.dtype:
+        return ""
+    narrow, wide = expected.noisy(FEW, fp, name), expected.kept_wide(fp, name)
+    if not (narrow and wide) or narrow[0].shape != found.shape:
+        return ""
+    with np.errstate(all="ignore"):
+        changes = (narrow[0] != wide[0]) & ~((narrow[0] != narrow[0]) & (wide[0] != wide[0]))
+    right = changes & within_spread(found, wide) & within_spread(said, narrow)
+    off = ~_same(expected, name, found, said, fp)
+    return "float16 overflows on the way, where parax keeps float32" if right[off].all() else ""
 
 
 def _refereed(expected: Expected, name: str, voter: str, found: np.ndarray, said: np.ndarray, fp: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,6 +14,8 @@ from backend.guards import in_child
 from .contents import F64, FLOATS
 
 SECONDS = 20
+MOST_READ = 1 << 16
+"""Numbers of a tensor that may stand for a shape, axes or the like."""
 _FLOAT_CODES = {helper.np_dtype_to_tensor_dtype(d) for d in FLOATS}
 
 
@@ -23,10 +26,25 @@ class Unknown(Exception):
 def types_of(model: onnx.ModelProto) -> dict[str, np.dtype]:
     """The element types of the values that have one, by name."""
     try:
-        found = in_child(lambda note: _inferred(model), SECONDS)  # on some models onnx's own C++ faults
+        found = in_child(lambda note: _inferred(_light(model)), SECONDS)  # on some models onnx's own C++ faults
     except AssertionError as error:
         raise Unknown(f"shape inference: {error}"[:200]) from error
     return {k: np.dtype(helper.tensor_dtype_to_np_dtype(c)) for k, c in found.items() if c}
+
+
+def _light(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with large weights as inputs: shape inference reads none of their numbers, and copies them all."""
+    large = {t.name: t for t in model.graph.initializer if math.prod(t.dims) > MOST_READ}
+    if not large:
+        return model
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph, inputs = model.graph, {i.name for i in model.graph.input}
+    for field in ("node", "input", "output", "value_info"):
+        getattr(light.graph, field).extend(getattr(graph, field))
+    light.graph.initializer.extend(t for t in graph.initializer if t.name not in large)
+    light.graph.input.extend(helper.make_tensor_value_info(name, t.data_type, t.dims)
+                             for name, t in large.items() if name not in inputs)  # fmt: skip
+    return light
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, int]:
