@@ -18,6 +18,7 @@ from .generate import Feeds
 from .known import NONE, Freedom
 from .oracles import Rounding, noisy_nodes
 from .others import NoOracle, run_other
+from .widening import without_weights
 
 UNITS = 64.0
 """Units of rounding within which two implementations agree at once, of an element and of its row's typical size."""
@@ -105,13 +106,13 @@ class Expected:
     def _run_on(self, runs: list[np.ndarray], count: int, fp: str, name: str) -> None:
         """Adds what is missing of `noisy`. Raises NoOracle, MemoryError."""
         if name not in self._rounding:
-            model = onnx.ModelProto()
-            model.CopyFrom(self.model)
+            model, weights = without_weights(self.model)
             for output in [o for o in model.graph.output if o.name != name]:
                 model.graph.output.remove(output)
             inputs = prune(model.graph)
-            feeds = {k: v for k, v in self.feeds.items() if k in inputs}
-            self._rounding[name] = Rounding(model, self.freedom), feeds
+            feeds = {k: onnx.numpy_helper.to_array(t) for k, t in weights.items() if k in inputs}
+            feeds.update({k: v for k, v in self.feeds.items() if k in inputs})
+            self._rounding[name] = Rounding(model, self.freedom, weights), feeds
             if F16 in self._rounding[name][0].types.values():
                 self._halves.add(name)
         rounding, feeds = self._rounding[name]

@@ -7,7 +7,7 @@ here once more, from operators of ONNX alone, as what is judged must not judge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -22,13 +22,15 @@ MOVES = ("Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "G
 """Operators that only move values: in float32 where all were computed in it, else in float16."""
 
 
-def kept_wide(model: onnx.ModelProto, types: Mapping[str, np.dtype]) -> frozenset[str]:
+def kept_wide(
+    model: onnx.ModelProto, types: Mapping[str, np.dtype], weights: Collection[str] = ()
+) -> frozenset[str]:
     """The names of the float16 values of the graph that are kept in float32; of bodies none are.
 
     Args:
-        types: the element types of the model's values, by name.
+        types: the element types of the model's values, by name. weights: inputs that are constant.
     """
-    constants = {t.name for t in model.graph.initializer}
+    constants = {*weights, *(t.name for t in model.graph.initializer)}
     constants.update(name for node in model.graph.node if node.op_type == "Constant" for name in node.output)
     wide: set[str] = set()
     for node in model.graph.node:

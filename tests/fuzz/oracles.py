@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -177,7 +177,7 @@ def noisy_nodes(model: onnx.ModelProto, feeds: Feeds, noise: float, seed: int) -
 class Rounding:
     """The model in float64, as it is and with noise of the size of rounding errors. Raises NoOracle, MemoryError."""
 
-    def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE) -> None:
+    def __init__(self, model: onnx.ModelProto, freedom: Freedom = NONE, weights: Collection[str] = ()) -> None:
         self.unbounded, self.without_nan = freedom.unbounded, freedom.without_nan
         self.error_of_sums = (error_in_sequence if freedom.in_sequence else error_in_blocks if freedom.in_blocks
                               else None)  # fmt: skip
@@ -191,7 +191,7 @@ class Rounding:
         narrowed = freedom.as_float32 or freedom.coarse
         self.types = {k: F32 if narrowed and t == F64 else t for k, t in declared.items()}
         self.ranges = self.types if freedom.as_float32 else declared  # types of numbers as great as results may be
-        self.wide = kept_wide(model, self.types) if freedom.kept_wide else frozenset()
+        self.wide = kept_wide(model, self.types, weights) if freedom.kept_wide else frozenset()
         self.outputs = [o.name for o in model.graph.output]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

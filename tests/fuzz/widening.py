@@ -26,17 +26,19 @@ class Unknown(Exception):
 def types_of(model: onnx.ModelProto) -> dict[str, np.dtype]:
     """The element types of the values that have one, by name."""
     try:
-        found = in_child(lambda note: _inferred(_light(model)), SECONDS)  # on some models onnx's own C++ faults
+        light, _ = without_weights(model)
+        found = in_child(lambda note: _inferred(light), SECONDS)  # on some models onnx's own C++ faults
     except AssertionError as error:
         raise Unknown(f"shape inference: {error}"[:200]) from error
     return {k: np.dtype(helper.tensor_dtype_to_np_dtype(c)) for k, c in found.items() if c}
 
 
-def _light(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with large weights as inputs: shape inference reads none of their numbers, and copies them all."""
+def without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, TensorProto]]:
+    """A copy of the model with its large weights as inputs, and these by name, which are not copied.
+
+    Whoever looks at no more than their types is spared the room; where there is none, protobuf's copies fault.
+    """
     large = {t.name: t for t in model.graph.initializer if math.prod(t.dims) > MOST_READ}
-    if not large:
-        return model
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph, inputs = model.graph, {i.name for i in model.graph.input}
     for field in ("node", "input", "output", "value_info"):
@@ -44,7 +46,7 @@ def _light(model: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.initializer.extend(t for t in graph.initializer if t.name not in large)
     light.graph.input.extend(helper.make_tensor_value_info(name, t.data_type, t.dims)
                              for name, t in large.items() if name not in inputs)  # fmt: skip
-    return light
+    return light, large
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, int]:
