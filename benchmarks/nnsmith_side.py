@@ -16,6 +16,7 @@ import io
 import json
 import os
 import random
+import resource
 import sys
 import time
 import warnings
@@ -43,6 +44,9 @@ NUMBERS = (None, ("float32",), ("float32", "float64"), ("int32", "int64"), ("flo
 METHODS = ("symbolic-cinit", "symbolic-sinit", "concolic")
 MOST_MILLISECONDS = 10_000
 """For one graph; most need some hundred."""
+MEMORY = 8 << 30
+"""Bytes that one process may take: some sizes that the solver finds ask PyTorch for more than the machine has, and the
+system would end whatever process is the greatest. An error of PyTorch's says so instead, and no model is made."""
 SAMPLES = 4
 """Weights and inputs that are tried for results without NaN and Inf; the last stay, whatever comes of them."""
 
@@ -59,6 +63,7 @@ def main() -> None:
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     _use_the_tracer()
     operators = _operators(args.cache)
     first, count, step = map(int, args.numbers.split(":"))
