@@ -14,7 +14,7 @@ class Fp(Enum):
 
     STRICT: sum the model's own products, in any order.
     DEFAULT: also algorithms whose error is bounded for every row of a product, and every tile of neighbouring pixels of
-        a convolution, by what that row or tile holds: an outlier, an infinity or a NaN costs no other row anything.
+        a convolution, by what that row or tile holds: an outlier, an infinity or a NaN costs no other row its bound.
     FAST: also zeros between a convolution's small groups: an infinity of one reaches the others.
     """
 
