@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The windows along one axis: `places` [windows, taps] in the input, which may lie outside; the pads."""
+    """The windows along one axis: `places` [windows, taps] in the input, which may lie outside; the pads; the steps
+    from one window, and from one tap, to the next."""
 
     places: np.ndarray
     size: int
     begin: int
     end: int
+    stride: int
+    dilation: int
 
     @property
     def inside(self) -> np.ndarray:
@@ -51,7 +57,7 @@ def axes_of(sizes: tuple[int, ...], kernel: tuple[int, ...], given: dict[str, An
             # none begins in the padding behind the end
             count = min(-(-span // s) + 1, -(-(n + begin) // s)) if given.get("ceil_mode") else span // s + 1
         places = np.arange(count)[:, None] * s - begin + np.arange(k)[None, :] * d
-        found.append(Axis(places, n, begin, end))
+        found.append(Axis(places, n, begin, end, s, d))
     return found
 
 
@@ -75,6 +81,8 @@ def windows_of(x: np.ndarray, axes: list[Axis]) -> np.ndarray:
     return x.transpose(order).reshape(*x.shape[:2], *(a.places.shape[0] for a in axes), taps)
 
 
+MOST_SEEN = 1 << 22
+"""Elements that all windows of one product of matrices may see: 32 MiB in float64."""
 NOWHERE = np.iinfo(np.int64).min
 """The place of the greatest element of a window that has none."""
 
@@ -125,20 +133,72 @@ class LpPool(OpRun):  # type: ignore[misc]
 
 def convolve(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, given: dict[str, Any]) -> np.ndarray:
     """A convolution in float64. Neither the padding nor what lies between the taps is multiplied."""
-    axes, images, outputs = axes_of(x.shape[2:], w.shape[2:], given), x.shape[0], w.shape[0]
-    counts = [a.places.shape[0] for a in axes]
-    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((a.begin, a.end) for a in axes)])
-    weights = w.astype(np.float64).reshape(group, outputs // group, *w.shape[1:])
-    y = np.zeros((images, group, outputs // group, int(np.prod(counts))))
-    for tap in product(*(range(k) for k in w.shape[2:])):
-        at, inside = wide, np.ones((), bool)
-        for i, (a, t) in enumerate(zip(axes, tap, strict=True)):
-            at = np.take(at, a.places[:, t] + a.begin, 2 + i)
-            inside = inside[..., None] & a.inside[:, t]
-        products = weights[(..., *tap)] @ at.reshape(images, group, w.shape[1], y.shape[-1])
-        y += np.where(inside.ravel(), products, 0.0)
-    y = y.reshape(images, outputs, *counts)
+    axes, wide = axes_of(x.shape[2:], w.shape[2:], given), x.astype(np.float64)
+    for i, a in enumerate(axes):  # the first and last taps of a large kernel may meet nothing but padding
+        met = np.flatnonzero(a.inside.any(0))
+        taps = slice(met[0], met[-1] + 1) if met.size else slice(0)
+        axes[i], w = replace(a, places=a.places[:, taps]), w[(*[slice(None)] * (2 + i), taps)]
+    weights = w.astype(np.float64).reshape(group, w.shape[0] // group, *w.shape[1:])
+    # 0 times what is not finite is no 0: such weights must not meet the padding's
+    multiply = _by_windows if np.isfinite(weights).all() else _by_taps
+    y = np.zeros((x.shape[0], w.shape[0], *(a.places.shape[0] for a in axes)))
+    for cuts in _parts(axes, x.shape[0] * x.shape[1]):
+        part = y[(slice(None), slice(None), *cuts)]
+        chosen = [replace(a, places=a.places[cut]) for a, cut in zip(axes, cuts, strict=True)]
+        part[...] = multiply(wide, weights, chosen).reshape(part.shape)
     return y if b is None else y + b.astype(np.float64).reshape(-1, *[1] * len(axes))
+
+
+def _parts(axes: list[Axis], channels: int) -> Iterator[tuple[slice, ...]]:
+    """The windows of each axis in parts, of which each sees at most MOST_SEEN elements, or is a single window.
+
+    Args:
+        channels: of all images together.
+    """
+    taps, steps = prod(a.places.shape[1] for a in axes), [a.places.shape[0] for a in axes]
+    while channels * taps * prod(steps) > MOST_SEEN and max(steps) > 1:
+        widest = steps.index(max(steps))
+        steps[widest] = -(-steps[widest] // 2)
+    for starts in product(*(range(0, a.places.shape[0], max(n, 1)) for a, n in zip(axes, steps, strict=True))):
+        yield tuple(slice(at, at + n) for at, n in zip(starts, steps, strict=True))
+
+
+def _by_windows(x: np.ndarray, weights: np.ndarray, axes: list[Axis]) -> np.ndarray:
+    """[N, group, outputs of a group, windows]: what the windows see, as the rows of one matrix, times the weights
+    [group, outputs of a group, inputs of a group, taps…]."""
+    images, (group, outputs, inputs), rank = x.shape[0], weights.shape[:3], len(axes)
+    count, taps = (prod(a.places.shape[i] for a in axes) for i in (0, 1))
+    if not count * taps:
+        return np.zeros((images, group, outputs, count))
+    ends = [(int(a.places.min()), int(a.places.max()) + 1) for a in axes]
+    kept = tuple(slice(max(low, 0), max(high, 0)) for low, high in ends)
+    added = [
+        (min(high, 0) - min(low, 0), max(high - a.size, 0) - max(low - a.size, 0))
+        for a, (low, high) in zip(axes, ends, strict=True)
+    ]
+    seen = np.pad(x[(..., *kept)], [(0, 0), (0, 0), *added])
+    for i, a in enumerate(axes):
+        seen = sliding_window_view(seen, int(np.ptp(a.places[0])) + 1, 2 + i)
+        seen = seen[(*[slice(None)] * (2 + i), slice(None, None, a.stride), ..., slice(None, None, a.dilation))]
+    seen = seen.reshape(images, group, inputs, *seen.shape[2:])
+    rows = seen.transpose(1, 0, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
+    matrices = weights.reshape(group, outputs, inputs * taps).swapaxes(1, 2)
+    y = rows.reshape(group, images * count, inputs * taps) @ matrices
+    return y.reshape(group, images, count, outputs).transpose(1, 0, 3, 2)
+
+
+def _by_taps(x: np.ndarray, weights: np.ndarray, axes: list[Axis]) -> np.ndarray:
+    """The same tap after tap, with weights that may be infinite or NaN."""
+    images, (group, outputs, inputs) = x.shape[0], weights.shape[:3]
+    y = np.zeros((images, group, outputs, prod(a.places.shape[0] for a in axes)))
+    for tap in product(*(range(k) for k in weights.shape[3:])):
+        at, inside = x, np.ones((), bool)
+        for i, (a, t) in enumerate(zip(axes, tap, strict=True)):
+            at = np.take(at, np.clip(a.places[:, t], 0, a.size - 1), 2 + i)
+            inside = inside[..., None] & a.inside[:, t]
+        products = weights[(..., *tap)] @ at.reshape(images, group, inputs, y.shape[-1])
+        y += np.where(inside.ravel(), products, 0.0)
+    return y
 
 
 class Conv(OpRun):  # type: ignore[misc]
