@@ -132,12 +132,15 @@ class Resize(_Resize):
         rare = ("antialias", "axes", "exclude_outside", "keep_aspect_ratio_policy")
         if any(given.get(name) not in (None, 0, "stretch", []) for name in rare) or mode not in PLACES:
             return super()._run(x, roi, scales, sizes, **given)  # type: ignore[no-any-return]
-        y = x.astype(np.float64)
+        y, changed = x.astype(np.float64), []
         for axis, n in enumerate(x.shape):
             scale = float(np.asarray(scales, np.float64)[axis]) if sizes is None else int(sizes[axis]) / n
             resized = int(np.floor(np.float32(n) * np.float32(scale))) if sizes is None else int(sizes[axis])
             if resized != n or scale != 1:
-                y = self._along(y, axis, resized, scale, mode, given)
+                changed.append((axis, resized, scale))
+        changed.sort(key=lambda c: c[1] / max(x.shape[c[0]], 1))  # what shrinks first leaves less to do for the others
+        for axis, resized, scale in changed:
+            y = self._along(y, axis, resized, scale, mode, given)
         return (y.astype(x.dtype),)
 
     def _along(self, y: np.ndarray, axis: int, resized: int, scale: float, mode: str, given: dict[str, Any]

@@ -133,12 +133,12 @@ class LpPool(OpRun):  # type: ignore[misc]
 
 def convolve(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, given: dict[str, Any]) -> np.ndarray:
     """A convolution in float64. Neither the padding nor what lies between the taps is multiplied."""
-    axes, wide = axes_of(x.shape[2:], w.shape[2:], given), x.astype(np.float64)
+    axes, wide = axes_of(x.shape[2:], w.shape[2:], given), x.astype(np.float64, copy=False)
     for i, a in enumerate(axes):  # the first and last taps of a large kernel may meet nothing but padding
         met = np.flatnonzero(a.inside.any(0))
         taps = slice(met[0], met[-1] + 1) if met.size else slice(0)
         axes[i], w = replace(a, places=a.places[:, taps]), w[(*[slice(None)] * (2 + i), taps)]
-    weights = w.astype(np.float64).reshape(group, w.shape[0] // group, *w.shape[1:])
+    weights = w.astype(np.float64, copy=False).reshape(group, w.shape[0] // group, *w.shape[1:])
     # 0 times what is not finite is no 0: such weights must not meet the padding's
     multiply = _by_windows if np.isfinite(weights).all() else _by_taps
     y = np.zeros((x.shape[0], w.shape[0], *(a.places.shape[0] for a in axes)))

@@ -21,6 +21,7 @@ from .contents import F16, F32, F64, MANTISSA, is_float
 from .exact_windows import NOWHERE
 from .generate import Feeds
 from .halves import kept_wide, overflown
+from .jumps import Poles, any_of_the_greatest
 from .known import NONE, Freedom, window_size
 from .others import NoOracle, limited, run_other
 from .summing import error_in_blocks, error_in_sequence, magnitudes, terms_of
@@ -32,8 +33,6 @@ TILE_ERROR = 2e-5
 """What kernels/conv/winograd/lower.py promises of a tile, times its greatest element and the norm of the weights."""
 TILE_MOST = 1e33
 """Beyond it the transforms of a tile may overflow."""
-TIE_UNITS = 6.0
-"""Units of rounding by which the greatest elements of a row may differ."""
 FAR = 1e3
 """Positions of GridSample whose place among the elements float32 does not give: implementations differ."""
 PRODUCTS = ("Conv", "MatMul", "Gemm")
@@ -184,6 +183,7 @@ class Rounding:
         self.inner = {**INNER, **dict.fromkeys(freedom.loose, lambda node, x: 1.0),
                       **dict.fromkeys(freedom.sequential, _of_many)}  # fmt: skip
         self.vanishing = freedom.vanishing
+        self.poles = Poles()
         try:
             declared = types_of(model)
         except Unknown as error:
@@ -232,6 +232,7 @@ class Rounding:
         self.rounding = seed > 0 and seed % 2 == 0
         self.fp = fp if noise > 0 else "strict"
         self.bounded: dict[str, float] = {}  # value → what it is no less than
+        self.poles.begin(exact=seed == 0)
         self.blank = 0.0 if seed % 2 else np.nan  # what nobody can say: not the same in any two runs
         self.mixed_blanks = seed % 4 == 3  # some of each: a maximum may be any of several that nobody can say
         results: dict[str, Any] = {"": None, **self.evaluator.rt_inits_}
@@ -267,7 +268,9 @@ class Rounding:
         else:
             outputs = node.run(*inputs)
         if noise and node.op_type in ("ArgMax", "ArgMin") and _is_floats(inputs[0]):
-            outputs = (_any_of_the_greatest(node, inputs[0], self.types.get(node.input[0], F64), self.blank == 0),)
+            dtype = self.types.get(node.input[0], F64)
+            unit = _unit(dtype if dtype in MANTISSA else F32)
+            outputs = (any_of_the_greatest(node, inputs[0], unit, self.blank == 0),)
         if self.fp != "strict" and node.op_type in PRODUCTS and _is_floats(outputs[0]):
             outputs = (self._mixed(node, inputs, outputs[0], noise, rng),)
         for name, value in zip(node.output, outputs, strict=False):
@@ -287,6 +290,8 @@ class Rounding:
                 amount = noise * _unit(dtype) * self.inner[node.op_type](node, inputs[0]) * _signs(rng, value)
                 vanishes = (np.abs(value) < np.abs(amount)) & ((amount > 0) | (self.blank == 0))
                 value = np.where(vanishes, 0.0, value + amount)
+            if node.op_type == "Tan" and _is_floats(value):
+                value = np.where(self.poles.passed(name, inputs[0]), self._blanks(value.shape, rng), value)
             if noise and node.op_type != "Constant" and _is_floats(value):
                 self.bounded.update({name: BOUNDED[node.op_type]} if node.op_type in BOUNDED else {})
                 value = self._noisy(name, value, noise, rng)
@@ -366,19 +371,6 @@ class Rounding:
             return value
         noisy = value * (1.0 + noise * _unit(dtype) * _signs(rng, value))
         return np.clip(noisy, self.bounded[name], 1.0) if name in self.bounded else noisy
-
-
-def _any_of_the_greatest(node: Any, x: np.ndarray, dtype: np.dtype, last: bool) -> np.ndarray:
-    """The first or the last place whose element is the greatest (or least) but for some units of rounding."""
-    if x.shape[node.axis] == 0 or np.isnan(x).any():
-        return np.asarray(node.run(x)[0])
-    signed = x if node.op_type == "ArgMax" else -x
-    best = signed.max(node.axis, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        unit = _unit(dtype if dtype in MANTISSA else F32)
-        near = (signed >= best - TIE_UNITS * unit * np.abs(best)) | (signed == best)
-    places = near.shape[node.axis] - 1 - np.flip(near, node.axis).argmax(node.axis) if last else near.argmax(node.axis)
-    return np.asarray(np.expand_dims(places, node.axis) if node.keepdims else places).astype(np.int64)
 
 
 def _unit(dtype: np.dtype) -> float:

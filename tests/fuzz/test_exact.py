@@ -155,6 +155,12 @@ def test_resize(mode: str, coordinates: str) -> None:
     _compare("Resize", feeds, ["x", "", "scales"], ["y"], mode=mode, coordinate_transformation_mode=coordinates)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_resize_that_turns_an_image(mode: str) -> None:
+    feeds = {"x": _normal(2, 1, 1, 900), "sizes": np.array([2, 1, 900, 1])}
+    _compare("Resize", feeds, ["x", "", "", "sizes"], ["y"], mode=mode)
+
+
 @pytest.mark.parametrize("given", [{}, {"strides": [2, 3], "output_padding": [1, 2], "pads": [0, 1, 1, 0]},
                                    {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, {"dilations": [2, 1]}])  # fmt: skip
 def test_a_transposed_convolution(given: dict[str, Any]) -> None:

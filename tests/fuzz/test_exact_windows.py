@@ -7,11 +7,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import exact_windows
+from fuzz.compare import Expected
 from fuzz.exact_windows import convolve
 
 AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -103,6 +105,25 @@ def test_a_kernel_that_is_larger_than_the_image_takes_no_longer_than_the_image()
     padded = np.pad(x[:, 0, 0], ((0, 0), (203, 202)))
     wanted = [padded[:, i : i + 401] @ w[:, 0, row].T for i in range(y.shape[3])]
     np.testing.assert_allclose(y[:, :, 0], np.stack(wanted, -1), 1e-12)
+
+
+@pytest.mark.parametrize("fp", ["strict", "default"])
+def test_the_judge_knows_which_integers_a_large_kernel_may_give(fp: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(3, 7, shape).astype(np.float32) for shape in ((2, 1, 1, 300), (3, 1, 201, 401)))
+    pads = [200, 60, 1, 60]
+    (total,) = convolve(x, w, None, 1, {"pads": pads})[1, 2, 1, 9:10]
+    b = np.array([0, 0, np.ceil(total) - total], np.float32)  # so this element is a whole number but for rounding
+    text = f"""<ir_version: 9, opset_import: ["": 20]>
+        g (float[2,1,1,300] x, float[3,1,201,401] w, float[3] b) => (int64[2,3,2,20] y) {{
+            c = Conv<pads = {pads}>(x, w, b)\n y = Cast<to = 7>(c)
+        }}"""
+    expected = Expected(onnx.parser.parse_model(text), {"x": x, "w": w, "b": b})
+    found = {"y": expected.others["onnxruntime"]["y"].copy()}
+    for off, right in ((0, True), (-1, True), (1, False), (-2, False)):
+        found["y"][1, 2, 1, 9] = int(np.ceil(total)) + off
+        assert (expected.problem(found, fp) == "") == right, off
+    assert not expected.imprecise, "float64 decides it"
 
 
 def test_infinite_weights_do_not_meet_the_padding() -> None:
