@@ -47,6 +47,10 @@ def _trimmed(node: Node, rw: Rewriter) -> bool:
     if all(last - first == size for (first, last, *_), size in zip(kept, geometry.kernel, strict=True)):
         rw.no_match("every tap meets the image, or a size is open", node)
         return False
+    pads = [side[end] for end in (0, 1) for *_, side in kept]
+    if not all(isinstance(n, int) for n in pads):  # of another axis, by auto_pad, where a stride divides an open size
+        rw.no_match("the padding is that of an open size", node)
+        return False
     taps = (slice(None), slice(None), *(slice(first, last) for first, last, *_ in kept))
     weights = rw.before(node).const(np.ascontiguousarray(w.data[taps]))
     kernel = tuple(last - first for first, last, *_ in kept)
@@ -55,7 +59,7 @@ def _trimmed(node: Node, rw: Rewriter) -> bool:
         auto_pad="NOTSET",
         kernel_shape=kernel,
         dilations=dilations if any(d != 1 for d in dilations) else None,
-        pads=tuple(int(pads[side]) for side in (0, 1) for *_, pads in kept),
+        pads=tuple(pads),
     )
     rw.replace_op(node, op, [x, weights, *rest])
     return True

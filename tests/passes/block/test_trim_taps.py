@@ -54,6 +54,7 @@ def test_weights_of_other_types_keep_theirs(dtype: str) -> None:  # ONNX Runtime
     (conv("N,3,H,H", "5,3,3,3", "dilations=[6,6], pads=[6,6,6,6]"), "a size is open"),
     ("graph @g(%x: f32[N,3,1,1], %w: f32[5,3,3,3]) {\n %y = Conv(%x, %w) {pads=[1,1,1,1]}\n return %y\n}",
      "no constant"),
+    (conv("N,3,1,H", "5,3,3,3", "auto_pad=\"SAME_UPPER\", strides=[1,2]"), "padding is that of an open size"),
     (conv("N,3,1", "5,3,1", "pads=[1,0], strides=[2]"), "every tap meets"),  # of an image that no window reads
 ])  # fmt: skip
 def test_kernels_that_stay(text: str, reason: str) -> None:
