@@ -195,9 +195,10 @@ class DirectProduct:
             operands.append(("rows", F32PTR, rows_scratch(1, width, emitter)))
         return operands
 
-    def places(self, k: Builder) -> MatMulEmitter:
-        """Where the tiles of a kernel with these operands find them."""
-        return MatMulEmitter(k, self.ctx, self.m, self.rows, self.y, self.p, self.pack_a, self.is_packed, self.biased)
+    def places(self, k: Builder, p: Product | None = None) -> MatMulEmitter:
+        """Where the tiles of a kernel with these operands find them; `p`: cut otherwise, with A read where it lies."""
+        pack_a = self.pack_a and p is None
+        return MatMulEmitter(k, self.ctx, self.m, self.rows, self.y, p or self.p, pack_a, self.is_packed, self.biased)
 
     def emit(self, k: Builder) -> None:
         """The kernel's loops."""

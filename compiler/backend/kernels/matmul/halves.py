@@ -70,9 +70,7 @@ def lower_halves(ctx: LowerContext, fusion: Fusion, m: Matrices) -> KernelCall:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
 
         def by_halves() -> None:
-            places = product.places(k)
-            places.p, places.pack_a = halves.p, False
-            halves.emit(k, ctx, product.tail, places.operands(product.columns))
+            halves.emit(k, ctx, product.tail, product.places(k, halves.p).operands(product.columns))
 
         if long == 1:
             by_halves()

@@ -8,13 +8,13 @@ they are.
 Error: a row is added to one other row of its item, scaled by a power of two so that the sums of their magnitudes are
 alike, and the bound is one of each row by itself: the error of any element is at most `error_bound` times the sum of
 its row's magnitudes times the largest of B (after Higham, "Accuracy and Stability of Numerical Algorithms", ch. 23).
-With L this sum of an upper row, at most half that of the scaled lower one, and b the largest of B, magnitudes of S1 add
-up to at most 2L, of S2 and S3 to 3L, of S4 to 4L, and |T1|, |T3| ≤ 2b, |T2| ≤ 3b, |T4| ≤ 4b. The products of C22, of
-which most go into one sum, P1, P6, P7 and P5, are made of at most (1 + 9 + 6 + 4) L b, and each is wrong by (d + 8) u
-of that: of its d steps, of what it is made of, and of the sums that it is added to; n blocks of k are summed. Twice
-that of the lower row's own sum of magnitudes. On random numbers of one magnitude the error is about √K · u · max|A| ·
+With L this sum of an upper row, the scaled lower one's at most 2L, and b the largest of B, magnitudes of S1 add up to
+at most 2L, of S2 and S3 to 3L, of S4 to 4L, and |T1|, |T3| ≤ 2b, |T2| ≤ 3b, |T4| ≤ 4b. The products of C22, of which
+most go into one sum, P1, P6, P7 and P5, are made of at most (1 + 9 + 6 + 4) L b, and each is wrong by (d + 8) u of
+that: of its d steps, of what it is made of, and of the sums that it is added to; n blocks of k are summed. Twice that
+of the lower row's own sum of magnitudes. On random numbers of one magnitude the error is about √K · u · max|A| ·
 max|B|, four times the direct sum's. Blocks with rows that have no such factor are multiplied directly (`sums`): an
-infinity or a NaN costs no other row anything.
+infinity or a NaN costs no other row its bound.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXTREME = 1e30  # products by weights beyond it, or all within its inverse, are 
 def blocks_of_k(ctx: LowerContext, p: Product) -> int:
     """Equal blocks that k is cut in, each of two halves of whole vectors; 0: there are none."""
     depth, width = static(p.kc), p.kinds[0].vectors * p.lanes
-    most = L2_SHARE * ctx.target.l2_nbytes / (2 * QUARTERS * width * 4) * 2
+    most = L2_SHARE * ctx.target.l2_nbytes / (QUARTERS * width * 4)  # each step is in two quarters and as many sums
     first = max(1, round(depth / most))
     return next((n for n in range(first, 2 * first + 1) if depth % (2 * p.lanes * n) == 0), 0)
 
