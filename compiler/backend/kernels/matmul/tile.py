@@ -31,7 +31,6 @@ from ...microkernels.emitter import SINGLE, Emitter
 from ..tail import Tail
 
 LINE = 16  # elements of a cache line: f32, or as wide
-#FORMED_AHEAD = int(__import__('os').environ.get('XF','16'))
 STEPS_AHEAD = 12  # of k: that far ahead a tile asks for a B that is not packed
 # Lines that a tile alone asks for ahead of what it reads of a packed B: 16 KiB, half of the smallest first cache. Six
 # products by 1024 × 4096 and back, both cores of Zen 5, in turn with a prefetch of some of the next panel (2026-11-28):
