@@ -16,7 +16,7 @@ from ..targets.target import EXTENSIONS, Target
 from .kernels.conv.winograd.whole import is_filtered
 from .kernels.matmul.widening import multiplies
 from .llvm_memory import LOOKUP_FEATURE
-from .microkernels.table import emitter_of, features_of, tiles
+from .microkernels.table import emitter_of, features_of, tiles, without_matrices
 
 
 def byte_features() -> frozenset[str]:
@@ -33,11 +33,10 @@ def multiplies_bytes(targets: Iterable[Target]) -> Callable[[Node], bool]:
 def adds_quads(targets: Iterable[Target]) -> bool:
     """Whether all targets add four products of bytes in one instruction, of vectors.
 
-    Matrix registers take so many steps at a time that those of an image's few channels would fill a part of them.
+    Those of an image's few channels would fill a part of matrix registers.
     """
-    rows = [next(tiles(target, U8), None) for target in targets]
-    emitters = [row.emitter for row in rows if row is not None]
-    return len(emitters) == len(rows) and all(e.heaviest_pair is None and not e.matrices for e in emitters)
+    rows = [next(tiles(without_matrices(target), U8), None) for target in targets]
+    return all(row is not None and row.emitter.heaviest_pair is None for row in rows)
 
 
 def _serves(target: Target, node: Node) -> bool:

@@ -29,6 +29,8 @@ two thirds as long (`python -m benchmarks.kernels gemm gemm-bf16`, one core of t
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import numpy as np
 
 from ...ir.types import BF16, F32, U16, U32
@@ -38,7 +40,7 @@ from .emitter import Emitter, steps_of
 
 _HIGH = 0xFFFF0000
 _INSTRUCTION = (4, 8, 16)  # lanes that it has
-_STEP = 16  # pairs in a row of a matrix register
+_STEP = 16  # pairs in a row of a matrix register, at most
 
 
 def _dot(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
@@ -92,14 +94,22 @@ def pairs_of_columns(columns: np.ndarray) -> np.ndarray:
     return bits.reshape(*lead, -1, 2 * n)
 
 
-def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
-    """[..., K, N] → pairs in a u32 [..., ceil(K/32), N · 16]."""
-    return steps_of(pairs_of_columns(columns).view(np.uint32), _STEP)
+def _steps_of_columns(step: int, columns: np.ndarray) -> np.ndarray:
+    """[..., K, N] → pairs in a u32 [..., ceil(K/(2 · step)), N · step]."""
+    return steps_of(pairs_of_columns(columns).view(np.uint32), step)
 
 
 PAIRS = Emitter(BF16, 2, _dot, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns, weave=_woven)
 """In vectors, by the instruction."""
 CONVERTED = Emitter(BF16, 2, _converted, _pairs, pairs_of_columns, U16, 2, splat=_splat, columns=_columns)
 """In vectors, by multiply-adds of f32."""
-MATRICES = Emitter(BF16, 2 * _STEP, None, _pairs, _steps_of_columns, U32, _STEP, matrices="bf16")
-"""In matrix registers."""
+
+
+@cache
+def matrices(step: int) -> Emitter:
+    """In matrix registers, so many pairs a step."""
+    pack = partial(_steps_of_columns, step)
+    return Emitter(BF16, 2 * step, None, _pairs, pack, U32, step, matrices="bf16", narrowed=matrices)
+
+
+MATRICES = matrices(_STEP)

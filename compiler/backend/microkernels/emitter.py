@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.types import DType
+from ...ir.types import DType, ceil_div
 from ...kernel_ir.builder import F32, Builder, KValue
 
 
@@ -49,6 +49,7 @@ class Emitter:
         column_nbytes: of B, for a column in what a product counts as a step of k.
         weave: (builder, vectors of f32 of the inputs of a step, as they follow each other in k) → a vector of elements,
             each lane's step side by side: how operands are packed that only a run knows; None: they are not.
+        narrowed: elements of B in a step, fewer than `width` → the emitter of such steps; None: there are no others.
     """
 
     element: DType
@@ -68,6 +69,23 @@ class Emitter:
     end: Callable[[Builder, KValue], KValue] = _same
     column_nbytes: int = 4
     weave: Callable[[Builder, list[KValue]], KValue] | None = None
+    narrowed: Callable[[int], Emitter] | None = None
+
+    def for_depth(self, depth: int) -> Emitter:
+        """The emitter of as many steps, of the fewest inputs each that a depth fits."""
+        if self.narrowed is None or not depth:
+            return self
+        elements = ceil_div(depth * self.width, self.k_step)
+        return self.narrowed(ceil_div(elements, ceil_div(elements, self.width)))
+
+    def dividing(self, depth: int) -> Emitter | None:
+        """The emitter of the fewest steps that together are a depth; None: there is none."""
+        each = self.k_step // self.width
+        if self.narrowed is None or depth % each:
+            return None
+        elements = depth // each
+        steps = next(n for n in range(ceil_div(elements, self.width), elements + 1) if elements % n == 0)
+        return self.narrowed(elements // steps)
 
 
 def steps_of(elements: np.ndarray, step: int) -> np.ndarray:

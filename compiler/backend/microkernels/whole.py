@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ...ir.types import I8, I16, I32, U8, U32, DType
 from ...kernel_ir.builder import Builder, KValue
 from .emitter import Emitter, steps_of
 
-_STEP = 16  # quads in a row of a matrix register
+_STEP = 16  # quads in a row of a matrix register, at most
 
 
 def _dot(k: Builder, a: KValue, b: KValue, sums: KValue, fma: bool) -> KValue:
@@ -109,9 +109,9 @@ def _joined_quads(k: Builder, vectors: list[KValue]) -> KValue:
     return _joined(k, [_joined(k, vectors[:2]), _joined(k, vectors[2:])])
 
 
-def _steps_of_columns(columns: np.ndarray) -> np.ndarray:
-    """i8 [..., K, N] → quads in a u32 [..., ceil(K/64), N · 16]."""
-    return steps_of(quads_of_columns(columns).view(np.uint32), _STEP)
+def _steps_of_columns(step: int, columns: np.ndarray) -> np.ndarray:
+    """i8 [..., K, N] → quads in a u32 [..., ceil(K/(4 · step)), N · step]."""
+    return steps_of(quads_of_columns(columns).view(np.uint32), step)
 
 
 def _emitter(weights: DType) -> Emitter:
@@ -124,5 +124,14 @@ QUADS = Emitter(U8, 4, _dot_quads(False), _joined_quads, quads_of_columns, I8, 4
 """Of any weights, where the target adds a quad in one instruction."""
 LIGHT_QUADS = replace(QUADS, multiply_add=_dot_quads(True), heaviest_pair=128)
 """Of weights that PMADDUBSW does not saturate at."""
-QUAD_MATRICES = Emitter(U8, 4 * _STEP, None, _joined_quads, _steps_of_columns, U32, _STEP, U8, I32, matrices="u8i8")
-"""Of any weights, in matrix registers."""
+
+
+@cache
+def quad_matrices(step: int) -> Emitter:
+    """Of any weights, in matrix registers, so many quads a step."""
+    pack = partial(_steps_of_columns, step)
+    return Emitter(U8, 4 * step, None, _joined_quads, pack, U32, step, U8, I32, matrices="u8i8",
+                   narrowed=quad_matrices)  # fmt: skip
+
+
+QUAD_MATRICES = quad_matrices(_STEP)

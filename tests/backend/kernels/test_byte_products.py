@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.harness import op
+from backend.harness import Program, op
 from backend.kernels import naive
 from backend.kernels.test_widening import BLOCKS, CONVOLUTIONS, LAST, found, graph_of, modulo, whole
 from parax.compiler.backend.byte_products import byte_features, multiplies_bytes, prefers_light
@@ -18,6 +18,7 @@ from parax.compiler.backend.microkernels.whole import pair_weight, quads_of_colu
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import F32, TensorType
+from parax.compiler.kernel_ir.loops import all_functions
 from parax.compiler.passes.block.fuse_elementwise import FuseElementwise
 from parax.compiler.passes.rewrite import Rewriter
 from parax.compiler.targets.target import TARGETS, Target
@@ -78,6 +79,7 @@ def test_products_by_matrix_registers(shape: tuple[int, int, int], rows: str | N
 @pytest.mark.parametrize("layer", [
     ((1, 64, 6, 14), (40, 64, 3, 3)), ((2, 128, 5, 8), (17, 128, 2, 3)), ((1, 64, 5, 5), (20, 64, 1, 1)),
     ((1, 64, 4, 3), (20, 64, 3, 3)), ((2, 36, 5, 8), (17, 36, 3, 3)),
+    ((2, 8, 5, 14), (17, 8, 3, 5)), ((1, 3, 6, 28), (40, 3, 3, 3)), ((2, 20, 5, 16), (17, 20, 2, 3)),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("strides", [[1, 1], [2, 2]], ids=str)
 @pytest.mark.parametrize("images", [None, "N"])
@@ -91,6 +93,21 @@ def test_convolutions_by_matrix_registers(layer: Any, strides: list[int], images
     graph = graph_of("ByteConv", x, [w], images, LAST, margin=77, kernel_shape=filters[2:], **attributes)
     for y in found(graph, {"x": x}, {images: len(x)} if images else {}, [MATRICES]):
         np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize(("shape", "filters", "served"), [
+    ((1, 8, 5, 14), (17, 8, 3, 5), True), ((1, 8, 5, 14), (17, 8, 1, 1), False), ((1, 32, 5, 14), (17, 32, 1, 1), True),
+    ((1, 8, 5, 7), (17, 8, 3, 3), False), ((1, 6, 5, 7), (17, 6, 3, 3), True),
+])  # fmt: skip
+def test_where_matrix_registers_would_be_half_empty_vectors_multiply(shape: Any, filters: Any, served: bool) -> None:
+    target = resolve_target("x86-64-v4+amx-int8+amx-tile+avx512vnni")
+    attributes = {"strides": [1, 1], "pads": [n // 2 for n in filters[2:]] * 2, "dilations": [1, 1]}
+    x, w = activations(*shape), weights(*filters, light=False)
+    graph = graph_of("ByteConv", x, [w], None, LAST, margin=77, kernel_shape=filters[2:], **attributes)
+    (call,) = [call for _, call in Program(graph, target, ()).calls]
+    assert any(o.opcode == "matrix_dot" for f in all_functions([call.func]) for o in f.walk()) == served
+    for y in found(graph, {"x": x}, {}, [target]):
+        np.testing.assert_array_equal(y, padded_conv(x, w, None, 77, attributes))
 
 
 def test_plain_loops_serve_weights_that_would_saturate() -> None:

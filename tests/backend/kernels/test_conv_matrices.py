@@ -15,6 +15,9 @@ from backend.interpreted import interpreted
 from backend.kernels import naive
 from backend.ways import EVERY, USUAL, Way
 from parax.compiler.backend.host import host_features, resolve_target
+from parax.compiler.backend.kernels.conv.matrices import LEAST_INPUTS
+from parax.compiler.backend.microkernels.bf16 import MATRICES
+from parax.compiler.backend.microkernels.whole import QUAD_MATRICES
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.types import BF16, TensorType, symbol
 from parax.compiler.kernel_ir.loops import all_functions
@@ -32,11 +35,12 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def results(graph: Graph, feeds: dict[str, np.ndarray], work: int, symbols: dict[str, int] | None = None,
-            ways: tuple[Way, ...] = USUAL) -> list[np.ndarray]:  # fmt: skip
-    """The output by the interpreter, where that does not take long, and by this machine, if it can; the same bits."""
+            ways: tuple[Way, ...] = USUAL, always: bool = True) -> list[np.ndarray]:  # fmt: skip
+    """The output by the interpreter, where that does not take long, and by this machine, if it can; the same bits.
+    `always`: matrix registers serve it, whatever its sizes."""
     program = Program(graph, TARGET, tuple(symbols or {}))
     (call,) = [call for _, call in program.calls]
-    assert any(o.opcode == "matrix_dot" for f in all_functions([call.func]) for o in f.walk())
+    assert not always or any(o.opcode == "matrix_dot" for f in all_functions([call.func]) for o in f.walk())
     found = interpreted(program, feeds, symbols or {}) if work <= MOST_INTERPRETED else []
     if RUNS:
         found += program.run_all([(feeds, symbols or {})], ways)[0]
@@ -65,7 +69,7 @@ def near(y: np.ndarray, exact: np.ndarray, sizes: np.ndarray, depth: int) -> Non
 
 
 def check(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, batch: str | None = None,
-          ways: tuple[Way, ...] = USUAL, **attributes: Any) -> None:  # fmt: skip
+          ways: tuple[Way, ...] = USUAL, always: bool = True, **attributes: Any) -> None:  # fmt: skip
     data, weights, b = normal(*x), normal(*w, seed=1), normal(w[0], seed=2) if bias else None
     full = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1} | attributes
     wide = [v if v is None else v.astype(np.float64) for v in (data, weights, b)]
@@ -73,7 +77,7 @@ def check(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, batch: s
     sizes = naive.conv(*(v if v is None else np.abs(v) for v in wide), **full)
     graph = convolution(data, weights, b, batch, **attributes)
     work = int(exact.size * np.prod(w[1:]))
-    for y in results(graph, {"x": data}, work, {batch: len(data)} if batch else {}, ways):
+    for y in results(graph, {"x": data}, work, {batch: len(data)} if batch else {}, ways, always):
         near(y, exact, sizes, int(np.prod(w[1:])))
 
 
@@ -105,10 +109,10 @@ def test_pixels_of_real_layers(pixels: tuple[int, int]) -> None:
 
 
 @thorough(20)
-@given(data=st.data(), kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)), cin=st.sampled_from([32, 64]),
-       batch=st.sampled_from([None, "N"]))  # fmt: skip
+@given(data=st.data(), kernel=st.tuples(st.integers(1, 3), st.integers(1, 4)), batch=st.sampled_from([None, "N"]),
+       cin=st.sampled_from([2, 3, 6, 8, 10, 12, 15, 16, 20, 22, 32, 34, 48, 64]))  # fmt: skip
 def test_pixels_read_where_they_are(data: st.DataObject, kernel: tuple[int, int], cin: int, batch: str | None) -> None:
-    """Rows of 4 to 32 output pixels that parts of 4 to 16 divide, or not, with padding or without."""
+    """Rows of 4 to 32 output pixels that parts of 4 to 16 divide, or not, with padding or without, by taps or lines."""
     strides, dilations = ([data.draw(st.integers(1, 2)) for _ in kernel] for _ in range(2))
     pads = [data.draw(st.integers(0, 2)) for _ in range(4)]
     output = [data.draw(st.integers(1, 5)), data.draw(st.sampled_from([4, 5, 12, 13, 17, 18, 32]))]
@@ -117,12 +121,25 @@ def test_pixels_read_where_they_are(data: st.DataObject, kernel: tuple[int, int]
     if min(size) < 1:
         return
     check((data.draw(st.integers(1, 2)), cin, *size), (data.draw(st.sampled_from([3, 40])), cin, *kernel), batch=batch,
-          strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+          always=cin >= LEAST_INPUTS, strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(8, 5), (2, 7), (12, 3), (6, 1), (22, 3), (48, 3)])
+@pytest.mark.parametrize("special", [np.inf, np.nan], ids=str)
+def test_what_is_beside_a_line_is_not_multiplied(channels: int, kernel: int, special: float) -> None:
+    x, w = normal(1, channels, 5, 16), np.abs(normal(20, channels, 3, kernel)) + ml_dtypes.bfloat16(1)
+    x[0, :, 2, 9] = special
+    graph = convolution(x, w, None, None, pads=[1, kernel // 2] * 2)
+    reached = range(9 - kernel // 2, 9 + kernel // 2 + 1)
+    for y in results(graph, {"x": x}, 0):
+        wrong = ~np.isfinite(y.astype(np.float32))
+        assert wrong[:, :, 1:4, reached].all() and wrong.sum() == 20 * 3 * len(reached)
 
 
 @pytest.mark.parametrize("x", [(1, 32, 13, 12), (1, 32, 20, 16), (3, 32, 9, 7)], ids=str)
 def test_every_way_of_sharing_gives_the_same_bits(x: tuple[int, ...]) -> None:
     check(x, (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
+    check((x[0], 18, *x[2:]), (200, 18, 3, 3), pads=[1] * 4, ways=EVERY)
     check(x, (200, 32, 1, 1), ways=EVERY)
 
 
@@ -155,6 +172,16 @@ def test_blocks_of_k_go_on_where_the_last_one_ended(size: tuple[int, int, int]) 
     m, k, n = size
     check_product(m, k, n)
     check((1, k, 5, 7), (n, k, 1, 1))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 31, 33, 34, 50, 65, 96, 97])
+def test_steps_are_filled_as_evenly_as_a_depth_allows(depth: int) -> None:
+    for emitter, each, most in ((MATRICES, 2, 32), (QUAD_MATRICES, 4, 64)):
+        own, whole = emitter.for_depth(depth), emitter.dividing(depth)
+        steps = -(-depth // own.k_step)
+        assert own.k_step == own.width * each <= most and steps == -(-depth // most)
+        assert steps * own.k_step - depth < each * steps
+        assert (whole is None) == bool(depth % each) and (whole is None or depth % whole.k_step == 0)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64-v4+avx512bf16"])

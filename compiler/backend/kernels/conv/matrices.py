@@ -2,8 +2,8 @@
 
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
-Of kernels of several pixels and whole steps of channels, the block's rows are copied once, with their padding, and each
-tap is read there (`regions`). Else every tap of every pixel is copied, its channels filled up with zeros to whole
+Of kernels of several pixels, the block's rows are copied once, with their padding, and each tap is read there, or each
+line of taps at once (`regions`). Else every tap of every pixel is copied, its channels filled up with zeros to whole
 steps, so that few of them waste the registers.
 """
 
@@ -31,7 +31,10 @@ from .layer import ConvAlgorithm, ConvLayer
 from .regions import RegionReader, region_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights
 
-LEAST_INPUTS = 16  # of a group: half of a step; chosen, not measured
+# Of a group where every tap is copied. On an Emerald Rapids, one core of two, in times of f32's speed (medians of 25 in
+# turn, 2026-11-29), bf16 and bytes by matrix registers, bytes by VPDPBUSD: 56² × 8 → 64 1 × 1 0.63, 0.81, 1.34; × 16 →
+# 96 0.81, 1.24, 1.78; × 24 → 144 1.11, 1.27, 2.09; 28² × 16 → 32 3 × 3 1.56, 1.76, 2.77, read by lines 3.81, 5.81.
+LEAST_INPUTS, LEAST_BYTES = 16, 32
 
 
 class MatricesAlgorithm(ConvAlgorithm):
@@ -44,7 +47,7 @@ class MatricesAlgorithm(ConvAlgorithm):
         narrow = s.x.tensor.dtype == s.w.tensor.dtype == BF16
         if not narrow or not s.constant or not layer.is_multiplied or not s.channels_last_input:
             return False
-        return s.group_inputs >= LEAST_INPUTS and bool(emitter_of(ctx.target, BF16).matrices)
+        return bool(emitter_of(ctx.target, BF16).matrices) and fills_registers(ctx, s, BF16, LEAST_INPUTS)
 
     def cost(self, ctx: LowerContext, layer: ConvLayer) -> float:
         return 1 / products_of_f32s(ctx.target, BF16)
@@ -53,18 +56,24 @@ class MatricesAlgorithm(ConvAlgorithm):
         return lower_matrices(ctx, layer.fusion, layer.shape, BF16)
 
 
+def fills_registers(ctx: LowerContext, s: ConvShape, input_type: DType, least: int) -> bool:
+    """Whether there are enough inputs for what reading them takes; `least`: where every tap is copied."""
+    return s.group_inputs >= least or region_of(s, emitter_of(ctx.target, input_type)) is not None
+
+
 def lower_matrices(
     ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, margin: int = 0
 ) -> KernelCall:
     """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
     emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
-    region = region_of(s, emitter.k_step)
-    p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type,
+    region = region_of(s, emitter)
+    s, emitter = (s, emitter.for_depth(s.group_inputs)) if region is None else (region.shape, region.emitter)
+    p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type, emitter,
                       segment if region is None else static(pixels))  # fmt: skip
     if region is not None:
         p = replace(p, row_block=region.block(static(p.row_block)))
-    copied = copied_elements(p, emitter.k_step) if region is None else region.elements(static(p.row_block))
+    copied = copied_elements(p) if region is None else region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
     weights = packed_panels(ctx, _by_steps(conv_weights(s, True), emitter), p.kinds, LANES, emitter=emitter)
     operands: list[NamedOperand] = [

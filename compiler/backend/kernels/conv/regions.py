@@ -14,6 +14,7 @@ import numpy as np
 from ....ir.types import Dim, ceil_div
 from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.matrix_registers import MOST_ROWS
+from ...microkernels.emitter import Emitter
 from .weights import ConvShape
 
 # Of a register: products take a cycle a row, and those of fewer wait for B. On an Emerald Rapids with busy neighbours
@@ -27,14 +28,21 @@ class Region:
     """The input pixels under a block of whole output rows of one image.
 
     Attributes:
-        shape: the layer. inputs: channels. width: pixels of a row of the copy.
+        shape: the layer, of whose taps each is a run of the copy: an input pixel's channels, or a line's pixels.
+        emitter: of steps that such runs are made of. inputs: channels. width: pixels of a row of the copy.
         segment: output pixels of a row that go together, at most a register's rows.
     """
 
     shape: ConvShape
+    emitter: Emitter
     inputs: int
     width: int
     segment: int
+
+    @property
+    def n_steps(self) -> int:
+        """Of a sum."""
+        return self.shape.taps * ceil_div(self.shape.group_inputs, self.emitter.k_step)
 
     @property
     def row_pitch(self) -> int:
@@ -61,7 +69,7 @@ class Region:
 
     def elements(self, block: int) -> int:
         """Of the copy of a block of output pixels."""
-        return self.rows_under(block // self.output[1]) * self.width * self.inputs
+        return self.rows_under(block // self.output[1]) * self.width * self.inputs + _BEHIND
 
     def rows_under(self, rows: int) -> int:
         """Input rows under so many output rows."""
@@ -69,13 +77,13 @@ class Region:
         return (rows - 1) * g.strides[0] + (g.kernel[0] - 1) * g.dilations[0] + 1
 
 
-def region_of(s: ConvShape, step: int) -> Region | None:
-    """How a layer's rows are copied, None where every tap is; `step`: channels of a step of k."""
+def region_of(s: ConvShape, emitter: Emitter) -> Region | None:
+    """How a layer's rows are copied, None where every tap is; `emitter`: of any steps."""
     g = s.geometry
     if s.taps == 1:
         return None
     sizes = (*g.input, *g.output, *g.pads_begin, *g.pads_end, *s.x.tensor.strides[2:])
-    if s.groups > 1 or s.rank != 2 or s.group_inputs % step or not all(isinstance(n, int) for n in sizes):
+    if s.groups > 1 or s.rank != 2 or not all(isinstance(n, int) for n in sizes):
         return None
     pads = [n for n in (*g.pads_begin, *g.pads_end) if isinstance(n, int)]
     width, output = g.input[1], g.output[1]
@@ -83,7 +91,17 @@ def region_of(s: ConvShape, step: int) -> Region | None:
     segment = max((n for n in range(1, MOST_ROWS + 1) if output % n == 0), default=0)
     if min(pads) < 0 or segment < FEWEST_ROWS:
         return None
-    return Region(s, s.group_inputs, width + pads[1] + pads[3], segment)
+    regions = [Region(reads, steps, s.group_inputs, width + pads[1] + pads[3], segment)
+               for reads in (s.lines(), s) if (steps := _steps(emitter, reads.group_inputs))]  # fmt: skip
+    best = min(regions, key=lambda region: region.n_steps, default=None)
+    copied = s.taps * ceil_div(s.group_inputs, emitter.k_step)
+    return best if best is not None and best.n_steps <= copied else None
+
+
+def _steps(emitter: Emitter, run: int) -> Emitter | None:
+    """Of steps that make up a run. Whole numbers may follow it, which zeros are multiplied by, but nothing that may be
+    an infinity or NaN."""
+    return emitter.dividing(run) if emitter.sums.is_float else emitter.for_depth(run)
 
 
 class RegionReader:
@@ -140,20 +158,25 @@ class RegionReader:
         self.pad(place, left + pixels, r.width)
         source = k.gep(self.x, start + row * k.index(t.strides[2]))
         run, n = (pixels * r.inputs, 1) if pitch == r.inputs else (r.inputs, pixels)
+        whole = run // _LANES * _LANES
 
         def pixel(i: KValue, _: list[KValue]) -> None:
             own, to = k.gep(source, i * pitch), k.gep(place, (i + left) * r.inputs)
-            k.for_(0, run, _LANES, [], lambda at, _: k.store(to, at, k.load(own, at, _LANES)))
+            k.for_(0, whole, _LANES, [], lambda at, _: k.store(to, at, k.load(own, at, _LANES)))
+            if whole < run:
+                mask = k.tail_mask(k.index(run - whole), _LANES)
+                k.store(to, whole, k.load(own, whole, _LANES, mask), mask)
 
         k.for_(0, n, 1, [], pixel)
 
     def pad(self, place: KValue, first: int, last: int) -> None:
-        """Pixels [first, last)."""
+        """Pixels [first, last), and some of what is behind them and filled later."""
         k, inputs = self.k, self.region.inputs
         k.for_(first * inputs, last * inputs, _LANES, [], lambda at, _: k.store(place, at, self.margin))
 
 
-_LANES = 32  # of the copy: a step of 16-bit inputs, half of one of bytes
+_LANES = 32  # of the copy: a whole step of 16-bit inputs, half of one of bytes
+_BEHIND = 64  # elements: of what is stored, or read and multiplied by zeros
 
 
 def _static(d: Dim) -> int:

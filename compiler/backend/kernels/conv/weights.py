@@ -74,8 +74,13 @@ class ConvShape:
     def by_lines(self) -> ConvShape:
         """With the lines of a filter as its taps, where their pixels lie side by side, and none is padding."""
         g, inputs = self.geometry, self.group_inputs
-        padded = g.pads_begin[-1] != 0 or g.pads_end[-1] != 0 or g.dilations[-1] != 1
-        if padded or self.groups > 1 or not self.channels_last_input or self.x.tensor.strides[-1] != inputs:
+        padded = g.pads_begin[-1] != 0 or g.pads_end[-1] != 0
+        return self if padded or self.x.tensor.strides[-1] != inputs else self.lines()
+
+    def lines(self) -> ConvShape:
+        """The same of a copy where pixels lie side by side, and what is padding stands there."""
+        g, inputs = self.geometry, self.group_inputs
+        if g.dilations[-1] != 1 or self.groups > 1 or not self.channels_last_input:
             return self
         lines = replace(g, kernel=(*g.kernel[:-1], 1))
         return replace(self, geometry=lines, group_inputs=inputs * g.kernel[-1], line=g.kernel[-1])

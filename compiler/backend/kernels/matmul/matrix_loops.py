@@ -17,6 +17,7 @@ from ...lowering import LowerContext
 from ...microkernels.emitter import Emitter
 from .blocking import Product
 from .gemm import ProductEmitter
+from .matrix_tile import copied_inputs
 
 BELOW = (32, 16, 4, 1)  # heights of tiles that cover any number of rows
 
@@ -92,7 +93,7 @@ class MatrixEmitter(ProductEmitter):
 
     def elements_of_row(self) -> KValue:
         """That a copied row takes."""
-        return self.k.index(self.p.kc * self.p.emitter.k_step)
+        return self.k.index(self.p.kc * copied_inputs(self.p.emitter))
 
     def tile_of_a(self, step: Any, row: KValue) -> KValue:
         return self.k.gep(step.a, row * self.elements_of_row())
@@ -109,8 +110,9 @@ def matrix_copy(ctx: LowerContext, source: Rows, rows: int, emitter: Emitter) ->
     """A function that copies tiles of A through a table of offsets, as the inputs of a kind of matrix product.
 
     For t in [0, tiles), tap in [0, taps), s in [0, steps), i in [0, rows): the elements of
-    dst from (((t · taps + tap) · steps + s) · rows + i) · k_step on are inputs s · k_step … of the row that starts at
-    src[table[tap · pitch + t · rows + i]]: zeros from `depth` on; the margin where that entry is negative.
+    dst from (((t · taps + tap) · steps + s) · rows + i) · room on are inputs s · k_step … of the row that starts at
+    src[table[tap · pitch + t · rows + i]]: zeros from `depth` on; the margin where that entry is negative. `room` is
+    what `copied_inputs` says; what stands there behind a step is not read.
     """
     dtype, contiguous = source.base.dtype, source.step == 1
     key = ("matrix_copy", dtype, rows, emitter, contiguous, source.margin)
@@ -129,6 +131,7 @@ class _Copy:
 
     def __init__(self, k: Builder, rows: int, emitter: Emitter, contiguous: bool, margin: int) -> None:
         self.k, self.rows, self.emitter, self.contiguous, self.margin = k, rows, emitter, contiguous, margin
+        self.room = copied_inputs(emitter)
 
     def emit(self) -> None:
         k = self.k
@@ -136,11 +139,11 @@ class _Copy:
 
     def tap(self, tile: KValue, tap: KValue) -> None:
         k = self.k
-        place = k.gep(k["dst"], (tile * k["taps"] + tap) * k["steps"] * (self.rows * self.emitter.k_step))
+        place = k.gep(k["dst"], (tile * k["taps"] + tap) * k["steps"] * (self.rows * self.room))
         entry = tap * k["pitch"] + tile * self.rows
 
         def row(i: KValue, _: list[KValue]) -> None:
-            offset, own = k.load(k["table"], entry + i), k.gep(place, i * self.emitter.k_step)
+            offset, own = k.load(k["table"], entry + i), k.gep(place, i * self.room)
             k.if_(offset >= 0, lambda: self.row(k.gep(k["src"], offset), own), lambda: self.pad(own))
 
         k.for_(0, self.rows, 1, [], row)
@@ -149,21 +152,22 @@ class _Copy:
         """One row: whole steps, and one whose last inputs are missing."""
         k, each = self.k, self.emitter.k_step
         whole = k.udiv(k["depth"], each)
-        k.for_(0, whole, 1, [], lambda s, _: self.keep(place, s, self.inputs(src, s * each, None)))
+        only = None if each == self.room else k.index(each)
+        k.for_(0, whole, 1, [], lambda s, _: self.keep(place, s, self.inputs(src, s * each, only)))
         rest = k["depth"] - whole * each
         k.if_(rest > 0, lambda: self.keep(place, whole, self.inputs(src, whole * each, rest)))
 
     def pad(self, place: KValue) -> None:
         k = self.k
-        margin = k.cast(k.splat(k.const(self.margin, F32), self.emitter.k_step), self.emitter.element)
+        margin = k.cast(k.splat(k.const(self.margin, F32), self.room), self.emitter.element)
         k.for_(0, k["steps"], 1, [], lambda s, _: self.keep(place, s, margin))
 
     def keep(self, place: KValue, step: KValue, value: KValue) -> None:
-        self.k.store(place, step * (self.rows * self.emitter.k_step), value, align=64)
+        self.k.store(place, step * (self.rows * self.room), value, align=64)
 
     def inputs(self, src: KValue, at: KValue, count: KValue | None) -> KValue:
         """A step's inputs from number `at` on, of which `count` are there."""
-        k, each = self.k, self.emitter.k_step
+        k, each = self.k, self.room
         mask = None if count is None else k.tail_mask(count, each)
         if self.contiguous:
             value = k.load(src, at, each, mask)

@@ -11,11 +11,12 @@ from ....kernel_ir.builder import I64PTR
 from ....kernel_ir.loops import KFunc, PtrType
 from ...fusion import Fusion
 from ...lowering import KernelCall, LowerContext, Operand, Scratch
+from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of
 from ..tail import tail_of
 from .blocking import Product, padded_columns, plan_product, static
 from .direct import MatMulEmitter, addend_of, bias_vector, constant_matrix, lower_direct
-from .matrix_loops import MatrixEmitter
+from .matrix_loops import MatrixEmitter, copied_inputs
 from .matrix_loops import Rows as SourceRows
 from .matrix_tile import LANES
 from .pack import packed_panels, pad_vector
@@ -25,20 +26,20 @@ WHOLE = 1 << 60  # steps of a block of k: sums stay in the registers
 
 
 def plan_matrices(
-    ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: int, depth: int, input_type: DType, segment: int = 0
-) -> Product:
-    """How a product is blocked whose steps are those of matrix registers; `depth`: inputs of each tap."""
-    emitter = emitter_of(ctx.target, input_type)
+    ctx: LowerContext, outer: Dim, rows: Dim, columns: Dim, taps: int, depth: int, input_type: DType, emitter: Emitter,
+    segment: int = 0,
+) -> Product:  # fmt: skip
+    """How a product is blocked whose steps are an emitter's, of matrix registers; `depth`: inputs of each tap."""
     steps = ceil_div(depth, emitter.k_step)
     # planned by steps of four bytes, as all others are
     p = plan_product(ctx, outer, rows, columns, taps, steps * emitter.width, lanes=LANES, segment=segment,
-                     input_type=input_type)  # fmt: skip
+                     input_type=input_type, emitter=emitter)  # fmt: skip
     return replace(p, kc=steps, k_block=WHOLE)
 
 
-def copied_elements(p: Product, inputs: int) -> Dim:
-    """Room for the copy of a block of rows, of so many inputs a step."""
-    return p.row_block * (p.taps * static(p.kc) * inputs)
+def copied_elements(p: Product) -> Dim:
+    """Room for the copy of a block of rows."""
+    return p.row_block * (p.taps * static(p.kc) * copied_inputs(p.emitter))
 
 
 def lower_tiles(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: DType) -> KernelCall:
@@ -52,11 +53,11 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: D
     y = fusion.result.tensor
     columns, depth, matrix = y.dims[y.axis_order[-1]], static(m.depth), constant_matrix(m)
     assert matrix is not None
-    rows, emitter = plan_rows(y, m), emitter_of(ctx.target, input_type)
+    rows, emitter = plan_rows(y, m), emitter_of(ctx.target, input_type).for_depth(depth)
     p = plan_matrices(ctx, prod(y.dims[a] for a in rows.outer), prod(y.dims[a] for a in rows.axes), columns, 1, depth,
-                      input_type)  # fmt: skip
+                      input_type, emitter)  # fmt: skip
     vector, addend = bias_vector(m, columns), addend_of(m, columns)
-    n_bias = 4 * LANES if vector is None else max(padded_columns(vector.size, LANES), 4 * LANES)
+    n_bias = 2 * LANES if vector is None else max(padded_columns(vector.size, LANES), 2 * LANES)
     bias = ctx.weights.add(pad_vector(np.zeros(0) if vector is None else vector, n_bias))
     tail = tail_of(fusion, ctx.symbols, addend, m.alpha)
     operands: list[tuple[str, PtrType, Operand]] = [
@@ -64,7 +65,7 @@ def lower_matrices(ctx: LowerContext, fusion: Fusion, m: Matrices, input_type: D
         ("bias", PtrType(emitter.sums), bias),
         ("table", I64PTR, Scratch(8 * p.table_entries)),
         ("partial", PtrType(emitter.sums), Scratch(64)),
-        ("copy", PtrType(emitter.element), Scratch(copied_elements(p, emitter.k_step) * emitter.element.nbytes)),
+        ("copy", PtrType(emitter.element), Scratch(copied_elements(p) * emitter.element.nbytes)),
         ("b", PtrType(emitter.b_element), packed_panels(ctx, matrix[None], p.kinds, LANES, emitter=emitter)),
     ]
     if addend is not None:

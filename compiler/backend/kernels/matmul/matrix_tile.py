@@ -20,7 +20,8 @@ from ....ir.types import ceil_div
 from ....kernel_ir import matrices
 from ....kernel_ir.builder import Builder, KValue
 from ....kernel_ir.loops import KFunc
-from ....kernel_ir.matrix_registers import MOST_NBYTES, MOST_ROWS, Shape
+from ....kernel_ir.matrix_registers import ELEMENT_NBYTES, MOST_NBYTES, MOST_ROWS, Shape
+from ...microkernels.emitter import Emitter
 from ..tail import Tail
 from .tile import LINE, TileShape, tile_params
 
@@ -39,7 +40,7 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     assert shape.lanes == LANES and shape.vectors <= 2 and shape.b_pitch is None and not shape.beside
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
     heights = halves(shape.rows, shape.segment)
-    matrices.shape(k, _shapes(heights, shape.vectors))
+    matrices.shape(k, _shapes(heights, shape))
     vectors, sums = range(shape.vectors), _sums(heights, shape.vectors)
     buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
     masks = [k.tail_mask(k["n_columns"] - j * LANES, LANES) if shape.masked else None for j in vectors]
@@ -66,13 +67,18 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     return k.func
 
 
-def _shapes(heights: list[int], vectors: int) -> list[Shape]:
+def copied_inputs(emitter: Emitter) -> int:
+    """Inputs that a copy of A has room for in a step: whole rows of a register, of which fewer may be read."""
+    return MOST_NBYTES * 8 // emitter.element.bits
+
+
+def _shapes(heights: list[int], shape: TileShape) -> list[Shape]:
     """Of all registers: sums 0 to 3, A's and B's."""
-    none = Shape(0, 0)
-    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(vectors)]
+    none, elements = Shape(0, 0), shape.emitter.width
+    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(shape.vectors)]
     sums += [none] * (_A - len(sums))
-    a = [Shape(rows, MOST_NBYTES) for rows in heights] + [none] * (_B - _A - len(heights))
-    return [*sums, *a, *[Shape(MOST_ROWS, MOST_NBYTES)] * vectors]
+    a = [Shape(rows, ELEMENT_NBYTES * elements) for rows in heights] + [none] * (_B - _A - len(heights))
+    return [*sums, *a, *[Shape(elements, MOST_NBYTES)] * shape.vectors]
 
 
 def _sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
@@ -87,7 +93,8 @@ def _prefetch(k: Builder, shape: TileShape, tail: Tail, row: KValue) -> None:
 
 def _products(k: Builder, shape: TileShape, heights: list[int], number: KValue) -> None:
     """All steps of k; what a later panel reads of B is asked for meanwhile, a share by each tile."""
-    each, inputs, kc = shape.emitter.width, shape.emitter.k_step, k["kc"]
+    each, kc = shape.emitter.width, k["kc"]
+    inputs = shape.emitter.k_step if shape.row_pitch else copied_inputs(shape.emitter)
     firsts = [sum(heights[:i]) for i in range(len(heights))]
     share = shape.width * each // shape.shared
     ahead = k.gep(k["b_ahead"], number * k["taps"] * kc * share)
