@@ -23,7 +23,41 @@ ITEM_CYCLES = 150  # to find an item's place
 ROW_CYCLES = 3  # to fill in a row's offset for one tap
 LEAST_GAIN = 0.01  # a finer cut must bring that much
 HIDING_ROWS = 36  # of a block, whose multiply-adds hide that panels of B come from the second cache; see `refill_rows`
+LINE_NBYTES = 64
 MOST_ITEMS = 64  # so many items are balanced well enough by themselves
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What tiles take, in cycles as above.
+
+    Attributes:
+        speed: products by a vector in a cycle. tile: to set one up and to finish it, besides its stores. panel: of a
+            block, to begin its tiles. stored: a vector of results. copied: a row's step of k. fewest: rows in whose
+            time a panel of B comes from the second cache.
+    """
+
+    speed: float = 1.0
+    tile: float = TILE_CYCLES
+    panel: float = 0.0
+    stored: float = 1.0
+    copied: float = 0.0
+    fewest: float = 0.0
+
+
+def pace_of(target: Target, matrices: bool) -> Pace:
+    """That of a target's tiles of vectors, or of matrix registers.
+
+    A product of registers takes a cycle a row, for 16 steps of 16 columns. Giving registers their shapes takes 200
+    cycles of an Emerald Rapids (`perf record` of a 1 × 1 convolution, 56² × 64 → 256, where that was 16 % of the time
+    in blocks of 58 rows, 2026-11-29); a tile, a result and a copy are estimated by their instructions.
+    """
+    if not matrices:
+        return Pace()
+    starts = target.multiply_adds(target.f32_lanes)
+    speed = 16 / starts
+    return Pace(speed, 80 * starts, 200 * starts, 2 * starts, 0.25 * starts,
+                starts * LINE_NBYTES / target.core.l2_nbytes_per_cycle * speed)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +68,7 @@ class Shape:
         rows, steps, taps: of the product; steps are taps × k. widths: vectors of each panel, in order.
         height: rows of the tallest tile, per width. cores: numbers of cores to judge a cut by.
         outer: independent products. refill: rows' worth of multiply-adds that a block without rows to hide it would
-            wait for its panels of B; see `refill_rows`.
+            wait for its panels of B; see `refill_rows`. pace: of its tiles.
     """
 
     rows: int
@@ -45,17 +79,20 @@ class Shape:
     cores: tuple[int, ...]
     outer: int = 1
     refill: float = 0.0
+    pace: Pace = Pace()
 
     def item(self, rows: int, widths: Sequence[int]) -> float:
         """Cost of one item."""
         waits = self.refill * max(0.0, 1 - rows / HIDING_ROWS)
-        cost: float = ITEM_CYCLES + ROW_CYCLES * rows * self.taps
+        pace = self.pace
+        cost: float = ITEM_CYCLES + (ROW_CYCLES * self.taps + pace.copied * self.steps) * rows
         heights = dict(self.height)
         for width in widths:
             tiles = -(-rows // heights[width])
-            cost += tiles * TILE_CYCLES + rows * width
+            heights_of_tiles = 1 + (rows % tiles != 0)
+            cost += pace.panel * heights_of_tiles + tiles * pace.tile + rows * width * pace.stored
             # a tile of one row waits for B: two cycles for each line that comes from L2
-            cost += self.steps * width * max(rows + waits, 2 * tiles)
+            cost += self.steps * width * max(rows + waits, 2 * tiles, pace.fewest) / pace.speed
         return cost
 
     def cost(self, block: int, together: int) -> float:

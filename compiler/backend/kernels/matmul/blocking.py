@@ -13,7 +13,7 @@ from ...lowering import LowerContext
 from ...microkernels.emitter import SINGLE, Emitter
 from ...microkernels.table import emitter_of, tallest_tile, widest_tile
 from ...microkernels.two_steps import TWO_STEPS
-from .balance import Shape, best_cut, refill_rows
+from .balance import Shape, best_cut, pace_of, refill_rows
 from .open_rows import cut_by_rows
 from .tile import best_unroll
 
@@ -22,6 +22,7 @@ WIDE = 4  # vectors of the target's usual tile, from which on its rows' addresse
 FEWEST_ITERATIONS = 3  # to spread them over
 MOST_SHARED = 8  # tiles that together prefetch one panel of B
 ROWS = 96  # of a block, about
+MATRIX_ROWS, COPY_SHARE = 256, 0.25  # of a block that is copied for matrix registers; of L2, at most
 # Of L2, for a block of k: of a panel of B and of the rows of A, so that neither drives the other out. 3,072 steps at a
 # time were 3 to 7 % slower than 1,024 or 1,536 (Sapphire Rapids, 2 MiB, 128 to 788 rows); those were alike.
 L2_SHARE = 0.6
@@ -233,7 +234,8 @@ def plan_product(
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
-    n_blocks = ceil_div(hint, max(whole_rows, 2 * ROWS if streamed else ROWS))
+    usual = matrix_rows(ctx.target, total_k, m) if emitter.matrices else 2 * ROWS if streamed else ROWS
+    n_blocks = ceil_div(hint, max(whole_rows, usual))
     fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * emitter.column_nbytes))
     most = 1 if streamed else min(fits, n_panels)
     together = most
@@ -247,7 +249,7 @@ def plan_product(
     p = Product(outer, rows, columns, taps, kc, lanes, kinds, block, together, k_block, indexed, segment=segment,
                 input_type=input_type, emitter=emitter)  # fmt: skip
     if by_rows and isinstance(rows, SymDim) and isinstance(columns, int) and not (segment or whole_rows):
-        usual = ceil_div(2 * ROWS if streamed else ROWS, m) * m
+        usual = ceil_div(usual, m) * m
         own_block, panels, most_rows = cut_by_rows(rows, product_shape(ctx, p), usual, most, 2 * m)
         return replace(p, row_block=own_block, panels_per_item=panels, most_rows=most_rows)
     if whole_rows or not (segment or isinstance(rows, int)) or not isinstance(columns, int):
@@ -262,7 +264,12 @@ def product_shape(ctx: LowerContext, p: Product) -> Shape:
     heights = tuple((vectors, tallest_tile(ctx.target, vectors, p.input_type)) for vectors in sorted(set(widths)))
     rows = p.segment or size_hint(p.rows)
     return Shape(rows, size_hint(p.taps * p.kc), p.taps, widths, heights, ctx.cores, size_hint(p.outer),
-                 refill_rows(ctx.target))  # fmt: skip
+                 refill_rows(ctx.target), pace_of(ctx.target, bool(p.emitter.matrices)))  # fmt: skip
+
+
+def matrix_rows(target: Target, steps: int, height: int) -> int:
+    """Rows of a block by tiles of matrix registers, of so many rows: whole tiles, whose copy leaves room in L2."""
+    return max(2 * height, min(MATRIX_ROWS, int(COPY_SHARE * target.l2_nbytes) // (4 * steps) // height * height))
 
 
 def best_lanes(target: Target, columns: Dim) -> int:

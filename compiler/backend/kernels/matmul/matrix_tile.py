@@ -8,7 +8,7 @@ are evenly spaced, of which the table says where a register's first one is, and 
     for tile in tiles:                      # below one another
         C[i][j] = 0
         for tap, step:  A[i], B[j] = load;  C[i][j] += A[i] · B[j]
-        buffer = C;  for row, vector:  epilogue(bias + buffer)
+        buffer = C;  for row, vector:  epilogue(bias + buffer);  ask for that row's results of the tile below
 
 Speed: on an Emerald Rapids the second cache gives a core 26 bytes a cycle (`parax doctor --measure`, 2026-11-27), and a
 step of a full tile takes 2 KiB each of A and of B in 64 cycles: one of both has to come from the first cache.
@@ -48,7 +48,6 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
 
     def tile(number: KValue, _: list[KValue]) -> None:
         row = k["row"] + number * shape.rows * k["row_step"]
-        _prefetch(k, shape, tail, row)
         for register, *_place in sums:
             matrices.zero(k, register)
         _products(k, shape, heights, number)
@@ -59,6 +58,7 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
             for j in vectors:
                 value = k.load(buffer, i * shape.width + j * LANES, LANES, align=64) + bias[j]
                 tail.apply(k, row + k["row_step"] * i, k["column"] + j * LANES, value, masks[j])
+            tail.prefetch(k, row + k["row_step"] * (i + shape.rows), 1, k["column"], shape.width)  # the tile below's
 
         k.for_(0, shape.rows, 1, [], one_row)
 
@@ -84,11 +84,6 @@ def _shapes(heights: list[int], shape: TileShape) -> list[Shape]:
 def _sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
     """(number, first row, first column) of each register of sums."""
     return [(i * vectors + j, sum(heights[:i]), j * LANES) for i in range(len(heights)) for j in range(vectors)]
-
-
-def _prefetch(k: Builder, shape: TileShape, tail: Tail, row: KValue) -> None:
-    """Ask for the memory of the tile's results; a loop, as there are many rows."""
-    k.for_(0, shape.rows, 1, [], lambda i, _: tail.prefetch(k, row + k["row_step"] * i, 1, k["column"], shape.width))
 
 
 def _products(k: Builder, shape: TileShape, heights: list[int], number: KValue) -> None:
