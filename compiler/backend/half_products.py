@@ -12,6 +12,7 @@ from ..ir.ops.contraction import Conv, ConvTranspose
 from ..ir.ops.quantised_products import takes_columns
 from ..ir.types import BF16
 from ..targets.target import EXTENSIONS, Target
+from .kernels.conv.images import serves_image
 from .kernels.matmul.cost import LANES
 from .microkernels.table import emitter_of, features_of
 
@@ -29,11 +30,12 @@ def gains_by_halves(targets: Iterable[Target]) -> Callable[[Node], bool]:
     targets; of other nodes it is true.
 
     Not where a target's tiles are of no vectors that an instruction multiplies in pairs (matrix registers read packed
-    filters alone, and copies of pixels), nor where Winograd's algorithm serves f32, which saves more:
-    3 × 3 filters of 64, 256 and 512 channels took 1.43, 1.15 and 1.00 times as long in bf16, those of stride 2 0.72
-    times (Zen 5, one core, medians of 8 in turn, 2026-11-28).
+    filters alone, and of few channels those of images whose rows fill them), nor where Winograd's algorithm serves f32,
+    which saves more: 3 × 3 filters of 64, 256 and 512 channels took 1.43, 1.15 and 1.00 times as long in bf16, those of
+    stride 2 0.72 times (Zen 5, one core, medians of 8 in turn, 2026-11-28).
     """
-    able = all(emitter_of(target, BF16).weave is not None for target in targets)
+    every = tuple(targets)
+    able = all(emitter_of(target, BF16).weave is not None for target in every)
 
     def gains(node: Node) -> bool:
         if isinstance(node.op, ConvTranspose):
@@ -41,9 +43,18 @@ def gains_by_halves(targets: Iterable[Target]) -> Callable[[Node], bool]:
         if not isinstance(node.op, Conv):
             return True
         few = takes_columns(node.op, node.operands[1].tensor)
-        return able and (_saves_steps(node) if few else not _is_transformed(node))
+        return all(_gains_few(node, target) for target in every) if few else able and not _is_transformed(node)
 
     return gains
+
+
+def _gains_few(node: Node, target: Target) -> bool:
+    """Whether a convolution of few channels does, by matrix registers or vectors."""
+    emitter, op, (x, w) = emitter_of(target, BF16), node.op, node.operands[:2]
+    assert isinstance(op, Conv)
+    if emitter.matrices:
+        return serves_image(op.geometry(x.tensor, w.tensor), *w.tensor.static_shape[1::-1])
+    return emitter.weave is not None and _saves_steps(node)
 
 
 def _saves_steps(node: Node) -> bool:

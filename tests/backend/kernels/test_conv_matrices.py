@@ -50,11 +50,12 @@ def results(graph: Graph, feeds: dict[str, np.ndarray], work: int, symbols: dict
     return found
 
 
-def convolution(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, batch: str | None, **attributes: Any) -> Graph:
-    """One layer of channels-last tensors; `batch` names the images' axis where it is a symbol."""
+def convolution(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, batch: str | None,
+                layout: tuple[int, ...] | None = LAST, **attributes: Any) -> Graph:  # fmt: skip
+    """One layer of channels-last results; `batch` names the images' axis where it is a symbol."""
     graph = Graph("conv")
     shape = (symbol(batch), *x.shape[1:]) if batch else x.shape
-    given = [graph.add_input("x", TensorType(BF16, shape, LAST)), graph.add_constant(w)]
+    given = [graph.add_input("x", TensorType(BF16, shape, layout)), graph.add_constant(w)]
     node = graph.add_node(op("Conv", **attributes), [*given, *([graph.add_constant(b)] if b is not None else [])])
     node.output.type = node.output.tensor.with_layout(LAST)
     graph.set_outputs(node.outputs)
@@ -69,13 +70,14 @@ def near(y: np.ndarray, exact: np.ndarray, sizes: np.ndarray, depth: int) -> Non
 
 
 def check(x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, batch: str | None = None,
-          ways: tuple[Way, ...] = USUAL, always: bool = True, **attributes: Any) -> None:  # fmt: skip
+          ways: tuple[Way, ...] = USUAL, always: bool = True, layout: tuple[int, ...] | None = LAST,
+          **attributes: Any) -> None:  # fmt: skip
     data, weights, b = normal(*x), normal(*w, seed=1), normal(w[0], seed=2) if bias else None
     full = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1} | attributes
     wide = [v if v is None else v.astype(np.float64) for v in (data, weights, b)]
     exact = naive.conv(*wide, **full)
     sizes = naive.conv(*(v if v is None else np.abs(v) for v in wide), **full)
-    graph = convolution(data, weights, b, batch, **attributes)
+    graph = convolution(data, weights, b, batch, layout, **attributes)
     work = int(exact.size * np.prod(w[1:]))
     for y in results(graph, {"x": data}, work, {batch: len(data)} if batch else {}, ways, always):
         near(y, exact, sizes, int(np.prod(w[1:])))
@@ -124,7 +126,34 @@ def test_pixels_read_where_they_are(data: st.DataObject, kernel: tuple[int, int]
           always=cin >= LEAST_INPUTS, strides=strides, dilations=dilations, pads=pads)  # fmt: skip
 
 
-@pytest.mark.parametrize(("channels", "kernel"), [(8, 5), (2, 7), (12, 3), (6, 1), (22, 3), (48, 3)])
+@thorough(25)
+@given(data=st.data(), cin=st.integers(1, 7), kernel=st.tuples(st.integers(1, 7), st.integers(2, 7)),
+       layout=st.sampled_from([None, LAST, (0, 2, 1, 3)]), batch=st.sampled_from([None, "N"]))  # fmt: skip
+def test_images(data: st.DataObject, cin: int, kernel: tuple[int, int], layout: tuple[int, ...] | None,
+                batch: str | None) -> None:  # fmt: skip
+    strides, dilations = [data.draw(st.integers(1, 3)) for _ in kernel], [data.draw(st.integers(1, 2)), 1]
+    pads = [data.draw(st.integers(0, 3)) for _ in range(4)]
+    output = [data.draw(st.integers(1, 5)), data.draw(st.sampled_from([12, 13, 16, 28, 32, 39]))]
+    size = [(o - 1) * s + (k - 1) * d + 1 - pads[i] - pads[i + 2]
+            for i, (o, s, k, d) in enumerate(zip(output, strides, kernel, dilations))]  # fmt: skip
+    if min(size) < 1:
+        return
+    check((data.draw(st.integers(1, 2)), cin, *size), (data.draw(st.sampled_from([16, 17, 70])), cin, *kernel),
+          batch=batch, layout=layout, always=cin > 1, strides=strides, dilations=dilations, pads=pads)  # fmt: skip
+
+
+@pytest.mark.parametrize(("x", "w"), [
+    ((1, 3, 30, 23), (15, 3, 3, 3)), ((1, 3, 30, 22), (16, 3, 3, 3)), ((1, 3, 30, 32), (16, 3, 3, 1)),
+], ids=str)  # fmt: skip
+def test_images_that_would_not_fill_registers(x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    """Of few results, of rows of 20 pixels, which halves of 10 alone divide, and of filters of one column."""
+    check(x, w, always=False)
+    graph = convolution(normal(*x), normal(*w), None, None)
+    functions = all_functions([call.func for _, call in Program(graph, TARGET, ()).calls])
+    assert not any(o.opcode == "matrix_dot" for f in functions for o in f.walk())
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(3, 3), (1, 5), (8, 5), (2, 7), (12, 3), (6, 1), (22, 3), (48, 3)])
 @pytest.mark.parametrize("special", [np.inf, np.nan], ids=str)
 def test_what_is_beside_a_line_is_not_multiplied(channels: int, kernel: int, special: float) -> None:
     x, w = normal(1, channels, 5, 16), np.abs(normal(20, channels, 3, kernel)) + ml_dtypes.bfloat16(1)
@@ -139,7 +168,8 @@ def test_what_is_beside_a_line_is_not_multiplied(channels: int, kernel: int, spe
 @pytest.mark.parametrize("x", [(1, 32, 13, 12), (1, 32, 20, 16), (3, 32, 9, 7)], ids=str)
 def test_every_way_of_sharing_gives_the_same_bits(x: tuple[int, ...]) -> None:
     check(x, (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
-    check((x[0], 18, *x[2:]), (200, 18, 3, 3), pads=[1] * 4, ways=EVERY)
+    for channels, always in ((18, True), (3, x[3] >= 12)):
+        check((x[0], channels, *x[2:]), (200, channels, 3, 3), pads=[1] * 4, ways=EVERY, always=always)
     check(x, (200, 32, 1, 1), ways=EVERY)
 
 

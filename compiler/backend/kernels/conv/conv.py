@@ -19,6 +19,7 @@ from .depthwise_whole import WholeDepthwiseAlgorithm
 from .gather import GatheredAlgorithm
 from .gather_pairs import ColumnPairsAlgorithm
 from .groups import GroupsAlgorithm
+from .images import ImageAlgorithm
 from .indirect import DirectAlgorithm
 from .inverted import lower_inverted
 from .layer import ConvAlgorithm, ConvLayer
@@ -43,6 +44,7 @@ ALGORITHMS: tuple[ConvAlgorithm, ...] = (
     DepthwiseAlgorithm(),
     GatheredAlgorithm(),
     ColumnPairsAlgorithm(),
+    ImageAlgorithm(),
     DirectAlgorithm("direct"),
     DirectAlgorithm("direct-short", row_share=0.5),
     DirectAlgorithm("direct-long", row_share=2),

@@ -28,7 +28,7 @@ from ..matmul.pack import packed_panels
 from ..tail import tail_of
 from .indirect import indirect_operands
 from .layer import ConvAlgorithm, ConvLayer
-from .regions import RegionReader, region_of
+from .regions import Region, RegionReader, region_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights
 
 # Of a group where every tap is copied. On an Emerald Rapids, one core of two, in times of f32's speed (medians of 25 in
@@ -65,17 +65,30 @@ def lower_matrices(
     ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, margin: int = 0
 ) -> KernelCall:
     """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
-    emitter, pixels = emitter_of(ctx.target, input_type), prod(s.geometry.output)
-    segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
+    emitter = emitter_of(ctx.target, input_type)
     region = region_of(s, emitter)
     s, emitter = (s, emitter.for_depth(s.group_inputs)) if region is None else (region.shape, region.emitter)
+    return lower_blocks(ctx, fusion, s, input_type, emitter, conv_weights(s, True), region, margin=margin)
+
+
+def lower_blocks(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, emitter: Emitter,
+                 filters: np.ndarray, region: Region | None, reads: type[RegionReader] = RegionReader,
+                 margin: int = 0) -> KernelCall:  # fmt: skip
+    """The kernel call of a layer by its taps.
+
+    Args:
+        filters: [group, tap, inputs of one, output channel].
+        region, reads: where taps are read, and what copies them there; None: each is copied by itself.
+    """
+    pixels = prod(s.geometry.output)
+    segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
     p = plan_matrices(ctx, s.groups, s.y.dims[0] * pixels, s.group_outputs, s.taps, s.group_inputs, input_type, emitter,
                       segment if region is None else static(pixels))  # fmt: skip
     if region is not None:
         p = replace(p, row_block=region.block(static(p.row_block)))
     copied = copied_elements(p) if region is None else region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
-    weights = packed_panels(ctx, _by_steps(conv_weights(s, True), emitter), p.kinds, LANES, emitter=emitter)
+    weights = packed_panels(ctx, _by_steps(filters, emitter), p.kinds, LANES, emitter=emitter)
     operands: list[NamedOperand] = [
         ("a", PtrType(s.x.tensor.dtype), s.x),
         ("w", PtrType(emitter.b_element), weights),
@@ -93,7 +106,7 @@ def lower_matrices(
             source = Rows(k["a"], s.group_inputs, margin=margin)
             MatrixEmitter(k, ctx, p, tail, own, source=source).emit()
         else:
-            reader = RegionReader(k, region, k["a"], k["copy"], k["table"], margin)
+            reader = reads(k, region, k["a"], k["copy"], k["table"], margin)
             SpacedEmitter(k, ctx, p, tail, replace(own, fill_table=reader.begin, koff=k["koff"]),
                           row_pitch=region.row_pitch, segment=region.segment).emit()  # fmt: skip
         return k.func

@@ -7,10 +7,12 @@ tap is an offset from there, the same for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ....ir.ops.geometry import WindowGeometry
 from ....ir.types import Dim, ceil_div
 from ....kernel_ir.builder import F32, Builder, KValue
 from ....kernel_ir.matrix_registers import MOST_ROWS
@@ -29,7 +31,7 @@ class Region:
 
     Attributes:
         shape: the layer, of whose taps each is a run of the copy: an input pixel's channels, or a line's pixels.
-        emitter: of steps that such runs are made of. inputs: channels. width: pixels of a row of the copy.
+        emitter: of steps that such runs are made of. inputs: channels of a pixel of the copy. width: of its rows.
         segment: output pixels of a row that go together, at most a register's rows.
     """
 
@@ -38,6 +40,21 @@ class Region:
     inputs: int
     width: int
     segment: int
+
+    @property
+    def channels(self) -> int:
+        """Of a pixel of the input."""
+        return _static(self.shape.x.tensor.dims[1])
+
+    @property
+    def left(self) -> int:
+        """Pixels of padding before a row."""
+        return _static(self.shape.geometry.pads_begin[1])
+
+    @property
+    def pixels(self) -> int:
+        """Of a row of the input."""
+        return _static(self.shape.geometry.input[1])
 
     @property
     def n_steps(self) -> int:
@@ -79,23 +96,32 @@ class Region:
 
 def region_of(s: ConvShape, emitter: Emitter) -> Region | None:
     """How a layer's rows are copied, None where every tap is; `emitter`: of any steps."""
-    g = s.geometry
-    if s.taps == 1:
+    if s.taps == 1 or s.groups > 1 or s.rank != 2:
         return None
-    sizes = (*g.input, *g.output, *g.pads_begin, *g.pads_end, *s.x.tensor.strides[2:])
-    if s.groups > 1 or s.rank != 2 or not all(isinstance(n, int) for n in sizes):
-        return None
-    pads = [n for n in (*g.pads_begin, *g.pads_end) if isinstance(n, int)]
-    width, output = g.input[1], g.output[1]
-    assert isinstance(width, int) and isinstance(output, int)
-    segment = max((n for n in range(1, MOST_ROWS + 1) if output % n == 0), default=0)
-    if min(pads) < 0 or segment < FEWEST_ROWS:
-        return None
-    regions = [Region(reads, steps, s.group_inputs, width + pads[1] + pads[3], segment)
-               for reads in (s.lines(), s) if (steps := _steps(emitter, reads.group_inputs))]  # fmt: skip
-    best = min(regions, key=lambda region: region.n_steps, default=None)
+    best = best_region((s.lines(), s), emitter, s.group_inputs)
     copied = s.taps * ceil_div(s.group_inputs, emitter.k_step)
     return best if best is not None and best.n_steps <= copied else None
+
+
+def best_region(ways: Iterable[ConvShape], emitter: Emitter, inputs: int) -> Region | None:
+    """Of the fewest steps. ways: to read a layer, by its taps; inputs: channels of a pixel of the copy."""
+    regions = []
+    for s in ways:
+        segment, steps = segment_of(s.geometry), _steps(emitter, s.group_inputs)
+        if segment and steps is not None and all(isinstance(n, int) for n in s.x.tensor.strides[2:]):
+            g = s.geometry
+            width = sum(_static(n) for n in (g.pads_begin[1], g.input[1], g.pads_end[1]))
+            regions.append(Region(s, steps, inputs, width, segment))
+    return min(regions, key=lambda region: region.n_steps, default=None)
+
+
+def segment_of(g: WindowGeometry) -> int:
+    """Output pixels of a row that go together; 0: there are too few that do, or sizes are unknown."""
+    sizes = [n for n in (*g.input, *g.output, *g.pads_begin, *g.pads_end) if isinstance(n, int)]
+    if len(sizes) < 4 * g.rank or min(sizes) < 0:
+        return 0
+    segment = max((n for n in range(1, MOST_ROWS + 1) if _static(g.output[1]) % n == 0), default=0)
+    return segment if segment >= FEWEST_ROWS else 0
 
 
 def _steps(emitter: Emitter, run: int) -> Emitter | None:
@@ -152,8 +178,8 @@ class RegionReader:
     def line(self, start: KValue, row: KValue, place: KValue) -> None:
         """One row of the image between its padding."""
         k, r = self.k, self.region
-        t, left = r.shape.x.tensor, _static(r.shape.geometry.pads_begin[1])
-        pixels, pitch = _static(r.shape.geometry.input[1]), _static(t.strides[3])
+        t, left, pixels = r.shape.x.tensor, r.left, r.pixels
+        pitch = _static(t.strides[3])
         self.pad(place, 0, left)
         self.pad(place, left + pixels, r.width)
         source = k.gep(self.x, start + row * k.index(t.strides[2]))
@@ -176,7 +202,7 @@ class RegionReader:
 
 
 _LANES = 32  # of the copy: a whole step of 16-bit inputs, half of one of bytes
-_BEHIND = 64  # elements: of what is stored, or read and multiplied by zeros
+_BEHIND = 128  # elements: of what is stored, or read and multiplied by zeros
 
 
 def _static(d: Dim) -> int:
