@@ -13,6 +13,7 @@ from ..ir.ops.quantised_products import takes_columns
 from ..ir.types import BF16
 from ..targets.target import EXTENSIONS, Target
 from .kernels.conv.images import serves_image
+from .kernels.conv.transposed_matrices import serves_lines
 from .kernels.matmul.cost import LANES
 from .microkernels.table import emitter_of, features_of
 
@@ -39,7 +40,7 @@ def gains_by_halves(targets: Iterable[Target]) -> Callable[[Node], bool]:
 
     def gains(node: Node) -> bool:
         if isinstance(node.op, ConvTranspose):
-            return able
+            return all(_gains_transposed(node, node.op, target) for target in every)
         if not isinstance(node.op, Conv):
             return True
         few = takes_columns(node.op, node.operands[1].tensor)
@@ -55,6 +56,14 @@ def _gains_few(node: Node, target: Target) -> bool:
     if emitter.matrices:
         return serves_image(op.geometry(x.tensor, w.tensor), *w.tensor.static_shape[1::-1])
     return emitter.weave is not None and _saves_steps(node)
+
+
+def _gains_transposed(node: Node, op: ConvTranspose, target: Target) -> bool:
+    """Whether a transposed one does."""
+    emitter, (x, w) = emitter_of(target, BF16), node.operands[:2]
+    if emitter.matrices:
+        return op.group == 1 and serves_lines(op.geometry(x.tensor, w.tensor))
+    return emitter.weave is not None
 
 
 def _saves_steps(node: Node) -> bool:

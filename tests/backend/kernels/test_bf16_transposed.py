@@ -18,6 +18,7 @@ from parax.compiler.backend.host import host_features, resolve_target
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.types import BF16, TensorType
+from parax.compiler.kernel_ir.loops import all_functions
 from parax.compiler.targets.target import Target
 from sampling import thorough
 
@@ -96,6 +97,24 @@ def test_any_size(case: Case, bias: bool, symbolic: bool) -> None:
 def test_every_target(target: Target, case: Case) -> None:
     """Those with matrix registers multiply pairs in vectors, too."""
     check(case, target=target)
+
+
+@pytest.mark.parametrize("images", [None, "N"])
+@pytest.mark.parametrize("case", [
+    ((2, 16, 5, 8), (16, 24, 2, 2), {"strides": [2, 2]}), ((1, 34, 12, 16), (34, 40, 2, 2), {"strides": [2, 2]}),
+    ((2, 8, 6, 33), (8, 70, 2, 3), {"strides": [2, 3]}), ((2, 66, 8, 12), (66, 17, 4, 1), {"strides": [4, 1]}),
+    ((1, 10, 3, 140), (10, 9, 1, 2), {"strides": [1, 2]}), ((3, 24, 4, 9), (24, 33, 1, 1), {}),
+], ids=str)  # fmt: skip
+def test_filters_that_do_not_overlap_by_matrix_registers(case: Case, images: str | None) -> None:
+    """Of lines that fill a register or not, one or several a block."""
+    target = resolve_target("x86-64-v4+amx-bf16+amx-tile")
+    x, w = half(*case[0]), half(*case[1])
+    graph = graph_of("Bf16ConvTranspose", x, [w], images, last(2), **full(case))
+    program = Program(graph, target, (images,) if images else ())
+    functions = all_functions([call.func for _, call in program.calls])
+    assert any(o.opcode == "matrix_dot" for f in functions for o in f.walk())
+    for bias in (False, True):
+        check(case, bias, images, target=target, ways=EVERY)
 
 
 @pytest.mark.parametrize("case", [((1, 7, 5, 6), (7, 9, 2, 2), {"strides": [2, 2]}),

@@ -297,6 +297,21 @@ def test_transposed_convolutions_of_whole_pairs_and_enough_outputs_are_rounded(f
         assert made.run(graph, Rewriter(graph)) == gains
 
 
+@pytest.mark.parametrize(("width", "filters", "attributes", "rounds"), [
+    ("8", "8,8,2,2", "strides=[2,2]", True), ("8", "8,9,2,3", "strides=[2,3]", True),
+    ("7", "8,8,2,2", "strides=[2,2]", False), ("W", "8,8,2,2", "strides=[2,2]", False),
+    ("8", "8,8,3,3", "strides=[2,2]", False), ("8", "8,8,2,2", "pads=[1,0,0,0], strides=[2,2]", False),
+    ("8", "8,8,2,2", "output_padding=[1,0], strides=[2,2]", False), ("8", "8,8,2,2", "", False),
+])  # fmt: skip
+def test_matrix_registers_take_transposed_convolutions_whose_filters_do_not_overlap(
+    width: str, filters: str, attributes: str, rounds: bool
+) -> None:
+    text = f'graph @g(%x: f32[N,8,6,{width}]) {{\n%w = const f32[{filters}] "w"\n%y = ConvTranspose(%x, %w) {{{attributes}}}'
+    graph = parse_graph(f"{text}\nreturn %y\n}}", {"w": np.ones([*map(int, filters.split(","))], np.float32)})
+    made = RoundProducts(gains_by_halves=gains_by_halves([resolve_target("x86-64-v4+amx-bf16+amx-tile")]))
+    assert made.run(graph, Rewriter(graph)) == rounds
+
+
 def test_a_transposed_convolution_by_computed_filters_stays_in_f32() -> None:
     text = """graph @g(%x: f32[2,8,6,6], %w: f32[8,8,2,2]) {
       %y = ConvTranspose(%x, %w) {strides=[2,2]}

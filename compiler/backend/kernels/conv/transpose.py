@@ -26,7 +26,7 @@ from ....kernel_ir.loops import KFunc, PtrType
 from ...algorithm import Algorithm, candidates
 from ...fusion import Fusion, register_dtype
 from ...lowering import KernelCall, LowerContext, Operand, Scratch, lowers
-from ...microkernels.table import emitter_of, without_matrices
+from ...microkernels.table import emitter_of, products_of_f32s, without_matrices
 from ..matmul.blocking import PanelKind, Product, best_lanes, padded_columns, plan_product, static
 from ..matmul.gemm import Operands, ProductEmitter
 from ..matmul.pack import packed_panels, pad_vector
@@ -34,6 +34,7 @@ from ..plain import Term, decompose, emit_plain, strided_load
 from ..tail import Tail, tail_of
 from . import depthwise_transposed, pixel_vectorised
 from .pixel_shape import Narrow, narrow_transposed
+from .transposed_matrices import lower_lines, serves_lines
 from .transposed_shape import Transposed
 from .weights import NamedOperand
 
@@ -126,8 +127,25 @@ class PixelVectorisedAlgorithm(PhasesAlgorithm):
         return pixel_vectorised.lower_narrow(ctx, layer.fusion, layer.narrow)
 
 
+class MatricesAlgorithm(TransposedAlgorithm):
+    """Filters that do not overlap, where the target has matrix registers for bf16."""
+
+    name = "matrices"
+
+    def applies(self, ctx: LowerContext, layer: TransposedLayer) -> bool:
+        s = layer.shape
+        served = s.tiled and s.has_pairs and s.groups == 1 and serves_lines(s.geometry)
+        return served and bool(emitter_of(ctx.target, BF16).matrices)
+
+    def cost(self, ctx: LowerContext, layer: TransposedLayer) -> float:
+        return 1 / products_of_f32s(ctx.target, BF16)
+
+    def lower(self, ctx: LowerContext, layer: TransposedLayer) -> KernelCall:
+        return lower_lines(ctx, layer.fusion, layer.shape)
+
+
 ALGORITHMS: tuple[TransposedAlgorithm, ...] = (
-    PlainAlgorithm(), DepthwiseAlgorithm(), PhasesAlgorithm(), PixelVectorisedAlgorithm()
+    PlainAlgorithm(), DepthwiseAlgorithm(), PhasesAlgorithm(), PixelVectorisedAlgorithm(), MatricesAlgorithm()
 )  # fmt: skip
 """In the order in which they replace each other (`algorithm.candidates`)."""
 

@@ -82,14 +82,18 @@ class MatrixEmitter(ProductEmitter):
 
     def copy(self, count: KValue, known: int | None) -> None:
         """The block's rows, in the order of its tiles."""
-        k, emitter = self.k, self.p.emitter
         for height, low, tiles in self.heights(count, known, self.height(0)):
-            function = matrix_copy(self.ctx, self.source, height, emitter)
-            k.call(function, [
-                self.source.base, k.gep(self.o.table, low), k.gep(self.o.a, low * self.elements_of_row()), tiles,
-                k.index(self.p.row_block), k.index(self.taps_of_a), k.index(self.steps_of_tap),
-                k.index(self.source.depth), k.index(self.source.step),
-            ])  # fmt: skip
+            self.copy_tiles(height, low, tiles)
+
+    def copy_tiles(self, height: int, low: KValue, tiles: KValue) -> None:
+        """Those of a height, from a row of the block on."""
+        k = self.k
+        function = matrix_copy(self.ctx, self.source, height, self.p.emitter)
+        k.call(function, [
+            self.source.base, k.gep(self.o.table, low), k.gep(self.o.a, low * self.elements_of_row()), tiles,
+            k.index(self.p.row_block), k.index(self.taps_of_a), k.index(self.steps_of_tap),
+            k.index(self.source.depth), k.index(self.source.step),
+        ])  # fmt: skip
 
     def elements_of_row(self) -> KValue:
         """That a copied row takes."""
