@@ -22,7 +22,11 @@ WIDE = 4  # vectors of the target's usual tile, from which on its rows' addresse
 FEWEST_ITERATIONS = 3  # to spread them over
 MOST_SHARED = 8  # tiles that together prefetch one panel of B
 ROWS = 96  # of a block, about
-MATRIX_ROWS, COPY_SHARE = 256, 0.25  # of a block that is copied for matrix registers; of L2, at most
+MATRIX_ROWS = 256  # of a block that is copied for matrix registers
+# Bytes of such a copy, at most: half of the L2 of the CPUs that have these registers. One core of an Emerald Rapids, in
+# turn, medians of 25 (2026-11-29): 512×3072×768 in blocks of 160 rows took 0.94 of the time of blocks of 64,
+# 197×3072×768 0.83; 512×768×3072 in 256 0.85 of 160's.
+COPY_NBYTES = 1 << 20
 # Of L2, for a block of k: of a panel of B and of the rows of A, so that neither drives the other out. 3,072 steps at a
 # time were 3 to 7 % slower than 1,024 or 1,536 (Sapphire Rapids, 2 MiB, 128 to 788 rows); those were alike.
 L2_SHARE = 0.6
@@ -234,7 +238,7 @@ def plan_product(
     total_k, hint, n_outer = size_hint(taps * kc), segment or size_hint(rows), size_hint(outer)
     n_panels = size_hint(sum((kind.count for kind in kinds), start=0))
     streamed = total_k > k_block
-    usual = matrix_rows(ctx.target, total_k, m) if emitter.matrices else 2 * ROWS if streamed else ROWS
+    usual = matrix_rows(total_k, m) if emitter.matrices else 2 * ROWS if streamed else ROWS
     n_blocks = ceil_div(hint, max(whole_rows, usual))
     fits = max(1, half_l2 // (min(total_k, k_block) * widest * lanes * emitter.column_nbytes))
     most = 1 if streamed else min(fits, n_panels)
@@ -267,9 +271,9 @@ def product_shape(ctx: LowerContext, p: Product) -> Shape:
                  refill_rows(ctx.target), pace_of(ctx.target, bool(p.emitter.matrices)))  # fmt: skip
 
 
-def matrix_rows(target: Target, steps: int, height: int) -> int:
+def matrix_rows(steps: int, height: int) -> int:
     """Rows of a block by tiles of matrix registers, of so many rows: whole tiles, whose copy leaves room in L2."""
-    return max(2 * height, min(MATRIX_ROWS, int(COPY_SHARE * target.l2_nbytes) // (4 * steps) // height * height))
+    return max(2 * height, min(MATRIX_ROWS, COPY_NBYTES // (4 * max(1, steps)) // height * height))
 
 
 def best_lanes(target: Target, columns: Dim) -> int:
