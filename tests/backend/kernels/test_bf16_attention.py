@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, op, run_graph, run_node
 from backend.interpreted import interpreted
-from backend.ways import EVERY
+from backend.ways import EVERY, USUAL
 from parax.compiler.backend.host import host_features, resolve_target
+from parax.compiler.backend.kernels.attention import heads
 from parax.compiler.ir.builder import GraphBuilder
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
 from parax.compiler.ir.types import BF16, F32, TensorType
+from parax.compiler.kernel_ir.loops import all_functions
 from parax.compiler.targets.target import TARGETS, Target
 from sampling import thorough
 
 HALF = ml_dtypes.bfloat16
 EXTENDED = [resolve_target(f"x86-64-v4+{more}") for more in ("avx512bf16", "amx-bf16+amx-tile")]
 EVERY_TARGET = [*TARGETS.values(), *EXTENDED]
+MATRICES = EXTENDED[1]
+RUNS_MATRICES = MATRICES.supported_by(host_features())
 LAYOUTS = {"plain": [None] * 4, "heads inside": [(0, 2, 1, 3), (0, 3, 1, 2), (0, 2, 1, 3), None],
            "turned": [(3, 0, 1, 2), (1, 2, 3, 0), (3, 2, 1, 0), None]}  # fmt: skip
 U, V = 2.0**-8, 2.0**-24
@@ -84,6 +88,33 @@ def test_every_target(target: Target, sizes: tuple[int, int, int, int]) -> None:
         within_bound(computed(arrays, mask, 0.25, target, layout), arrays, mask, 0.25)
 
 
+@thorough(30 if RUNS_MATRICES else 4, deadline=None)
+@given(m=st.integers(1, 70), s=st.integers(1, 100), d=st.integers(1, 70), e=st.integers(1, 70), masked=st.booleans(),
+       layout=st.sampled_from(sorted(LAYOUTS)))  # fmt: skip
+def test_odd_sizes_by_matrix_registers(m: int, s: int, d: int, e: int, masked: bool, layout: str) -> None:
+    most = 100 if RUNS_MATRICES else 20  # the interpreter takes its time
+    m, s, d, e = (min(n, most) for n in (m, s, d, e))
+    arrays = operands(1, 2, m, s, d, e)
+    mask = np.random.default_rng(1).standard_normal((m, s)).astype(np.float32) if masked else None
+    within_bound(computed(arrays, mask, 0.3, MATRICES, LAYOUTS[layout]), arrays, mask, 0.3)
+
+
+@pytest.mark.parametrize("keys", [31, 32, 33, 70])
+def test_matrix_registers_add_block_after_block(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "KEYS", 32)
+    arrays = operands(1, 1, 35, keys, 34, 18)
+    arrays[0] = (arrays[0] * HALF(4)).astype(HALF)
+    within_bound(computed(arrays, None, 1.0, MATRICES, LAYOUTS["plain"]), arrays, None, 1.0)
+
+
+def test_matrix_registers_multiply() -> None:
+    graph = Graph("attention")
+    inputs = [graph.add_input(name, TensorType(BF16, (1, 2, 128, 128))) for name in "qkv"]
+    graph.set_outputs(graph.add_node(op("Bf16Attention", "parax"), inputs).outputs)
+    functions = all_functions([call.func for _, call in Program(graph, MATRICES).calls])
+    assert any(o.opcode == "matrix_dot" for f in functions for o in f.walk())
+
+
 @pytest.mark.parametrize("keys", [511, 512, 513, 1101])
 def test_several_blocks_of_keys(keys: int) -> None:
     arrays = operands(1, 2, 50, keys, 16, 24)
@@ -102,12 +133,13 @@ def test_masked_keys_count_for_nothing_and_a_query_without_keys_is_no_number() -
     within_bound(y[:, :, rest], arrays, mask[rest], 0.5)
 
 
+@pytest.mark.parametrize("target", [resolve_target("native"), MATRICES], ids=["native", "matrices"])
 @pytest.mark.parametrize("special", [np.nan, np.inf, 3e38])
-def test_what_is_no_usual_number_stays_with_its_query_and_its_column(special: float) -> None:
+def test_what_is_no_usual_number_stays_with_its_query_and_its_column(special: float, target: Target) -> None:
     arrays = operands(1, 2, 9, 21, 11, 13)
-    alone = run_node(op("Bf16Attention", "parax"), arrays)[0]
+    alone = computed(arrays, None, 1.0, target, LAYOUTS["plain"])
     arrays[0][0, 0, 4, 2], arrays[2][0, 1, 20, 5] = special, special
-    y = run_node(op("Bf16Attention", "parax"), arrays)[0]
+    y = computed(arrays, None, 1.0, target, LAYOUTS["plain"])
     same = np.ones(y.shape, bool)
     same[0, 0, 4], same[0, 1, :, 5] = False, False
     assert y[same].tobytes() == alone[same].tobytes()
@@ -115,17 +147,22 @@ def test_what_is_no_usual_number_stays_with_its_query_and_its_column(special: fl
         assert np.isnan(y[~same].astype(np.float32)).all()
 
 
-def test_without_keys_at_run_time_all_is_zero() -> None:
+@pytest.mark.parametrize("target", [resolve_target("native"), MATRICES], ids=["native", "matrices"])
+def test_without_keys_at_run_time_all_is_zero(target: Target) -> None:
     text = """graph @g(%q: bf16[1,2,9,8], %k: bf16[1,2,8,S], %v: bf16[1,2,S,8]) {
       %y = parax::Bf16Attention(%q, %k, %v)\n return %y\n}"""
-    (found,) = run_graph(parse_graph(text), dict(zip("qkv", operands(1, 2, 9, 0, 8, 8), strict=True)), {"S": 0})
+    program = Program(parse_graph(text), target, ("S",))
+    feeds = dict(zip("qkv", operands(1, 2, 9, 0, 8, 8), strict=True))
+    runs = target.supported_by(host_features())
+    found = program.run_all([(feeds, {"S": 0})], USUAL)[0][0] if runs else interpreted(program, feeds, {"S": 0})[0]
     np.testing.assert_array_equal(found.astype(np.float32), np.zeros((1, 2, 9, 8)))
 
 
-def test_every_way_of_sharing_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("target", [resolve_target("native"), *[MATRICES] * RUNS_MATRICES], ids=lambda t: t.name)
+def test_every_way_of_sharing_gives_the_same_bits(target: Target) -> None:
     text = """graph @g(%q: bf16[1,9,70,8], %k: bf16[1,9,8,S], %v: bf16[1,9,S,8]) {
       %y = parax::Bf16Attention(%q, %k, %v)\n return %y\n}"""
-    program = Program(parse_graph(text), resolve_target("native"), ("S",))
+    program = Program(parse_graph(text), target, ("S",))
     feeds = dict(zip("qkv", operands(1, 9, 70, 37, 8, 8), strict=True))
     found = [program.run_all([(feeds, {"S": 37})], [way])[0][0] for way in EVERY]
     assert len({y.tobytes() for y in found}) == 1

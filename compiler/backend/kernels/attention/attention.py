@@ -132,7 +132,7 @@ class _Kernel:
         if not self.h.paired:
             self.copy(source, into, rows, columns, width, width)
             return
-        function = pack_function(self.ctx, rows[1], columns[1])
+        function = pack_function(self.ctx, rows[1], columns[1], self.h.together_steps)
         k.call(function, [source, into, rows[0], columns[0], k.index(rows[1]), k.index(columns[1]), width])
 
     def pack(self, at: list[KValue]) -> None:
@@ -178,7 +178,8 @@ class _Kernel:
         m_step, d_step = self.q.strides[-2:]
         source = k.gep(k["q"], self.base(at, self.q) + row * k.index(m_step))
         scale = 1.0 if h.paired else self.scale  # numbers that are rounded are not scaled: their scores are
-        self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch, h.depth, scale)
+        self.copy(source, k["qpack"], (count, m_step), (k.index(h.depth), d_step), h.q_pitch,
+                  h.q_pitch if h.matrices else h.depth, scale)  # fmt: skip
         tiles = k.udiv(count + (h.tile - 1), h.tile)
         n_blocks = 1 if self.one_block else k.max(k.index(ceil_div(h.keys, h.block)), 1)  # without keys sums are 0, too
         k.for_(0, n_blocks, 1, [], lambda n, _: self.keys(at, row, count, tiles, n))
@@ -227,8 +228,9 @@ class _Kernel:
 
         self.key_panels(n, panel)
         k.for_(0, count, h.together, [], lambda i, _: self.softmax(at, row, i, start, n, number))
-        step = h.emitter.k_step
-        steps, before = k.udiv(n + (step - 1), step), k.udiv(start, step)  # blocks are whole panels, of even widths
+        step, whole = h.emitter.k_step, h.whole_steps
+        steps = k.udiv(n + (whole - 1), whole) * h.together_steps
+        before = k.udiv(start, step)  # blocks are whole panels, of even widths
         for kind, column in self.v_panels():
             add = product_function(self.ctx, h.tile, kind.vectors, h.emitter)
             b = k.gep(k["vpack"], (k.index(h.key_steps) * column + before * (kind.vectors * h.lanes)) * each)
@@ -278,7 +280,12 @@ class _Kernel:
                 found.append(total[r] + value)
             return found
 
-        for r, part in enumerate(self.fold(n, 0.0, powers)):
+        parts = self.fold(n, 0.0, powers)
+        if h.matrices:  # what the last steps lack
+            for r in rows:
+                k.for_(k.udiv(n + (h.lanes - 1), h.lanes) * h.lanes, k.udiv(n + (h.whole_steps - 1), h.whole_steps) *
+                       h.whole_steps, h.lanes, [], partial(self.clear, weights[r]))  # fmt: skip
+        for r, part in enumerate(parts):
             total = k.reduce("add", part)
             if not self.one_block:
                 factor = k.select(number == 0, k.const(0.0, F32), k.math("exp2", (old[r] - tops[r]) * LOG2E))
@@ -286,6 +293,10 @@ class _Kernel:
                 k.store(k["top"], i + r, tops[r])
                 k.if_(number != 0, lambda r=r, factor=factor: self.rescale(i + r, factor))  # type: ignore[misc]
             k.store(k["sum"], i + r, total)
+
+    def clear(self, row: KValue, c: KValue, _: list[KValue]) -> None:
+        """A vector of zeros of bf16."""
+        self.k.store(row, c, self.k.cast(self.k.splat(self.k.const(0.0, F32), self.h.lanes), BF16))
 
     def rescale(self, i: KValue, factor: KValue) -> None:
         """out[i] *= factor."""

@@ -10,9 +10,9 @@ from ...microkernels.emitter import Emitter
 from ...microkernels.table import tallest_tile, widest_tile
 from ..matmul.blocking import MIN_ITEMS, PanelKind, padded_columns, panel_kinds, static
 from ..matmul.tile import LINE
-from .products import PAIR, emitter_for
+from .products import PAIR, STEP, emitter_for, has_matrices
 
-TILES = 4  # of rows in a block of queries
+TILES, HIGH_TILES = 4, 2  # of rows in a block of queries, of vectors and of matrix registers
 KEYS = 512  # in a block: with the scores of TILES tiles of queries, and k and v of a usual head, they fit L2
 
 
@@ -23,7 +23,8 @@ class Heads:
     Attributes:
         queries, keys, depth, columns: M, S, D and E. outer: axes of the result that count heads.
         group: queries of a work item. tile: rows of a register tile. width: columns of a panel of keys.
-        block: keys of a block. kinds: the panels of v. emitter: how tiles multiply.
+        block: keys of a block. kinds: the panels of v. emitter: how tiles multiply. matrices: whether matrix registers
+        do, which read the same panels.
     """
 
     outer: tuple[int, ...]
@@ -39,11 +40,12 @@ class Heads:
     block: int
     kinds: tuple[PanelKind, ...]
     emitter: Emitter
+    matrices: bool = False
 
     @property
     def rows(self) -> int:
         """Queries of a block."""
-        return self.tile * TILES
+        return self.tile * (HIGH_TILES if self.matrices else TILES)
 
     @property
     def together(self) -> int:
@@ -75,12 +77,22 @@ class Heads:
     @property
     def score_depth(self) -> int:
         """Steps of a score."""
-        return ceil_div(self.depth, self.emitter.k_step)
+        return ceil_div(self.depth, self.whole_steps) * self.together_steps
 
     @property
     def key_steps(self) -> Dim:
         """Steps of a result."""
-        return ceil_div(self.keys, self.emitter.k_step)
+        return ceil_div(self.keys, self.whole_steps) * self.together_steps
+
+    @property
+    def together_steps(self) -> int:
+        """Steps that are multiplied together, so that panels are whole ones of these, with zeros at their ends."""
+        return STEP if self.matrices else 1
+
+    @property
+    def whole_steps(self) -> int:
+        """Inputs of those."""
+        return self.emitter.k_step * self.together_steps
 
     @property
     def n_panels(self) -> Dim:
@@ -93,14 +105,15 @@ def plan_heads(ctx: LowerContext, q: TensorType, v: TensorType) -> Heads:
     rank, target, emitter = q.rank, ctx.target, emitter_for(ctx.target, q.dtype)
     vectors = widest_tile(target, 64, emitter.element)
     tile, width = tallest_tile(target, vectors, emitter.element), vectors * ctx.lanes
+    matrices = has_matrices(target, q.dtype)
     depth, columns, queries, keys = static(q.dims[-1]), static(v.dims[-1]), q.dims[-2], v.dims[-2]
     outer = tuple(range(rank - 2))
     n_outer = prod(q.dims[:-2])
     group: Dim = queries
     if isinstance(n_outer, int) and isinstance(queries, int) and n_outer < MIN_ITEMS:
-        pieces = min(ceil_div(MIN_ITEMS, max(n_outer, 1)), ceil_div(queries, tile * TILES))
+        pieces = min(ceil_div(MIN_ITEMS, max(n_outer, 1)), ceil_div(queries, tile * (1 if matrices else TILES)))
         group = ceil_div(ceil_div(queries, max(pieces, 1)), tile) * tile
     block = min(KEYS, ceil_div(keys, width) * width) if isinstance(keys, int) else KEYS
     kinds = tuple(panel_kinds(columns, ctx.lanes, vectors))
     return Heads(outer, n_outer, queries, keys, depth, columns, ctx.lanes, tile, width, group, max(block, width), kinds,
-                 emitter)  # fmt: skip
+                 emitter, matrices)  # fmt: skip

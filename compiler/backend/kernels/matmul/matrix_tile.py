@@ -26,7 +26,7 @@ from ..tail import Tail
 from .tile import LINE, TileShape, tile_params
 
 LANES = 16  # columns of a register of sums
-_A, _B = 4, 6  # numbers of the first registers of A and of B
+FIRST_A, FIRST_B = 4, 6  # numbers of registers
 
 
 def halves(rows: int, segment: int = 0) -> list[int]:
@@ -40,8 +40,8 @@ def matrix_tile_function(name: str, shape: TileShape, tail: Tail) -> KFunc:
     assert shape.lanes == LANES and shape.vectors <= 2 and shape.b_pitch is None and not shape.beside
     k = Builder(name, tile_params(shape, tail), tail.symbols, inline="never")
     heights = halves(shape.rows, shape.segment)
-    matrices.shape(k, _shapes(heights, shape))
-    vectors, sums = range(shape.vectors), _sums(heights, shape.vectors)
+    matrices.shape(k, register_shapes(heights, shape.vectors, shape.emitter.width))
+    vectors, sums = range(shape.vectors), register_sums(heights, shape.vectors)
     buffer = k.alloca(shape.emitter.sums, shape.rows * shape.width)
     masks = [k.tail_mask(k["n_columns"] - j * LANES, LANES) if shape.masked else None for j in vectors]
     bias = [k.load(k["bias"], j * LANES, LANES, masks[j]) for j in vectors]
@@ -72,16 +72,17 @@ def copied_inputs(emitter: Emitter) -> int:
     return MOST_NBYTES * 8 // emitter.element.bits
 
 
-def _shapes(heights: list[int], shape: TileShape) -> list[Shape]:
-    """Of all registers: sums 0 to 3, A's and B's."""
-    none, elements = Shape(0, 0), shape.emitter.width
-    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(shape.vectors)]
-    sums += [none] * (_A - len(sums))
-    a = [Shape(rows, ELEMENT_NBYTES * elements) for rows in heights] + [none] * (_B - _A - len(heights))
-    return [*sums, *a, *[Shape(elements, MOST_NBYTES)] * shape.vectors]
+def register_shapes(heights: list[int], vectors: int, elements: int) -> list[Shape]:
+    """Of all registers: sums 0 to 3, A's of so many elements a row, and B's."""
+    none = Shape(0, 0)
+    sums = [Shape(rows, MOST_NBYTES) for rows in heights for _ in range(vectors)]
+    sums += [none] * (FIRST_A - len(sums))
+    a = [Shape(rows, ELEMENT_NBYTES * elements) for rows in heights]
+    a += [none] * (FIRST_B - FIRST_A - len(heights))
+    return [*sums, *a, *[Shape(elements, MOST_NBYTES)] * vectors]
 
 
-def _sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
+def register_sums(heights: list[int], vectors: int) -> list[tuple[int, int, int]]:
     """(number, first row, first column) of each register of sums."""
     return [(i * vectors + j, sum(heights[:i]), j * LANES) for i in range(len(heights)) for j in range(vectors)]
 
@@ -107,11 +108,11 @@ def _products(k: Builder, shape: TileShape, heights: list[int], number: KValue) 
             for line in range(0, share, LINE):
                 k.prefetch(ahead, at * share + line, level=2)
             for j in range(shape.vectors):
-                matrices.load(k, _B + j, k["b"], at * (shape.width * each) + j * LANES, shape.width)
+                matrices.load(k, FIRST_B + j, k["b"], at * (shape.width * each) + j * LANES, shape.width)
             for i in range(len(heights)):
-                matrices.load(k, _A + i, own[i], s * step_of_a, pitch)
+                matrices.load(k, FIRST_A + i, own[i], s * step_of_a, pitch)
                 for j in range(shape.vectors):
-                    matrices.dot(k, shape.emitter.matrices, i * shape.vectors + j, _A + i, _B + j)
+                    matrices.dot(k, shape.emitter.matrices, i * shape.vectors + j, FIRST_A + i, FIRST_B + j)
 
         k.for_(0, kc, 1, [], step)
 
