@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,6 +65,20 @@ def test_targets_agree(operator: Operator, inputs: list[Any], target: Target) ->
 
 
 @pytest.mark.sample(5)
+@pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.float16, ml_dtypes.bfloat16, np.uint16, np.float32,
+                                   np.int64], ids=lambda d: np.dtype(d).name)  # fmt: skip
+@pytest.mark.parametrize("shape", [(1, 1), (3, 40), (16, 16), (17, 33), (2, 35, 15), (33, 2, 48)], ids=str)
+def test_bits_of_every_size_are_turned(shape: tuple[int, ...], dtype: Any, target: Target) -> None:
+    """Whole blocks, and parts of them, of axes whose neighbours lie side by side on one side each."""
+    bits = np.random.default_rng(len(shape)).integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
+    x = (bits % 2 if dtype is np.bool_ else bits).view(dtype)[..., 0]
+    rank = len(shape)
+    for perm in {tuple(reversed(range(rank))), (rank - 1, *range(rank - 1))}:
+        found = run(op("Transpose", perm=list(perm)), [x], target)
+        assert found.dtype == x.dtype and found.tobytes() == np.ascontiguousarray(x.transpose(perm)).tobytes()
+
+
 @pytest.mark.parametrize("target", host_targets(), ids=lambda t: t.name)
 @given(st.data())
 def test_bytes_of_an_image_become_quads(target: Target, data: st.DataObject) -> None:
