@@ -167,14 +167,17 @@ def test_what_is_beside_a_line_is_not_multiplied(channels: int, kernel: int, spe
 
 @pytest.mark.parametrize("x", [(1, 32, 13, 12), (1, 32, 20, 16), (3, 32, 9, 7)], ids=str)
 def test_every_way_of_sharing_gives_the_same_bits(x: tuple[int, ...]) -> None:
+    check(x, (40, 32, 1, 1), ways=EVERY)
     check(x, (200, 32, 3, 3), pads=[1] * 4, ways=EVERY)
     for channels, always in ((18, True), (3, x[3] >= 12)):
         check((x[0], channels, *x[2:]), (200, channels, 3, 3), pads=[1] * 4, ways=EVERY, always=always)
     check(x, (200, 32, 1, 1), ways=EVERY)
 
 
-def test_infinities_and_nan_stay_in_their_pixels() -> None:
-    x, w = normal(1, 33, 4, 9), np.abs(normal(20, 33, 1, 1)) + ml_dtypes.bfloat16(1)
+@pytest.mark.parametrize("channels", [33, 34])
+def test_infinities_and_nan_stay_in_their_pixels(channels: int) -> None:
+    """In copies, and where they are."""
+    x, w = normal(1, channels, 4, 9), np.abs(normal(20, channels, 1, 1)) + ml_dtypes.bfloat16(1)
     x[0, 32, 1, 2], x[0, 0, 3, 3], x[0, 5, 0, 8] = np.inf, np.nan, -np.inf
     for y in results(convolution(x, w, None, None), {"x": x}, 0):
         assert (y[0, :, 1, 2] == np.inf).all() and np.isnan(y[0, :, 3, 3]).all() and (y[0, :, 0, 8] == -np.inf).all()

@@ -63,7 +63,7 @@ def lower_indirect(ctx: LowerContext, fusion: Fusion, s: ConvShape, row_share: f
         margin: what padding consists of.
     """
     p, own = blocks(ctx, s, input_type, *tiles_of(ctx.target, s, input_type), by_rows=s.constant)
-    p, emitter = _with_blocks(ctx, p.spaced(s.x.tensor.pitch) if _has_spaced_rows(s) else p, row_share), p.emitter
+    p, emitter = _with_blocks(ctx, p.spaced(s.x.tensor.pitch) if has_spaced_rows(s) else p, row_share), p.emitter
     packed = p if own is None else replace(p, kinds=(own,))
     tail = tail_of(fusion, ctx.symbols)
     element = PtrType(emitter.element)
@@ -133,7 +133,7 @@ def blocks(
     return p, None
 
 
-def _has_spaced_rows(s: ConvShape) -> bool:
+def has_spaced_rows(s: ConvShape) -> bool:
     """Whether rows of A are an input's pixels in their order, so that all neighbouring ones are equally far apart."""
     return s.pointwise and s.x.tensor.has_rows
 
@@ -158,7 +158,7 @@ def indirect_operands(k: Builder, ctx: LowerContext, s: ConvShape, p: Product, s
 
     def fill(group: KValue, row0: KValue, count: KValue) -> None:
         base = group * s.group_inputs
-        if _has_spaced_rows(s):
+        if has_spaced_rows(s):
             step = s.x.tensor.pitch
             k.for_(0, count, 1, [], lambda i, _: k.store(k["table"], i, base + (row0 + i) * k.index(step)))
         else:

@@ -3,8 +3,8 @@
     rows = output pixels, columns = output channels of a group, taps = kernel positions, k = input channels
 
 Of kernels of several pixels, the block's rows are copied once, with their padding, and each tap is read there, or each
-line of taps at once (`regions`). Else every tap of every pixel is copied, its channels filled up with zeros to whole
-steps, so that few of them waste the registers.
+line of taps at once (`regions`). Pixels of a pointwise kernel may be read where they are. Else every tap of every pixel
+is copied, its channels filled up with zeros to whole steps, so that few of them waste the registers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ...lowering import KernelCall, LowerContext, Scratch
 from ...microkernels.emitter import Emitter
 from ...microkernels.table import emitter_of, products_of_f32s
 from ..matmul.blocking import LEAST_SEGMENT, static
-from ..matmul.matrix_loops import MatrixEmitter, Rows, SpacedEmitter
-from ..matmul.matrix_products import copied_elements, plan_matrices
+from ..matmul.matrix_loops import MatrixEmitter, PlacedEmitter, Rows, SpacedEmitter
+from ..matmul.matrix_products import copied_elements, placed_steps, plan_matrices
 from ..matmul.matrix_tile import LANES
 from ..matmul.pack import packed_panels
 from ..tail import tail_of
-from .indirect import indirect_operands
+from .indirect import has_spaced_rows, indirect_operands
 from .layer import ConvAlgorithm, ConvLayer
 from .regions import Region, RegionReader, region_of
 from .weights import ConvShape, NamedOperand, bias_operand, conv_weights
@@ -61,13 +61,22 @@ def fills_registers(ctx: LowerContext, s: ConvShape, input_type: DType, least: i
     return s.group_inputs >= least or region_of(s, emitter_of(ctx.target, input_type)) is not None
 
 
+def _placed(s: ConvShape, emitter: Emitter) -> Emitter | None:
+    """The steps of a pointwise layer whose inputs are read where they are."""
+    spaced = has_spaced_rows(s) and s.groups == 1 and isinstance(s.x.tensor.pitch, int)
+    return placed_steps(emitter, s.group_inputs, s.group_outputs) if spaced else None
+
+
 def lower_matrices(
     ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, margin: int = 0
 ) -> KernelCall:
     """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
     emitter = emitter_of(ctx.target, input_type)
     region = region_of(s, emitter)
-    s, emitter = (s, emitter.for_depth(s.group_inputs)) if region is None else (region.shape, region.emitter)
+    if region is None:
+        emitter = _placed(s, emitter) or emitter.for_depth(s.group_inputs)
+    else:
+        s, emitter = region.shape, region.emitter
     return lower_blocks(ctx, fusion, s, input_type, emitter, conv_weights(s, True), region, margin=margin)
 
 
@@ -86,7 +95,8 @@ def lower_blocks(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DT
                       segment if region is None else static(pixels))  # fmt: skip
     if region is not None:
         p = replace(p, row_block=region.block(static(p.row_block)))
-    copied = copied_elements(p) if region is None else region.elements(static(p.row_block))
+    placed = region is None and _placed(s, emitter_of(ctx.target, input_type)) is not None
+    copied = 1 if placed else copied_elements(p) if region is None else region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
     weights = packed_panels(ctx, _by_steps(filters, emitter), p.kinds, LANES, emitter=emitter)
     operands: list[NamedOperand] = [
@@ -101,8 +111,10 @@ def lower_blocks(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DT
 
     def build(name: str) -> KFunc:
         k = ctx.kernel(name, [(n, t) for n, t, _ in operands] + fusion.params())
-        own = indirect_operands(k, ctx, s, p, False, "copy", "copy")
-        if region is None:
+        own = indirect_operands(k, ctx, s, p, False, "a" if placed else "copy", "copy")
+        if placed:
+            PlacedEmitter(k, ctx, p, tail, replace(own, koff=k["koff"]), row_pitch=static(s.x.tensor.pitch)).emit()
+        elif region is None:
             source = Rows(k["a"], s.group_inputs, margin=margin)
             MatrixEmitter(k, ctx, p, tail, own, source=source).emit()
         else:

@@ -63,6 +63,26 @@ class SpacedEmitter(ProductEmitter):
         return self.segment, self.row_pitch
 
 
+class PlacedEmitter(ProductEmitter):
+    """Emits the loops of one Product of matrix registers whose rows of A are read where they are, all evenly spaced.
+
+    Args:
+        row_pitch: elements between rows of A. The operands' `koff` says where taps are.
+    """
+
+    by_blocks = True
+
+    def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int) -> None:
+        super().__init__(k, ctx, replace(product, indexed=True), *given)
+        self.row_pitch = row_pitch
+
+    def spacing(self, rows: int) -> tuple[int, int]:
+        return 0, self.row_pitch
+
+    def sizes_below(self, m: int) -> list[int]:
+        return [size for size in BELOW if size <= m]
+
+
 class MatrixEmitter(ProductEmitter):
     """Emits the loops of one Product of matrix registers, whose operands' `a` is room for a block of rows.
 
