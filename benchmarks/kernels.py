@@ -59,7 +59,11 @@ def matrix_cases(target: Target) -> list[Case]:
                 for m, k, n in GEMMS]  # fmt: skip
     layers = [(56, 64, 64, 1), (56, 64, 256, 1), (14, 1024, 256, 1), (7, 512, 2048, 1), (56, 64, 64, 3),
               (28, 128, 128, 3), (14, 256, 256, 3), (7, 512, 512, 3)]  # fmt: skip
-    return [matrix_peak_case(able), *products, *(conv_case(able, *s, dtype=BF16) for s in layers)]
+    few = [(56, 24, 144, 1), (56, 144, 24, 1), (28, 8, 32, 5), (56, 48, 96, 3)]
+    image = conv_case(able, 224, 3, 64, 7, 2, plain_input=True, dtype=BF16)
+    upward = transposed_case(able, 32, 128, 64, 2, 2, "parax::Bf16ConvTranspose", BF16)
+    convolutions = [conv_case(able, *s, dtype=BF16) for s in (*layers, *few)]
+    return [matrix_peak_case(able), *products, *convolutions, image, upward, attention_case(able, 4, 128, BF16)]
 
 
 def matrix_peak_case(target: Target, steps: int = 20_000) -> Case:
@@ -145,12 +149,16 @@ def conv_case(
     )
 
 
-def transposed_case(target: Target, h: int, cin: int, cout: int, kernel: int, stride: int) -> Case:
+def transposed_case(
+    target: Target, h: int, cin: int, cout: int, kernel: int, stride: int, op: str = "ConvTranspose", dtype: DType = F32
+) -> Case:
     """A square transposed convolution whose result is `stride` times as large (one less where the kernel is odd)."""
-    name = f"convT{kernel}x{kernel}/{stride} {h}²x{cin}→{cout}"
-    shapes: list[tuple[int, ...]] = [(1, cin, h, h), (cin, cout, kernel, kernel), (cout,)]
+    name = f"convT{kernel}x{kernel}/{stride} {h}²x{cin}→{cout}" + ("" if dtype == F32 else f" of {dtype}")
+    shapes: list[tuple[int, ...]] = [(1, cin, h, h), (cin, cout, kernel, kernel)]
+    shapes += [(cout,)] * (dtype == F32)  # a bias is of f32 always
+    constants = tuple(range(1, len(shapes)))
     pads = [(kernel - stride + 1) // 2] * 4
-    return node_case(name, target, "ConvTranspose", shapes, {0: LAST}, (1, 2), LAST, pads=pads, strides=[stride] * 2)
+    return node_case(name, target, op, shapes, {0: LAST}, constants, LAST, dtype=dtype, pads=pads, strides=[stride] * 2)
 
 
 def conv_cases(target: Target) -> list[Case]:
@@ -237,20 +245,26 @@ def depthwise_cases(target: Target) -> list[Case]:
     return [conv_case(target, h, c, c, 3, s, group=c) for h, c, s in shapes]
 
 
+HEADS = (0, 2, 1, 3), (0, 3, 1, 2)  # layouts of queries and values, and of keys, as transformers have them
+
+
+def attention_case(target: Target, n: int, s: int, dtype: DType = F32) -> Case:
+    """Whole attention of 12 heads of 64; of f32 with a mask."""
+    heads, keys = HEADS
+    shapes: list[tuple[int, ...]] = [(n, 12, s, 64), (n, 12, 64, s), (n, 12, s, 64)]
+    shapes += [(n, 1, 1, s)] * (dtype == F32)
+    name = f"attention {n}x12x{s}x64" + ("" if dtype == F32 else f" of {dtype}")
+    op = "parax::DotProductAttention" if dtype == F32 else "parax::Bf16Attention"
+    return node_case(name, target, op, shapes, {0: heads, 1: keys, 2: heads}, (), heads, dtype=dtype, scale=0.125)
+
+
 def attention_cases(target: Target) -> list[Case]:
     """BERT-base's products of two activations, heads of 64 with batch 4, length 128; whole attention, also ViT's."""
-    heads, keys = (0, 2, 1, 3), (0, 3, 1, 2)
-
-    def whole(n: int, s: int) -> Case:
-        shapes: list[tuple[int, ...]] = [(n, 12, s, 64), (n, 12, 64, s), (n, 12, s, 64), (n, 1, 1, s)]
-        layouts = {0: heads, 1: keys, 2: heads}
-        name, op = f"attention {n}x12x{s}x64", "parax::DotProductAttention"
-        return node_case(name, target, op, shapes, layouts, (), heads, scale=0.125)
-
+    heads, keys = HEADS
     return [
-        whole(4, 128),
-        whole(1, 197),
-        whole(1, 1024),
+        attention_case(target, 4, 128),
+        attention_case(target, 1, 197),
+        attention_case(target, 1, 1024),
         node_case("attention PV", target, "MatMul", [(4, 12, 128, 128), (4, 12, 128, 64)], {1: heads}, (), heads),
         node_case(
             "attention QKt", target, "MatMul", [(4, 12, 128, 64), (4, 12, 64, 128)], {0: heads, 1: keys}, ()
