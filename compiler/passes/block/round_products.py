@@ -7,7 +7,7 @@ f32 as before: biases, activations and residual additions from the f32 sums, nor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,8 @@ class RoundProducts(BlockPass):
         how = self.rounds_computed, self.gains_by_halves, rw
         products = [node for node in graph.nodes_in_order() if _is_product(node, *how)]
         attention = [node for node in graph.nodes_in_order() if _is_attention(node, rw)]
-        halves = _Halves(graph, rw)
+        rounded = [(node, i) for node in products for i in (0, 1) if not _is_known(node.operands[i])]
+        halves = _Halves(graph, rw, {*rounded, *((node, i) for node in attention for i in range(3))})
         for node in attention:  # before the products that read what it makes
             operands = [halves.of(x) for x in node.operands[:3]]
             g = rw.before(node)
@@ -162,10 +163,14 @@ def _is_look_up(node: Node) -> bool:
 
 
 class _Halves:
-    """Values as bf16, each rounded once, where it is made: above what rounding may change places with."""
+    """Values as bf16, each rounded once, where it is made: above what rounding may change places with.
 
-    def __init__(self, graph: Graph, rw: Rewriter) -> None:
-        self.rw, self.made = rw, dict[Value, Value]()
+    Attributes:
+        readers: who reads rounded values, and as which operand.
+    """
+
+    def __init__(self, graph: Graph, rw: Rewriter, readers: Collection[tuple[Node, int]]) -> None:
+        self.rw, self.made, self.readers = rw, dict[Value, Value](), readers
         self._order = {node: i for i, node in enumerate(graph.nodes_in_order())}
 
     def of(self, x: Value) -> Value:
@@ -177,7 +182,8 @@ class _Halves:
         made = x.producer
         if made is not None and isinstance(made.op, Cast) and made.operands[0].tensor.dtype == BF16:
             return made.operands[0]
-        if made is None or len(x.uses) + x.output_uses != 1 or not _changes_places(made):
+        alone = len(x.uses) + x.output_uses == 1 or (not x.output_uses and all(use in self.readers for use in x.uses))
+        if made is None or not alone or not _changes_places(made):
             first = min((node for node, _ in x.uses if node in self._order), key=self._order.__getitem__)
             return self.rw.before(first).RoundToBf16(x)
         n = len(made.inputs) if isinstance(made.op, Concat) else 1

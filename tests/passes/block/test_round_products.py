@@ -124,6 +124,11 @@ def test_rounding_goes_above_views_and_maxima() -> None:
     both = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%3 = {CONV.format(2)}\n%4 = MaxPool(%1) " \
            "{kernel_shape=[2,2]}\n%y = Add(%3, %4)"  # fmt: skip
     assert kept(rounded(image(both), w=FILTERS))["Relu"] == "f32"
+    readers = f"%1 = Relu(%x)\n%2 = MaxPool(%1) {{kernel_shape=[2,2]}}\n%3 = {CONV.format(2)}\n%4 = {CONV.format(2)}\n"
+    graph = rounded(image(f"{readers}%y = Add(%3, %4)"), w=FILTERS)
+    assert names(graph) == ["Relu", "RoundToBf16", "MaxPool", "Bf16Conv", "Bf16Conv", "Add"]
+    graph = rounded(image(f"{readers}%5 = Abs(%2)\n%6 = Add(%3, %4)\n%y = Add(%6, %5)"), w=FILTERS)
+    assert kept(graph)["Relu"] == "f32" and kept(graph)["MaxPool"] == "f32"
 
 
 @pytest.mark.parametrize(("text", "reason", "data"), [
