@@ -72,22 +72,24 @@ def lower_matrices(
 ) -> KernelCall:
     """The kernel call; channels of a pixel lie side by side. `margin`: what padding consists of."""
     emitter = emitter_of(ctx.target, input_type)
-    region = region_of(s, emitter)
+    region, placed = region_of(s, emitter), _placed(s, emitter)
     if region is None:
-        emitter = _placed(s, emitter) or emitter.for_depth(s.group_inputs)
+        emitter = placed or emitter.for_depth(s.group_inputs)
     else:
         s, emitter = region.shape, region.emitter
-    return lower_blocks(ctx, fusion, s, input_type, emitter, conv_weights(s, True), region, margin=margin)
+    return lower_blocks(ctx, fusion, s, input_type, emitter, conv_weights(s, True), region, margin=margin,
+                        placed=placed is not None)  # fmt: skip
 
 
 def lower_blocks(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DType, emitter: Emitter,
                  filters: np.ndarray, region: Region | None, reads: type[RegionReader] = RegionReader,
-                 margin: int = 0) -> KernelCall:  # fmt: skip
+                 margin: int = 0, placed: bool = False) -> KernelCall:  # fmt: skip
     """The kernel call of a layer by its taps.
 
     Args:
         filters: [group, tap, inputs of one, output channel].
-        region, reads: where taps are read, and what copies them there; None: each is copied by itself.
+        region, reads: where taps are read, and what copies them there; None: each is copied by itself, unless it is
+            read where it is, which is what `placed` says, of a pointwise layer.
     """
     pixels = prod(s.geometry.output)
     segment = pixels if isinstance(pixels, int) and pixels >= LEAST_SEGMENT else 0
@@ -95,7 +97,6 @@ def lower_blocks(ctx: LowerContext, fusion: Fusion, s: ConvShape, input_type: DT
                       segment if region is None else static(pixels))  # fmt: skip
     if region is not None:
         p = replace(p, row_block=region.block(static(p.row_block)))
-    placed = region is None and _placed(s, emitter_of(ctx.target, input_type)) is not None
     copied = 1 if placed else copied_elements(p) if region is None else region.elements(static(p.row_block))
     tail = tail_of(fusion, ctx.symbols)
     weights = packed_panels(ctx, _by_steps(filters, emitter), p.kinds, LANES, emitter=emitter)

@@ -37,15 +37,22 @@ class Rows:
     margin: int = 0
 
 
-class SpacedEmitter(ProductEmitter):
+class RegisterEmitter(ProductEmitter):
+    """What all loops of matrix registers share: blocks of rows in turn, and few heights of tiles for what is left."""
+
+    by_blocks = True
+
+    def sizes_below(self, m: int) -> list[int]:
+        return [size for size in BELOW if size <= m]
+
+
+class SpacedEmitter(RegisterEmitter):
     """Emits the loops of one Product of matrix registers whose rows of A are evenly spaced, segment by segment.
 
     Args:
         row_pitch: elements between rows of A. segment: rows that are evenly spaced, at most a register's, of which
             blocks of rows are multiples. The operands' `koff` says where taps are.
     """
-
-    by_blocks = True
 
     def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int, segment: int):
         super().__init__(k, ctx, replace(product, indexed=True), *given)
@@ -63,14 +70,12 @@ class SpacedEmitter(ProductEmitter):
         return self.segment, self.row_pitch
 
 
-class PlacedEmitter(ProductEmitter):
+class PlacedEmitter(RegisterEmitter):
     """Emits the loops of one Product of matrix registers whose rows of A are read where they are, all evenly spaced.
 
     Args:
         row_pitch: elements between rows of A. The operands' `koff` says where taps are.
     """
-
-    by_blocks = True
 
     def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, row_pitch: int) -> None:
         super().__init__(k, ctx, replace(product, indexed=True), *given)
@@ -79,18 +84,13 @@ class PlacedEmitter(ProductEmitter):
     def spacing(self, rows: int) -> tuple[int, int]:
         return 0, self.row_pitch
 
-    def sizes_below(self, m: int) -> list[int]:
-        return [size for size in BELOW if size <= m]
 
-
-class MatrixEmitter(ProductEmitter):
+class MatrixEmitter(RegisterEmitter):
     """Emits the loops of one Product of matrix registers, whose operands' `a` is room for a block of rows.
 
     Args:
         source: what is copied there.
     """
-
-    by_blocks = True
 
     def __init__(self, k: Builder, ctx: LowerContext, product: Product, *given: Any, source: Rows) -> None:
         super().__init__(k, ctx, replace(product, taps=1, kc=product.taps * product.kc), *given)
@@ -125,9 +125,6 @@ class MatrixEmitter(ProductEmitter):
     def height(self, vectors: int) -> int:
         """One copy of A serves panels of all widths."""
         return super().height(max(kind.vectors for kind in self.p.kinds))
-
-    def sizes_below(self, m: int) -> list[int]:
-        return [size for size in BELOW if size <= m]
 
 
 def matrix_copy(ctx: LowerContext, source: Rows, rows: int, emitter: Emitter) -> KFunc:
