@@ -39,11 +39,13 @@ from ..targets.target import Target
 from .emit_llvm import ModuleEmitter
 from .host import running_target
 from .jit import Loaded, compile_object, load_function
+from .kernels.conv.winograd.counts import KINDS as WINOGRAD_KINDS
+from .kernels.matmul.strassen.counts import KIND as HALVED
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .microkernels.table import features_of, has_instruction
-from .reference_kernels import BF16_REFERENCES, FAR_REFERENCES, References
+from .reference_kernels import BF16_REFERENCES, FAR_REFERENCES, HALVED_REFERENCES, REFERENCES, References
 
-VERSION = 13  # of what is measured; another one is measured anew
+VERSION = 14  # of what is measured; another one is measured anew
 KERNEL_SECONDS = 0.02e-6  # fixed cost of a kernel inside a plan: look-ups of one row in NCF follow one another so
 CALL_SECONDS = 3e-6  # of a request through the runtime, see benchmarks.call_overhead
 EXPOSED = 0.3  # see Machine: a layer's first tiles wait for its weights; found on half of the models
@@ -175,16 +177,20 @@ def measure_machine(cores: Sequence[int]) -> tuple[Machine, bool]:
 
 def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str, float]:
     """Kind → share of the peak, from kernels whose data are in the caches; the mean where a kind has several."""
-    bound = References(target, jobs=min(2, len(cores))).bound()
+    jobs, n_pair = min(2, len(cores)), len(HALVED_REFERENCES)
+    bound = References(target, (*HALVED_REFERENCES, *REFERENCES), jobs).bound()
     able = running_target(features_of(BF16))
     if has_instruction(able, BF16):
-        bound += References(able, BF16_REFERENCES).bound()
+        bound += References(able, BF16_REFERENCES, jobs).bound()
     seconds = _on_core(cores[0], lambda: _least_seconds([b.run for b in bound]))
+    halved, (by_halves, direct) = bound[0].cost, seconds[:n_pair]
     found: dict[str, list[float]] = defaultdict(list)
-    for b, spent in zip(bound, seconds):
+    for b, spent in zip(bound[n_pair:], seconds[n_pair:]):
         known = replace(machine, efficiency=DEFAULT_EFFICIENCY | _means(found))
-        found[b.kind].append(b.cost_on(known).arithmetic / (machine.flops_per_core * spent))
-    return _means(found)
+        cost = b.cost_on(known) if b.kind == WINOGRAD_KINDS[BF16][0] else b.cost
+        found[b.kind].append(cost.arithmetic / (machine.flops_per_core * spent))
+    shares = _means(found)
+    return shares | {HALVED: shares["matmul"] * (halved.arithmetic / by_halves) / (halved.flops / direct)}
 
 
 def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:

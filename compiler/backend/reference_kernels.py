@@ -95,7 +95,9 @@ BF16_REFERENCES = (
               BF16),
 )  # fmt: skip
 """Products of bf16, of targets that have an instruction for them; the last one is counted by the speed of others."""
-FILTERED = {"winograd", "bf16-winograd"}
+HALVED_REFERENCES = tuple(Reference(kind, "MatMul", ((4, 128, 768), (768, 1024)), 1) for kind in ("strassen", "matmul"))
+"""One product by halves and as it is: how much longer one takes than the other."""
+FILTERED = {"winograd", "strassen", "bf16-winograd"}
 """Kinds of what strict arithmetic does without."""
 FAR_REFERENCES = (
     Reference("movement", "Concat", ((4, 32, 128, 128), (4, 32, 128, 128)), 0, LAST, {"axis": 1}),

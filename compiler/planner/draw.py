@@ -14,9 +14,10 @@ LEAST_PIXELS = 0.3  # narrower spans are not drawn
 MOST_TICKS = 10
 COLOURS = {
     "conv": "#4c78a8", "conv1x1": "#72a0cf", "winograd": "#2f5d8c", "grouped": "#9ecae9", "few-channels": "#1f3f60",
-    "depthwise": "#f58518", "conv-transpose": "#a0cbe8", "matmul": "#54a24b", "batched-matmul": "#88d27a",
-    "attention": "#2e6b34", "recurrent": "#b79a20", "pool": "#e45756", "reduce": "#d67195", "norm": "#b279a2",
-    "softmax": "#ff9da6", "elementwise": "#bab0ac", "movement": "#d8b5a5", "lookup": "#9d755d", "host": "#79706e",
+    "depthwise": "#f58518", "conv-transpose": "#a0cbe8", "matmul": "#54a24b", "strassen": "#3d7d37",
+    "batched-matmul": "#88d27a", "attention": "#2e6b34", "recurrent": "#b79a20", "pool": "#e45756",
+    "reduce": "#d67195", "norm": "#b279a2", "softmax": "#ff9da6", "elementwise": "#bab0ac",
+    "movement": "#d8b5a5", "lookup": "#9d755d", "host": "#79706e",
 }  # fmt: skip
 OTHER = "#cccccc"
 

@@ -33,8 +33,8 @@ DEFAULT_KIND = "elementwise"
 
 DEFAULT_EFFICIENCY: dict[str, float] = {
     "conv": 0.80, "conv1x1": 0.80, "winograd": 0.90, "grouped": 0.45, "few-channels": 0.55, "depthwise": 0.30,
-    "conv-transpose": 0.60, "matmul": 0.80, "batched-matmul": 0.55, "attention": 0.45, "recurrent": 0.60, "pool": 0.10,
-    "bf16-matmul": 0.80, "bf16-conv": 0.80, "bf16-winograd": 0.90,
+    "conv-transpose": 0.60, "matmul": 0.80, "strassen": 0.80, "batched-matmul": 0.55, "attention": 0.45,
+    "recurrent": 0.60, "pool": 0.10, "bf16-matmul": 0.80, "bf16-conv": 0.80, "bf16-winograd": 0.90,
     "reduce": 0.10, "norm": 0.15, "softmax": 0.15, "elementwise": 0.08, "movement": 0.05, "lookup": 0.05, "host": 0.002,
 }  # fmt: skip
 """Shares of the f32 peak that each kind of work gets out of the first cache; above 1 means fewer multiplications than

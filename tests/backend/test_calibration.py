@@ -20,7 +20,13 @@ from parax.compiler.backend import calibration, machine
 from parax.compiler.backend.costs import KINDS
 from parax.compiler.backend.host import resolve_target, running_target
 from parax.compiler.backend.microkernels.table import features_of
-from parax.compiler.backend.reference_kernels import BF16_REFERENCES, FAR_REFERENCES, REFERENCES, References
+from parax.compiler.backend.reference_kernels import (
+    BF16_REFERENCES,
+    FAR_REFERENCES,
+    HALVED_REFERENCES,
+    REFERENCES,
+    References,
+)
 from parax.compiler.ir.types import BF16
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.machine import Machine
@@ -204,7 +210,11 @@ def test_every_reference_runs_and_is_of_its_kind() -> None:
     for bound, reference in zip(References(able, BF16_REFERENCES).bound(), BF16_REFERENCES, strict=True):
         bound.run()
         assert bound.cost.kind == bound.kind == reference.kind
-    kinds = {r.kind for r in (*REFERENCES, *FAR_REFERENCES, *BF16_REFERENCES)}
+    halved = References(resolve_target("native"), HALVED_REFERENCES)
+    assert [calls[0].func.name.partition("_")[0] for _, calls in halved.lowered()] == ["strassen", "matmul"]
+    for bound in halved.bound():
+        bound.run()
+    kinds = {r.kind for r in (*REFERENCES, *FAR_REFERENCES, *BF16_REFERENCES, *HALVED_REFERENCES)}
     assert kinds >= set(KINDS) - {"lookup", "host", "view", "trees"}
 
 

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from backend.harness import Program, host_targets, op, run_node
 from backend.kernels.naive import normal
+from parax.compiler.backend.costs import node_cost
 from parax.compiler.backend.kernels.matmul.matmul import lower_matmul
 from parax.compiler.backend.kernels.matmul.strassen import counts
 from parax.compiler.backend.kernels.matmul.strassen import lower as strassen
 from parax.compiler.backend.lowering import Candidates, LowerContext, WeightStore
+from parax.compiler.costs.node_cost import Choice
 from parax.compiler.ir.fp import Fp
 from parax.compiler.ir.graph import Graph
 from parax.compiler.ir.text import parse_graph
+from parax.compiler.targets.machine import DEFAULT_EFFICIENCY, Machine
 from parax.compiler.targets.target import Target
 from sampling import thorough
 
@@ -188,11 +191,11 @@ graph @g(%x: f32[128*N,64], %r: f32[128*N,128]) {
     np.testing.assert_allclose(y, np.tanh(a.astype(np.float64) @ b + c + r), atol=2e-4)
 
 
-def lowered(text: str, fp: Fp = Fp.DEFAULT) -> str:
+def lowered(text: str, fp: Fp = Fp.DEFAULT, machine: Machine | None = None) -> str:
     """The kernel that is chosen for the only node."""
     graph = parse_graph(text)
     assert isinstance(graph, Graph)
-    context = LowerContext(host_targets()[0], ("N", "S"), WeightStore(), fp=fp)
+    context = LowerContext(host_targets()[0], ("N", "S"), WeightStore(), fp=fp, machine=machine)
     return lower_matmul(context, next(iter(graph))).func.name.partition("_")[0]
 
 
@@ -234,6 +237,18 @@ def test_is_not_chosen_where_it_cannot_win(m: int, k: int, n: int) -> None:
 
 def test_is_chosen_where_the_length_is_open() -> None:
     assert lowered(product("S", 1024, 1024, "N,")) == "strassen"
+
+
+@pytest.mark.parametrize("share, kernel", [(0.9, "strassen"), (0.8, "strassen"), (0.7, "matmul")])
+def test_is_chosen_by_what_the_machine_makes_of_its_sums(share: float, kernel: str) -> None:
+    machine = Machine("any", 2, 1e11, 1e10, 2e10, efficiency={**DEFAULT_EFFICIENCY, "matmul": 0.8, "strassen": share})
+    text = product(1024, 1024, 1024)
+    assert lowered(text, machine=machine) == kernel
+    graph = parse_graph(text)
+    assert isinstance(graph, Graph)
+    cost = node_cost(next(iter(graph)), {}, Choice(machine=machine))
+    assert cost.kind == kernel
+    assert (cost.arithmetic < cost.flops) == (kernel == "strassen")
 
 
 def test_counts_fall_with_the_blocks_that_share_sums_of_b() -> None:

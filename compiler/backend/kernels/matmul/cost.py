@@ -15,6 +15,7 @@ from ....ir.ops.bf16_products import Bf16MatMul
 from ....ir.ops.contraction import Gemm, IntegralMatMul
 from ....ir.ops.widening import WideningMatMul
 from ....ir.types import F32
+from ....targets.machine import Machine
 from .strassen import counts as strassen
 
 LANES = 16  # f32 elements of the widest vectors
@@ -38,7 +39,9 @@ def padded(cost: Cost, columns: int, tail_flops: float, each: int = LANES) -> Co
     return replace(cost, kernel_flops=direct * whole / columns + tail_flops) if whole > columns else cost
 
 
-def halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float) -> Cost:
+def halved(
+    cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float, machine: Machine | None
+) -> Cost:  # fmt: skip
     """Large products with constant B take Strassen's algorithm, where items of a batch have rows enough."""
     weights, shape = math.prod(sizes.shape(root.operands[1])), sizes.shape(root.output)
     if not weights or cost.weight_nbytes < 4 * weights or len(shape) < 3 or columns % (2 * PANEL):  # no constant
@@ -47,10 +50,12 @@ def halved(cost: Cost, root: Node, columns: int, sizes: Sizes, tail_flops: float
     if rows < strassen.LEAST_ROWS or depth % (2 * LANES):
         return cost
     together, block = shape[0] * -(-rows // strassen.MOST_ROWS), min(rows, strassen.MOST_ROWS)
-    if strassen.share(block, strassen.MOST_TOGETHER, depth, columns) > strassen.MAX_SHARE:
+    usual = strassen.share(block, strassen.MOST_TOGETHER, depth, columns)
+    if usual * strassen.pace_of(machine) > strassen.MAX_SHARE:
         return cost
     share = strassen.share(block, max(1, min(together, strassen.MOST_TOGETHER)), depth, columns)
-    return replace(cost, kernel_flops=(cost.arithmetic - tail_flops) * share + tail_flops)
+    arithmetic = (cost.arithmetic - tail_flops) * share + tail_flops
+    return replace(cost, kernel_flops=arithmetic, kind=strassen.KIND)
 
 
 def _columns(node: Node, sizes: Sizes) -> int:
@@ -92,8 +97,8 @@ def _counts(cost: Cost, node: Node, sizes: Sizes, tail_flops: float, choice: Cho
         arithmetic = (whole.arithmetic - tail_flops) / choice.rounded.speed + tail_flops
         nbytes = cost.weight_nbytes * choice.rounded.nbytes / 4
         return replace(whole, kernel_flops=arithmetic, kernel_weight_nbytes=nbytes)
-    return halved(whole, node, columns, sizes, tail_flops) if choice.fp.strassen else whole
+    return halved(whole, node, columns, sizes, tail_flops, choice.machine) if choice.fp.strassen else whole
 
 
 PRODUCT = KernelCosts(_items, _kind, _counts)
-KINDS = ("matmul", "batched-matmul", BF16)
+KINDS = ("matmul", "batched-matmul", strassen.KIND, BF16)

@@ -65,7 +65,8 @@ def expected_share(ctx: LowerContext, p: Product, items: Items) -> float:
     """Of the direct product's time."""
     pairs = static(p.n_panels) // 2
     waiting = max(ceil_div(pairs, n) * n / pairs for n in ctx.cores)  # cores wait for the one with most pairs
-    return waiting * counts.share(items.most_rows, counts.MOST_TOGETHER, static(p.kc), static(p.columns))
+    share = counts.share(items.most_rows, counts.MOST_TOGETHER, static(p.kc), static(p.columns))
+    return waiting * share * counts.pace_of(ctx.machine)
 
 
 def error_bound(depth: int, blocks: int) -> float:
