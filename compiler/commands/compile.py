@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ NAME = "compile"
 HELP = "compile an ONNX model into a plan of native code"
 SUFFIX = {"plan": ".plan.bin", "onnx": ".onnx", "ir": ".txt", "llvm-ir": ".ll", "asm": ".s", "obj": ".o"}
 BINARY = ("plan", "obj", "onnx")
+MMAP_THRESHOLD, LARGE_NBYTES = -3, 1 << 20  # malloc's option, and what it is set to
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
 
 
@@ -50,6 +53,7 @@ def execute(args: argparse.Namespace, console: Console) -> int:
     if not args.dry_run:
         check_place(output, args.emit)
 
+    give_back_large_arrays()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="parax-") as scratch:
         if args.emit in ("llvm-ir", "asm") and options.dump is None:
@@ -61,6 +65,17 @@ def execute(args: argparse.Namespace, console: Console) -> int:
         write(plan, content, output)
     report(args, plan, output, seconds, console)
     return 0
+
+
+def give_back_large_arrays() -> None:
+    """Have malloc take large arrays from the system, and give them back at once, for the rest of this process.
+
+    By itself it takes from the heap what is as large as anything that was freed before, up to 32 MiB, and constants
+    that a compilation lets go leave holes there: ViT's 346 MB took 825 MB where the machine was measured before, and
+    582 without; now 628 and 558 (2026-11-29).
+    """
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, LARGE_NBYTES)
 
 
 def made(args: argparse.Namespace, options: CompileOptions, progress: Progress) -> tuple[Plan, bytes | None]:

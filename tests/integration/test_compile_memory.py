@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,23 @@ import parax
 parax.compile(sys.argv[1], options=parax.CompileOptions(cache=False, strict_fp=True)).save(sys.argv[2])
 with open("/proc/self/status") as file:
     print(next(line.split()[1] for line in file if line.startswith("VmHWM")))
+"""
+MAPPED = """
+import ctypes
+import sys
+from parax.compiler.commands.compile import give_back_large_arrays
+
+class Counts(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")), ("others", ctypes.c_size_t * 5)]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype, libc.free.argtypes = Counts, ctypes.c_void_p, [ctypes.c_void_p]
+if sys.argv[1] == "compile":
+    give_back_large_arrays()
+libc.free(libc.malloc(24 << 20))
+before = libc.mallinfo2().hblks
+libc.malloc(8 << 20)
+print(libc.mallinfo2().hblks - before)
 """
 SLACK_NBYTES = 24 << 20  # LLVM's for larger kernels, and bands on their way
 MODEL_FLOATS = 1 << 24
@@ -129,3 +147,10 @@ def test_external_data_is_no_exception(least: int) -> None:
     nbytes = model.ByteSize()
     with tempfile.TemporaryDirectory() as folder:
         assert _peak(model, Path(folder), external=True) - least <= 1.2 * nbytes + SLACK_NBYTES
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33 or newer")
+@pytest.mark.parametrize(("who", "mapped"), [("compile", 1), ("others", 0)])
+def test_the_command_gives_large_arrays_back_even_after_larger_ones_were_freed(who: str, mapped: int) -> None:
+    run = subprocess.run([sys.executable, "-c", MAPPED, who], capture_output=True, text=True, check=True)
+    assert int(run.stdout) == mapped
