@@ -27,7 +27,7 @@ import sys
 from parax.compiler.commands.compile import give_back_large_arrays
 
 class Counts(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")), ("others", ctypes.c_size_t * 5)]
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", *"abcdef")]
 
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype, libc.malloc.restype, libc.free.argtypes = Counts, ctypes.c_void_p, [ctypes.c_void_p]
