@@ -203,6 +203,27 @@ graph @g(%x: f32[N,32,12,12]{0,2,3,1}) {
     assert call.func.name.startswith("winograd" if choice.kernel.startswith("winograd") else "conv")
 
 
+@pytest.mark.parametrize(("size", "n", "lengths"), [(7, "N", {"short"}), (28, "N", {"short", "long"}),
+                                                    (28, "1", {"short", "long"})])  # fmt: skip
+def test_blocks_of_another_length_are_candidates_where_they_cut_otherwise(size: int, n: str, lengths: set[str]) -> None:
+    names: list[str] = []
+
+    def none(ctx: LowerContext, node: Node, candidates: Candidates) -> dict[str, float]:
+        names.extend(candidates)
+        return dict.fromkeys(candidates, 1.0)
+
+    graph = parse_graph(f"""
+graph @g(%x: f32[{n},1024,{size},{size}]{{0,2,3,1}}) {{
+  %w = const f32[1024,1024,1,1] "w"
+  %y = Conv(%x, %w) : f32[{n},1024,{size},{size}]{{0,2,3,1}}
+  return %y
+}}
+""", {"w": np.ones((1024, 1024, 1, 1), np.float32)})
+    assert isinstance(graph, Graph)
+    lower_conv(context(Tuner(None, 60.0, none)), next(iter(graph)))
+    assert {name.removeprefix("direct-") for name in names if name.startswith("direct-")} == lengths, names
+
+
 def test_what_cannot_be_measured() -> None:
     assert can_measure(context(), conv())
     assert not can_measure(context(), conv(width="W")), "a size that no row count tells"

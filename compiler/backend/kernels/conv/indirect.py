@@ -47,7 +47,14 @@ class DirectAlgorithm(ConvAlgorithm):
         self.max_share, self.measured_share = (1.0, 0.0) if row_share == 1 else (0.0, math.inf)
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        return layer.is_indirect(ctx) and (self.row_share == 1 or layer.shape.constant)
+        if not layer.is_indirect(ctx) or self.row_share == 1:
+            return layer.is_indirect(ctx)
+        return layer.shape.constant and self._cuts_otherwise(ctx, layer.own(ctx))
+
+    def _cuts_otherwise(self, ctx: LowerContext, s: ConvShape) -> bool:
+        """Whether it is another kernel than that of the plan of the product."""
+        p, _ = blocks(ctx, s, F32, *tiles_of(ctx.target, s, F32), by_rows=True)
+        return _with_blocks(ctx, p, self.row_share) != p
 
     def lower(self, ctx: LowerContext, layer: ConvLayer) -> KernelCall:
         return lower_indirect(ctx, layer.fusion, layer.own(ctx), self.row_share)
