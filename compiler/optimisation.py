@@ -6,7 +6,6 @@ Owns what the passes are told of the backend and of the machine.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import UsageError
 from ..runtime.limits import physical_nbytes
@@ -50,20 +49,11 @@ def imported(model: Source, run: Compilation) -> Graph:
         raise UsageError("this looks at one precision", where="--precision", expected=f"{FULL} or {HALF}",
                          found=run.options.precision, hint="paraxc decides on a lower one; `--emit onnx` "
                          "writes the model so decided on, which this takes")  # fmt: skip
-    if not isinstance(model, str | Path) or Path(model).is_file():
-        _know_machine(run)  # first, if it has to be measured: that takes memory, for which no model should wait
     with run.phase("import", 0.0):
         graph = import_graph(model, run.options, run.evaluator)
         declare_state(graph, run.options.state)
         run.indexing = index_ranges(graph)
     return graph
-
-
-def _know_machine(run: Compilation) -> None:
-    """Look at the machine, where what it has decides what is fused."""
-    options = run.options
-    if run.machine is None and options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
-        run.machine = machine_here(options, options.cores or choose_cores(None))
 
 
 def import_graph(model: Source, options: CompileOptions, evaluator: Evaluator | None = None) -> Graph:
@@ -81,7 +71,8 @@ def optimise(graph: Graph, run: Compilation) -> None:
         if run.dumps:
             run.dump("00-import.txt", print_graph(graph))
         options = run.options
-        _know_machine(run)
+        if run.machine is None and options.opt_level >= LEAST_LEVEL_FOR_MACHINES:
+            run.machine = machine_here(options, options.cores or choose_cores(None))
         run.watch(pipeline(options.opt_level, _surroundings(run), options.passes, rounds=options.precision == HALF))
         with noting_positive(graph.positive):
             run.passes.run(graph)

@@ -31,7 +31,6 @@ from parax.compiler.ir.types import BF16
 from parax.compiler.options import CompileOptions
 from parax.compiler.targets.machine import Machine
 from parax.compiler.targets.target import Target
-from parax.errors import ParaxError
 from parax.runtime.topology import Core, Topology, choose_cores
 from parax.runtime.topology import machine as topology
 
@@ -189,17 +188,6 @@ def test_the_first_compilation_measures_and_says_so(
         names.append(choice["machine"])
     assert names == ["this machine, not measured", "machine 1", "machine 1"]
     assert caplog.text.count("measuring this machine, once") == 1
-
-
-def test_the_machine_is_measured_before_the_model_takes_memory_but_not_for_a_file_that_is_not_there(
-    tmp_path: Path, fake: Fake
-) -> None:
-    damaged = tmp_path / "damaged.onnx"
-    damaged.write_bytes(b"no model")
-    for file, measured in ((tmp_path / "missing.onnx", 0), (damaged, 1)):
-        with pytest.raises(ParaxError):
-            parax.compile(file, options=CompileOptions(cache_dir=tmp_path, calibrate=True))
-        assert fake.count == measured
 
 
 @pytest.mark.slow
