@@ -40,6 +40,7 @@ from .emit_llvm import ModuleEmitter
 from .host import running_target
 from .jit import Loaded, compile_object, load_function
 from .kernels.conv.winograd.counts import KINDS as WINOGRAD_KINDS
+from .kernels.matmul.strassen.counts import DIRECT
 from .kernels.matmul.strassen.counts import KIND as HALVED
 from .machine import measure_peak, seconds_side_by_side, slowness
 from .microkernels.table import features_of, has_instruction
@@ -190,7 +191,7 @@ def _shares(target: Target, machine: Machine, cores: Sequence[int]) -> dict[str,
         cost = b.cost_on(known) if b.kind == WINOGRAD_KINDS[BF16][0] else b.cost
         found[b.kind].append(cost.arithmetic / (machine.flops_per_core * spent))
     shares = _means(found)
-    return shares | {HALVED: shares["matmul"] * (halved.arithmetic / by_halves) / (halved.flops / direct)}
+    return shares | {HALVED: shares[DIRECT] * (halved.arithmetic / by_halves) / (halved.flops / direct)}
 
 
 def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -26,14 +26,14 @@ from parax.compiler.ir.types import BF16
 TIMES = {"direct": 3e-6, "direct-short": 2e-6, "direct-long": 1e-6}
 
 
-def conv(size: int = 9, batch: str = "N", width: str = "9") -> Node:
+def conv(size: int = 9, batch: str = "N", width: str = "9", channels: int = 16) -> Node:
     graph = parse_graph(f"""
-graph @g(%x: f32[{batch},16,{size},{width}]{{0,2,3,1}}) {{
-  %w = const f32[16,16,1,1] "w"
-  %y = Conv(%x, %w) : f32[{batch},16,{size},{width}]{{0,2,3,1}}
+graph @g(%x: f32[{batch},{channels},{size},{width}]{{0,2,3,1}}) {{
+  %w = const f32[{channels},{channels},1,1] "w"
+  %y = Conv(%x, %w) : f32[{batch},{channels},{size},{width}]{{0,2,3,1}}
   return %y
 }}
-""", {"w": normal(16, 16, 1, 1)})  # fmt: skip
+""", {"w": normal(channels, channels, 1, 1)})  # fmt: skip
     assert isinstance(graph, Graph)
     return next(iter(graph))
 
@@ -212,15 +212,7 @@ def test_blocks_of_another_length_are_candidates_where_they_cut_otherwise(size: 
         names.extend(candidates)
         return dict.fromkeys(candidates, 1.0)
 
-    graph = parse_graph(f"""
-graph @g(%x: f32[{n},1024,{size},{size}]{{0,2,3,1}}) {{
-  %w = const f32[1024,1024,1,1] "w"
-  %y = Conv(%x, %w) : f32[{n},1024,{size},{size}]{{0,2,3,1}}
-  return %y
-}}
-""", {"w": np.ones((1024, 1024, 1, 1), np.float32)})
-    assert isinstance(graph, Graph)
-    lower_conv(context(Tuner(None, 60.0, none)), next(iter(graph)))
+    lower_conv(context(Tuner(None, 60.0, none)), conv(size, n, str(size), channels=1024))
     assert {name.removeprefix("direct-") for name in names if name.startswith("direct-")} == lengths, names
 
 

@@ -47,9 +47,9 @@ class DirectAlgorithm(ConvAlgorithm):
         self.max_share, self.measured_share = (1.0, 0.0) if row_share == 1 else (0.0, math.inf)
 
     def applies(self, ctx: LowerContext, layer: ConvLayer) -> bool:
-        if not layer.is_indirect(ctx) or self.row_share == 1:
-            return layer.is_indirect(ctx)
-        return layer.shape.constant and self._cuts_otherwise(ctx, layer.own(ctx))
+        if not layer.is_indirect(ctx):
+            return False
+        return self.row_share == 1 or (layer.shape.constant and self._cuts_otherwise(ctx, layer.own(ctx)))
 
     def _cuts_otherwise(self, ctx: LowerContext, s: ConvShape) -> bool:
         """Whether it is another kernel than that of the plan of the product."""
